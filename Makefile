@@ -1,0 +1,45 @@
+# Everything a newcomer or a continuous-integration job needs. `make` alone lists the targets.
+#
+# The first call makes .venv and installs into it. What can be set on the command line:
+#   PYTHON=python3.12           the Python to build .venv with (3.11 or newer)
+#   TORCH_INDEX=URL             take torch from this index; empty: from PyPI, as plain pip does
+#   TORCH_FIND_LINKS=FOLDER     take torch from a folder of wheels
+# Without these, Linux without an NVIDIA GPU takes torch's CPU build. To change the build later, `make clean` first.
+
+PYTHON ?= $(or $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
+	done),python3)
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow lint types format clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+venv: ## create, complete or repair .venv (every other target does this first)
+	@$(PYTHON) .ci/setup_venv.py
+
+demo: venv ## local prior matching from raw audio to a table of word error rates
+	@$(BIN)/priormatch demo
+
+test: lint types ## lint, types and tests
+	$(BIN)/python -m pytest
+
+test-slow: venv ## the tests that take more than a few seconds
+	$(BIN)/python -m pytest -m slow
+
+lint: venv ## ruff: rules and format
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+
+types: venv ## mypy
+	$(BIN)/python -m mypy
+
+format: venv ## rewrite the code in ruff's format, with what it can mend by itself
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+clean: ## remove .venv, caches and built packages; runs/ and data/ stay
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

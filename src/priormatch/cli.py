@@ -1,0 +1,439 @@
+"""The command line: verbs to functions. Heavy imports happen inside the verbs, so that help answers at once."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from priormatch import __version__
+from priormatch.config import Settings
+from priormatch.errors import UserError
+
+app = typer.Typer(
+    help="Semi-supervised speech recognition by local prior matching.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+prepare = typer.Typer(help="Turn corpora into manifests of cuts, and text into sentences.", no_args_is_help=True)
+app.add_typer(prepare, name="prepare")
+
+STOPPED = 130  # the exit code after Ctrl-C
+
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as training.seed=3.")
+]
+Recipe = Annotated[
+    str | None, typer.Option("--recipe", help="A YAML file of settings, or the name of one that comes along.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Where the work goes.")]
+Model = Annotated[Path, typer.Option("--model", help="Folder of a recogniser.")]
+TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer, or of a model.")]
+Labelled = Annotated[Path, typer.Option("--labelled", help="Cuts of transcribed speech.")]
+Unlabelled = Annotated[Path, typer.Option("--unlabelled", help="Cuts of speech without transcripts.")]
+Validation = Annotated[list[Path], typer.Option("--validation", help="Cuts to choose models by; may be repeated.")]
+Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Verify = Annotated[bool, typer.Option("--verify", help="Decode every file whole, instead of reading its header.")]
+BadShare = Annotated[float, typer.Option("--max-bad-share", help="Stop when more of the audio is unreadable.")]
+
+
+def main() -> None:
+    """Run the command line; what the user can put right is one sentence and exit code 2."""
+    try:
+        if app(standalone_mode=False) == STOPPED:
+            raise KeyboardInterrupt  # typer has turned it into a number
+    except UserError as error:
+        fail(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        print("\npriormatch: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(STOPPED)
+    except Exception as error:
+        if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
+            raise
+        message = error.format_message()  # a usage error of the command line
+        if message.startswith("Usage:"):
+            print(message, file=sys.stderr)
+            sys.exit(2)
+        fail(f"{message} (see --help)")
+
+
+def fail(message: str) -> None:
+    """Say what is wrong and leave with code 2."""
+    print(f"priormatch: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        print(f"priormatch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Semi-supervised speech recognition by local prior matching."""
+
+
+def settings_of(recipe: str | None, overrides: list[str] | None) -> Settings:
+    """Settings for a verb."""
+    from priormatch.config import load_settings, recipe_path
+
+    return load_settings(recipe_path(recipe) if recipe else None, overrides or [])
+
+
+@app.command()
+def run(
+    recipe: Annotated[str, typer.Argument(help="A YAML file of settings, or the name of one that comes along.")],
+    overrides: Overrides = None,
+) -> None:
+    """Run a recipe from data to a table of results; finished stages are reused.
+
+    Example: priormatch run recipes/own.yaml labelled=speech unlabelled=more-speech text=books
+    """
+    settings = settings_of(recipe, overrides)
+    from priormatch.runs.pipeline import run as run_all
+
+    run_all(settings)
+
+
+@app.command()
+def demo(overrides: Overrides = None) -> None:
+    """Make a small corpus on the spot and see local prior matching work on it, in about a quarter of an hour.
+
+    Example: priormatch demo
+    """
+    run("demo", overrides)
+
+
+@app.command()
+def settings(recipe: Recipe = None, overrides: Overrides = None) -> None:
+    """Print every setting with its value.
+
+    Example: priormatch settings --recipe demo
+    """
+    from priormatch.config import to_yaml
+
+    print(to_yaml(settings_of(recipe, overrides)), end="")
+
+
+@app.command()
+def tokenizer(
+    out: Out,
+    cuts: Annotated[list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to learn from.")] = None,
+    text: Annotated[list[Path] | None, typer.Option("--text", help="Sentences to learn from.")] = None,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Learn word pieces.
+
+    Example: priormatch tokenizer --cuts data/train-clean-100.jsonl.gz --out exp/tokenizer tokenizer.pieces=5000
+    """
+    wanted = settings_of(recipe, overrides)
+    if not cuts and not text:
+        raise UserError("nothing to learn word pieces from: give --cuts or --text")
+    from priormatch.data.text_files import read_sentences
+    from priormatch.runs import work
+    from priormatch.runs.stage import Stage
+
+    inputs = {f"input-{number}": path for number, path in enumerate([*(cuts or []), *(text or [])])}
+    with Stage(out, {"tokenizer": wanted.tokenizer}, inputs).work() as todo:
+        if todo:
+            sentences = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
+            sentences += [sentence for path in text or [] for sentence in read_sentences(path)]
+            work.make_tokenizer(sentences, wanted.tokenizer.pieces, out)
+
+
+@app.command("train-prior")
+def train_prior(
+    text: Annotated[Path, typer.Option("--text", help="Sentences, one a line, as `prepare text` writes them.")],
+    validation_text: Annotated[Path, typer.Option("--validation-text", help="Held-out sentences.")],
+    tokenizer: TokenizerFolder,
+    out: Out,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Train the prior, a language model, on text.
+
+    Example: priormatch train-prior --text books.txt --validation-text dev.txt --tokenizer exp/tokenizer --out exp/prior
+    """
+    wanted = settings_of(recipe, overrides)
+    from priormatch.data.text_files import read_sentences
+    from priormatch.data.tokenizer import Tokenizer
+    from priormatch.runs import work
+    from priormatch.runs.stage import Stage
+
+    pieces = Tokenizer.load(tokenizer)
+    inputs = {"text": text, "validation_text": validation_text, "tokenizer": tokenizer}
+    sentences, held_out = list(read_sentences(text)), list(read_sentences(validation_text))
+    with Stage(out, {"prior": wanted.prior, "seed": wanted.training.seed}, inputs).work() as todo:
+        if todo:
+            work.train_prior(sentences, held_out, pieces, wanted, out, out)
+
+
+@app.command()
+def train(
+    labelled: Labelled,
+    validation: Validation,
+    tokenizer: TokenizerFolder,
+    out: Out,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Train a recogniser on transcribed speech.
+
+    Example: priormatch train --labelled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer --out exp/sup
+    """
+    wanted = settings_of(recipe, overrides)
+    from priormatch.data.tokenizer import Tokenizer
+    from priormatch.runs import work
+    from priormatch.runs.stage import Stage
+
+    pieces, sets = Tokenizer.load(tokenizer), named(validation)
+    used = {"model": wanted.model, "training": wanted.training}
+    with Stage(out, used, {"labelled": labelled, "tokenizer": tokenizer, **sets}).work() as todo:
+        if todo:
+            work.train_supervised([labelled], sets, pieces, wanted, out, out)
+
+
+@app.command()
+def lengths(
+    model: Model,
+    unlabelled: Unlabelled,
+    out: Annotated[Path, typer.Option("--out", help="The file of lengths, JSON lines.")],
+    overwrite: Force = False,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Estimate reference lengths of unlabelled speech by greedy decoding.
+
+    Example: priormatch lengths --model exp/sup/model --unlabelled more.jsonl.gz --out exp/lengths.jsonl
+    """
+    decode(model, unlabelled, out, 1, overwrite, recipe, overrides)
+
+
+@app.command()
+def match(
+    model: Model,
+    prior: Annotated[Path, typer.Option("--prior", help="Folder of a prior.")],
+    labelled: Labelled,
+    unlabelled: Unlabelled,
+    lengths: Annotated[Path, typer.Option("--lengths", help="What `priormatch lengths` wrote.")],
+    validation: Validation,
+    out: Out,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Train a recogniser further by local prior matching.
+
+    Example: priormatch match --model exp/sup/model --prior exp/prior/model --labelled train.jsonl.gz
+    --unlabelled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
+    """
+    wanted = settings_of(recipe, overrides)
+    from priormatch.runs import work
+    from priormatch.runs.stage import Stage
+
+    sets = named(validation)
+    used = {"training": wanted.training, "matching": wanted.matching}
+    inputs = {"model": model, "prior": prior, "labelled": labelled, "unlabelled": unlabelled, "lengths": lengths}
+    with Stage(out, used, {**inputs, **sets}).work() as todo:
+        if todo:
+            work.match(model, prior, labelled, unlabelled, lengths, sets, wanted, out, out)
+
+
+@app.command()
+def decode(
+    model: Model,
+    cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to transcribe.")],
+    out: Annotated[Path, typer.Option("--out", help="The file of transcripts, JSON lines.")],
+    beam_size: Annotated[int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")] = 1,
+    overwrite: Force = False,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Transcribe cuts.
+
+    Example: priormatch decode --model exp/lpm/model --cuts test.jsonl.gz --out exp/test.jsonl
+    """
+    wanted = settings_of(recipe, overrides)
+    if out.exists() and not overwrite:
+        raise UserError(f"{out} exists: give another --out, or --overwrite")
+    from priormatch.runs import work
+
+    work.decode_to(model, cuts, wanted, out, beam_size)
+
+
+@app.command()
+def score(
+    transcripts: Annotated[list[Path], typer.Argument(help="What `priormatch decode` wrote; two are also compared.")],
+    references: Annotated[
+        Path | None, typer.Option("--references", help="Cuts with the references, if the transcripts hold none.")
+    ] = None,
+) -> None:
+    """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
+
+    Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl
+    """
+    from priormatch.runs.score import score_files
+
+    score_files(transcripts, references)
+
+
+def named(paths: list[Path]) -> dict[str, Path]:
+    """Validation sets by the names of their files."""
+    sets = {path.name.split(".")[0]: path for path in paths}
+    if len(sets) < len(paths):
+        raise UserError(f"two validation sets have the same name: {', '.join(map(str, paths))}")
+    return sets
+
+
+def said(manifests: dict[str, Path]) -> None:
+    """Say what has been prepared."""
+    from lhotse import CutSet
+
+    from priormatch.data.manifest import summary
+
+    for name, path in manifests.items():
+        print(f"{name}: {summary(CutSet.from_file(path))}: {path}")
+
+
+@prepare.command()
+def librispeech(
+    folder: Annotated[Path, typer.Argument(help="The unpacked corpus.")],
+    out: Out,
+    part: Annotated[list[str] | None, typer.Option("--part", help="A subset, such as dev-clean; all by default.")] = None,
+    verify: Verify = False,
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """LibriSpeech, or anything laid out like it.
+
+    Example: priormatch prepare librispeech LibriSpeech --out data
+    """
+    from priormatch.data.corpora import prepare_librispeech
+
+    said(
+        prepare_librispeech(
+            folder, out, part or (), verify=verify, max_bad_share=max_bad_share, overwrite=overwrite
+        )
+    )
+
+
+@prepare.command()
+def librilight(
+    folder: Annotated[Path, typer.Argument(help="The unpacked corpus: small, medium or large, or their parent.")],
+    out: Out,
+    longest: Annotated[float, typer.Option("--longest", help="Seconds of the longest segment.")] = 36.0,
+    part: Annotated[list[str] | None, typer.Option("--part", help="A subset, such as small; all by default.")] = None,
+    verify: Verify = False,
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """Libri-Light as released: long chapters, cut by their voice activity.
+
+    Example: priormatch prepare librilight libri-light --out data
+    """
+    from priormatch.data.corpora import prepare_librilight
+
+    said(
+        prepare_librilight(
+            folder,
+            out,
+            longest,
+            parts=part or (),
+            verify=verify,
+            max_bad_share=max_bad_share,
+            overwrite=overwrite,
+        )
+    )
+
+
+@prepare.command()
+def folder(
+    folder: Annotated[Path, typer.Argument(help="Audio, with or without a .txt of the same name.")],
+    out: Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")],
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """A folder of audio files.
+
+    Example: priormatch prepare folder recordings --out data/recordings.jsonl.gz
+    """
+    from priormatch.data.own_audio import prepare_folder
+
+    path = prepare_folder(folder, out, max_bad_share=max_bad_share, overwrite=overwrite)
+    said({path.name: path})
+
+
+@prepare.command()
+def csv(
+    file: Annotated[Path, typer.Argument(help="A table with the columns path, text, speaker, id, start, end.")],
+    out: Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")],
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """A table of audio files, with commas or tabs.
+
+    Example: priormatch prepare csv calls.csv --out data/calls.jsonl.gz
+    """
+    from priormatch.data.own_audio import prepare_csv
+
+    path = prepare_csv(file, out, max_bad_share=max_bad_share, overwrite=overwrite)
+    said({path.name: path})
+
+
+@prepare.command()
+def text(
+    files: Annotated[list[Path], typer.Argument(help="Books or sentences: .txt, .gz or .xz files, or folders.")],
+    out: Annotated[Path, typer.Option("--out", help="The file of sentences.")],
+    exclude_books: Annotated[
+        Path | None, typer.Option("--exclude-books", help="Ids to leave out, one a line, or LibriSpeech's BOOKS.TXT.")
+    ] = None,
+    cuts: Annotated[
+        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts the text should not hold.")
+    ] = None,
+    drop_overlap: Annotated[
+        bool, typer.Option("--drop-overlap", help="Drop the sentences that overlap with the transcripts.")
+    ] = False,
+    lines_are_sentences: Annotated[
+        bool, typer.Option("--lines-are-sentences", help="Each line is a sentence already.")
+    ] = False,
+    overwrite: Force = False,
+) -> None:
+    """Text for the prior: split into sentences, normalised, compared with transcripts.
+
+    Example: priormatch prepare text corpus --exclude-books BOOKS.TXT --cuts data/dev-clean.jsonl.gz --out data/text.txt
+    """
+    from priormatch.data.text_files import prepare_text, read_book_ids
+    from priormatch.runs.work import transcripts_of
+
+    books = read_book_ids(exclude_books) if exclude_books else ()
+    spoken = [sentence for path in cuts or [] for sentence in transcripts_of(path)]
+    report = prepare_text(
+        files,
+        out,
+        books,
+        spoken,
+        drop_overlap=drop_overlap,
+        lines_are_sentences=lines_are_sentences,
+        overwrite=overwrite,
+    )
+    print(report)
+
+
+@prepare.command("demo")
+def prepare_demo_corpus(
+    out: Out, seed: Annotated[int, typer.Option("--seed", help="Of the sentences, the voices and the noise.")] = 0
+) -> None:
+    """The demo's own corpus, spoken by espeak-ng.
+
+    Example: priormatch prepare demo --out data/demo
+    """
+    from priormatch.data.demo import prepare_demo
+
+    prepare_demo(out, seed)
+    said({path.name: path for path in sorted(out.glob("*.jsonl.gz"))})

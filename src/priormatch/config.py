@@ -1,0 +1,308 @@
+"""The tree of settings: typed dataclasses, filled from a YAML recipe and `key=value` overrides."""
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from priormatch.errors import UserError
+
+
+@dataclass
+class AudioSettings:
+    """How audio is read."""
+
+    longest: float = 36.0  # seconds; longer utterances are skipped and counted
+    shortest: float = 0.1  # seconds; shorter ones too
+    workers: int = 2  # processes that read and decode audio; 0 reads in the training process
+    max_bad_share: float = 0.05  # of unreadable audio; above it the run stops
+
+
+@dataclass
+class TokenizerSettings:
+    """Word pieces."""
+
+    pieces: int = 5000  # SentencePiece's vocabulary, its three control pieces included
+    source: Literal["transcripts", "text"] = "transcripts"  # what it is trained on in a run
+
+
+@dataclass
+class ModelSettings:
+    """The recogniser: log-mel features, TDS encoder, GRU decoder with key-value attention."""
+
+    n_mels: int = 80
+    channels: list[int] = field(default_factory=lambda: [10, 14, 16])
+    blocks: list[int] = field(default_factory=lambda: [3, 3, 3])
+    kernel: int = 21
+    size: int = 512  # of keys, values, embeddings and the GRU
+    dropout: float = 0.2
+    ctc: bool = False  # an output layer for a CTC term in training; see training.ctc_weight
+    longest_output: int = 150  # pieces; where the search gives up
+
+
+@dataclass
+class ConvLMSettings:
+    """The gated convolutional language model; the default is GCNN-14B."""
+
+    embedding: int = 1024
+    width: int = 512  # of the first gated convolution
+    bottlenecks: list[list[int]] = field(
+        default_factory=lambda: [[128, 512, 3], [512, 1024, 3], [1024, 2048, 6], [1024, 4096, 1]]
+    )  # inner width, outer width, how many
+    head: int = 1024
+    kernel: int = 5
+    dropout: float = 0.1
+
+
+@dataclass
+class OptimizerSettings:
+    """SGD with step decay, as in the paper, or AdamW with warm-up and a cosine to zero."""
+
+    kind: Literal["sgd", "adamw"] = "sgd"
+    learning_rate: float = 0.05
+    clip: float = 15.0  # the gradient's largest norm
+    momentum: float = 0.0  # sgd
+    decay_every: int = 0  # sgd: updates between decays; 0 never decays
+    decay: float = 0.5  # sgd: the factor
+    warm_up: int = 0  # adamw: updates of linear warm-up
+    weight_decay: float = 0.0
+
+
+@dataclass
+class BatchSettings:
+    """The size of a batch, in seconds of audio or in utterances; exactly one of them is set."""
+
+    seconds: float = 0.0
+    utterances: int = 0
+
+
+@dataclass
+class AugmentSettings:
+    """SpecAugment and speed perturbation; all off in the paper."""
+
+    frequency_masks: int = 0
+    frequency_width: int = 27
+    time_masks: int = 0
+    time_width: int = 100
+    speeds: list[float] = field(default_factory=list)  # each utterance draws one of these and 1.0
+
+
+@dataclass
+class TrainingSettings:
+    """Supervised training, and what matching takes over from it."""
+
+    seed: int = 0
+    updates: int = 357_000
+    batch: BatchSettings = field(default_factory=lambda: BatchSettings(utterances=16))
+    optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(decay_every=71_000))
+    label_smoothing: float = 0.1
+    input_sampling: float = 0.01  # share of decoder inputs replaced by a random piece
+    piece_sampling: float = 0.01  # share of words spelt by another of their ten best spellings
+    window_updates: int = 5350  # how long the soft attention window lasts
+    window_deviation: float = 4.0  # frames of the encoder
+    ctc_weight: float = 0.0  # needs model.ctc
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    report_every: int = 100
+    validate_every: int = 1784
+    validate_on: int = 0  # utterances of each validation set to decode; 0 takes all
+    checkpoint_seconds: float = 120.0  # a checkpoint is also written at every validation
+
+
+@dataclass
+class PriorSettings:
+    """The language model and its training."""
+
+    model: ConvLMSettings = field(default_factory=ConvLMSettings)
+    updates: int = 100_000
+    batch_tokens: int = 8192
+    optimizer: OptimizerSettings = field(
+        default_factory=lambda: OptimizerSettings("adamw", 5e-4, clip=0.1, warm_up=1000)
+    )
+    validate_every: int = 2000
+    validation_share: float = 0.01  # of the text, held out when no validation text is given
+
+
+@dataclass
+class MatchingSettings:
+    """Local prior matching."""
+
+    updates: int = 1_600_000
+    batch: BatchSettings = field(default_factory=lambda: BatchSettings(utterances=16))
+    optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(decay_every=640_000))
+    mixing: list[int] = field(default_factory=lambda: [1, 4])  # m_l : m_u, paired to unpaired
+    combine: Literal["alternate", "sum"] = "alternate"  # steps of either kind, or one update of both
+    loss_weight: float = 0.2  # alpha
+    beam_size: int = 4  # k
+    length_filter: list[float] = field(default_factory=lambda: [0.95, 1.05])  # r_lb, r_ub; empty: off
+    merge_spellings: bool = False  # one weight for a text, however it is spelt
+    refresh_every: int = 1000  # T
+    max_proposal_cer: float = 60.0  # percent; a worse proposal would teach nonsense
+
+
+@dataclass
+class DemoSettings:
+    """The embedded corpus, made on the spot when a recipe asks for it."""
+
+    seed: int = 0
+
+
+@dataclass
+class Settings:
+    """All of a run."""
+
+    name: str = "run"
+    runs: str = "runs"  # where run folders lie
+    device: str = "auto"  # auto, cpu, cuda, cuda:1
+    threads: int = 0  # of the CPU; 0 leaves it to PyTorch
+    corpus: Literal["own", "demo"] = "own"  # demo: make the embedded corpus and use it
+    labelled: str = ""  # cuts, or a folder of audio with transcripts
+    unlabelled: str = ""  # cuts, or a folder of audio
+    text: str = ""  # a file or folder of text for the prior
+    validation: list[str] = field(default_factory=list)  # cuts; none: speakers of `labelled` are held out
+    validation_share: float = 0.1
+    test: dict[str, str] = field(default_factory=dict)  # name: cuts; none: the validation sets are scored
+    topline: str = ""  # the unlabelled cuts with their transcripts, if one has them
+    pseudo_labels: bool = False  # also train on fixed pseudo-labels, for comparison
+    longer_supervised: bool = True  # also train the supervised system for as many updates as matching had
+    demo: DemoSettings = field(default_factory=DemoSettings)
+    audio: AudioSettings = field(default_factory=AudioSettings)
+    tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    prior: PriorSettings = field(default_factory=PriorSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    matching: MatchingSettings = field(default_factory=MatchingSettings)
+
+
+def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Settings:
+    """Settings from the defaults, a YAML recipe and dotted overrides such as `matching.beam_size=8`."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    tree = OmegaConf.structured(Settings)
+    where = f"{recipe}"
+    try:
+        if recipe is not None:
+            if not recipe.is_file():
+                raise UserError(f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}")
+            tree = OmegaConf.merge(tree, OmegaConf.load(recipe))
+        for override in overrides:
+            where = override
+            key, equals, _ = override.partition("=")
+            if not equals or not re.fullmatch(r"[A-Za-z_][\w.\-]*", key):
+                raise UserError(f"{override!r} is not an override: write key=value, such as training.seed=3")
+            tree = OmegaConf.merge(tree, OmegaConf.from_dotlist([override]))
+        settings = cast(Settings, OmegaConf.to_object(tree))
+    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
+        raise UserError(_explain(error, where)) from error
+    check(settings)
+    return settings
+
+
+def _explain(error: Exception, where: str) -> str:
+    """One sentence for what OmegaConf refused, with the nearest key for a misspelt one."""
+    key = str(getattr(error, "full_key", "") or "")
+    first = (str(error).splitlines() or [""])[0].rstrip(". ")
+    if key and key not in all_keys():
+        near = difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.5) or [
+            known for known in all_keys() if known.rpartition(".")[2] == key.rpartition(".")[2]
+        ]
+        hint = f": did you mean {near[0]}?" if near else ": `priormatch settings` lists them"
+        return f"{where}: there is no setting {key}{hint}"
+    return f"{where}: {key + ': ' if key else ''}{first}"
+
+
+def all_keys(kind: type = Settings, before: str = "") -> list[str]:
+    """Every dotted key of the tree."""
+    keys = []
+    for each in dataclasses.fields(kind):
+        keys.append(before + each.name)
+        if dataclasses.is_dataclass(each.type):
+            keys += all_keys(cast(type, each.type), f"{before}{each.name}.")
+    return keys
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings that contradict each other, before any work."""
+
+    def need(holds: bool, key: str, value: Any, what: str) -> None:
+        if not holds:
+            raise UserError(f"{key}={value}: {what}")
+
+    model, training, matching, audio = settings.model, settings.training, settings.matching, settings.audio
+    need(
+        len(model.channels) == len(model.blocks) > 0,
+        "model.blocks",
+        model.blocks,
+        f"give one number of blocks for each of the {len(model.channels)} entries of model.channels",
+    )
+    need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
+    for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
+        need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
+    need(training.ctc_weight == 0 or model.ctc, "training.ctc_weight", training.ctc_weight, "needs model.ctc=true")
+    need(matching.beam_size >= 1, "matching.beam_size", matching.beam_size, "must be at least 1")
+    need(
+        len(matching.mixing) == 2 and min(matching.mixing) >= 1,
+        "matching.mixing",
+        matching.mixing,
+        "give two positive numbers, paired and unpaired, such as [1,4]",
+    )
+    bounds = matching.length_filter
+    need(
+        bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
+        "matching.length_filter",
+        bounds,
+        "give a lower and an upper bound, such as [0.95,1.05], or [] for none",
+    )
+    need(
+        matching.combine == "sum" or matching.optimizer.kind == "sgd",
+        "matching.combine",
+        matching.combine,
+        "adamw would normalise the loss weight away in alternating steps; set matching.combine=sum",
+    )
+    need(0 < audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
+    need(0 <= audio.max_bad_share <= 1, "audio.max_bad_share", audio.max_bad_share, "is a share, between 0 and 1")
+    for key, share in (
+        ("validation_share", settings.validation_share),
+        ("prior.validation_share", settings.prior.validation_share),
+    ):
+        need(0 < share < 1, key, share, "is a share, between 0 and 1")
+    for key, count in (
+        ("training.updates", training.updates),
+        ("matching.updates", matching.updates),
+        ("prior.updates", settings.prior.updates),
+        ("training.report_every", training.report_every),
+        ("training.validate_every", training.validate_every),
+        ("prior.validate_every", settings.prior.validate_every),
+        ("matching.refresh_every", matching.refresh_every),
+    ):
+        need(count >= 1, key, count, "must be at least 1")
+
+
+def to_yaml(settings: Any) -> str:
+    """Write a tree of settings as YAML."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.structured(settings))
+
+
+def recipe_folder() -> Path:
+    """The folder of the recipes that come along: inside the installed package, or beside it in a clone."""
+    inside = Path(__file__).parent / "recipes"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that come along."""
+    return sorted(path.stem for path in recipe_folder().glob("*.yaml"))
+
+
+def recipe_path(name: str) -> Path:
+    """A recipe by its path, or by the name of one that comes along."""
+    path = Path(name)
+    if path.exists() or path.suffix not in ("", ".yaml") or (len(path.parts) > 1 and path.parts[0] != "recipes"):
+        return path
+    return recipe_folder() / f"{path.stem}.yaml"

@@ -1,0 +1,296 @@
+"""From cuts to padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from priormatch.config import AudioSettings, BatchSettings
+from priormatch.data.features import SAMPLE_RATE
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.errors import UserError
+from priormatch.progress import say
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step hears.
+
+    waveforms (B, N) float32 in [-1, 1], zero-padded; samples (B,) their lengths;
+    labels (B, U) pieces that end with EOS and are filled up with it; label_lengths (B,) count the first EOS, and
+    are 0 for an utterance without a transcript;
+    bad: the cuts that could not be read, with the reason.
+    """
+
+    ids: list[str]
+    texts: list[str | None]
+    waveforms: Tensor
+    samples: Tensor
+    labels: Tensor
+    label_lengths: Tensor
+    bad: list[tuple[str, str]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def seconds(self) -> float:
+        """Audio in the batch, padding not counted."""
+        return float(self.samples.sum()) / SAMPLE_RATE
+
+    def to(self, device: torch.device) -> "Batch":
+        """The batch with its tensors on a device."""
+        moved = {
+            name: getattr(self, name).to(device, non_blocking=True)
+            for name in ("waveforms", "samples", "labels", "label_lengths")
+        }
+        return replace(self, **moved)
+
+
+def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: int) -> list[np.ndarray]:
+    """Batches of indices for one epoch: alike in length within a batch, batches and neighbours shuffled.
+
+    Utterances are sorted by a slightly jittered duration, cut into batches of at most `size.seconds` (padding
+    counted) or of `size.utterances`, and the batches are shuffled.
+    """
+    random = np.random.default_rng([seed, epoch])
+    order = np.argsort(durations * random.uniform(0.9, 1.1, len(durations)), kind="stable")
+    if size.utterances > 0:
+        starts = list(range(0, len(order), size.utterances))
+    else:
+        starts = cut_by_seconds(durations[order], size.seconds)
+    batches = np.split(order, starts[1:])
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+def cut_by_seconds(durations: np.ndarray, seconds: float) -> list[int]:
+    """Where batches begin, so that none holds more than `seconds`, padding counted, or else one utterance."""
+    starts, longest = [0], 0.0
+    for position, duration in enumerate(durations.tolist()):
+        longest = max(longest, duration)
+        if position > starts[-1] and longest * (position - starts[-1] + 1) > seconds:
+            starts.append(position)
+            longest = duration
+    return starts
+
+
+class Corpus:
+    """Cuts to train or to decode on, with their durations; too long and too short ones are left out."""
+
+    def __init__(self, cuts: Sequence, audio: AudioSettings, name: str = "corpus") -> None:  # type: ignore[type-arg]
+        fits = [cut for cut in cuts if audio.shortest <= cut.duration <= audio.longest]
+        self.skipped = len(cuts) - len(fits)
+        if self.skipped:
+            say(
+                f"{name}: {self.skipped} of {len(cuts)} utterances skipped: shorter than {audio.shortest:g} s"
+                f" (audio.shortest) or longer than {audio.longest:g} s (audio.longest)"
+            )
+        if not fits:
+            raise UserError(f"{name} holds no utterance between {audio.shortest:g} and {audio.longest:g} s")
+        self.name, self.cuts, self.audio = name, fits, audio
+        self.durations = np.array([cut.duration for cut in fits])
+
+    @staticmethod
+    def load(path: Path, audio: AudioSettings, transcribed: bool = False) -> "Corpus":
+        """Read a manifest of cuts; `transcribed` leaves out those without a text, and wants at least one."""
+        cuts = read_cuts(path)
+        if transcribed:
+            with_text = [cut for cut in cuts if cut_text(cut)]
+            if not with_text:
+                raise UserError(f"{path} holds no transcribed utterance: give cuts with text")
+            if len(with_text) < len(cuts):
+                say(f"{path}: {len(cuts) - len(with_text)} of {len(cuts)} utterances have no transcript: skipped")
+            cuts = with_text
+        return Corpus(cuts, audio, str(path))
+
+    def __len__(self) -> int:
+        return len(self.cuts)
+
+    @property
+    def hours(self) -> float:
+        """Total duration."""
+        return float(self.durations.sum()) / 3600
+
+
+def read_cuts(path: Path) -> list:  # type: ignore[type-arg]
+    """All cuts of a manifest."""
+    from lhotse import CutSet
+
+    if not path.is_file():
+        raise UserError(f"no cuts at {path}: make them with `priormatch prepare`")
+    try:
+        cuts = list(CutSet.from_file(path))
+    except Exception as error:  # lhotse raises whatever its parsers do
+        raise UserError(f"{path} is not a manifest of cuts ({type(error).__name__}: {error})") from error
+    if not cuts:
+        raise UserError(f"{path} holds no cuts: prepare it again")
+    return cuts
+
+
+def cut_text(cut) -> str | None:  # type: ignore[no-untyped-def]
+    """The transcript of a cut, or None."""
+    texts = [each.text for each in cut.supervisions if each.text]
+    return " ".join(texts) if texts else None
+
+
+class UtteranceReader:
+    """Reads lists of (index, visit seed) into a Batch; runs inside the loader's worker processes."""
+
+    def __init__(
+        self, corpus: Corpus, tokenizer: Tokenizer, piece_sampling: float = 0.0, speeds: Sequence[float] = ()
+    ) -> None:
+        self.corpus, self.tokenizer = corpus, tokenizer
+        self.piece_sampling, self.speeds = piece_sampling, [1.0, *speeds]
+
+    def __getitem__(self, index: int) -> Batch:
+        raise TypeError("ask for a whole batch")
+
+    def __getitems__(self, requests: list[tuple[int, tuple[int, ...]]]) -> Batch:
+        """One batch for the loader, which asks for all its items at once."""
+        ids, texts, waves, labels, bad = [], [], [], [], []
+        for index, visit in requests:
+            cut = self.corpus.cuts[index]
+            random = np.random.default_rng([*visit, index])
+            try:
+                waves.append(read_waveform(cut, self.speeds[random.integers(len(self.speeds))]))
+            except Exception as error:  # a damaged file raises whatever its decoder does
+                bad.append((cut.id, f"{type(error).__name__}: {error}".splitlines()[0]))
+                continue
+            text = cut_text(cut)
+            ids.append(cut.id)
+            texts.append(text)
+            labels.append([] if text is None else self.tokenizer.encode(text, self.piece_sampling, random))
+        return collate(ids, texts, waves, labels, self.tokenizer.eos, bad)
+
+
+def read_waveform(cut, speed: float = 1.0) -> np.ndarray:  # type: ignore[no-untyped-def]
+    """The samples of a cut at 16 kHz, the first channel alone, played `speed` times as fast."""
+    logging.getLogger().setLevel(logging.ERROR)  # lhotse logs a page about each damaged file; ours are counted
+    if cut.sampling_rate != SAMPLE_RATE:
+        cut = cut.resample(SAMPLE_RATE)
+    if speed != 1.0:
+        cut = cut.perturb_speed(speed)
+    samples = cut.load_audio()[0]
+    if len(samples) < 0.99 * cut.num_samples:
+        raise ValueError(f"the audio ends after {len(samples)} of {cut.num_samples} samples")
+    if not np.isfinite(samples).all():
+        raise ValueError("the audio holds values that are not numbers")
+    return samples
+
+
+def collate(
+    ids: list[str],
+    texts: list[str | None],
+    waves: list[np.ndarray],
+    labels: list[list[int]],
+    eos: int,
+    bad: list[tuple[str, str]],
+) -> Batch:
+    """Pad waveforms with zeros and labels with EOS."""
+    samples = torch.tensor([len(wave) for wave in waves], dtype=torch.long)
+    waveforms = torch.zeros(len(waves), int(samples.max()) if waves else 0)
+    for row, wave in zip(waveforms, waves, strict=True):
+        row[: len(wave)] = torch.from_numpy(wave)
+    lengths = torch.tensor(
+        [len(each) + 1 if text is not None else 0 for each, text in zip(labels, texts, strict=True)],
+        dtype=torch.long,
+    )
+    targets = torch.full((len(labels), max((len(each) for each in labels), default=0) + 1), eos)
+    for target, each in zip(targets, labels, strict=True):
+        target[: len(each)] = torch.tensor(each, dtype=torch.long)
+    return Batch(ids, texts, waveforms, samples, targets, lengths, bad)
+
+
+class BatchStream:
+    """An endless stream of batches that can start anywhere.
+
+    `position` counts the batches taken; a stream made with that number goes on exactly where this one stands.
+    """
+
+    def __init__(
+        self, reader: UtteranceReader, size: BatchSettings, seed: int, position: int = 0, workers: int = 0
+    ) -> None:
+        self.reader, self.size, self.seed, self.position, self.workers = reader, size, seed, position, workers
+        self.bad: dict[str, str] = {}
+        self.seen = 0
+        self._batches: Iterator[Batch] | None = None
+
+    def _requests(self) -> Iterator[list[tuple[int, tuple[int, int]]]]:
+        epoch, skip = 0, self.position
+        while True:
+            plan = plan_batches(self.reader.corpus.durations, self.size, self.seed, epoch)
+            for batch in plan[skip:]:
+                yield [(int(index), (self.seed, epoch)) for index in batch]
+            skip = max(0, skip - len(plan))
+            epoch += 1
+
+    def take(self) -> Batch:
+        """The next batch in which anything could be read."""
+        if self._batches is None:
+            self._batches = _loader(self.reader, self._requests(), self.workers)
+        while True:
+            batch = next(self._batches)
+            self.position += 1
+            self.seen += len(batch) + len(batch.bad)
+            self.count_bad(batch)
+            if len(batch):
+                return batch
+
+    def count_bad(self, batch: Batch) -> None:
+        """Name each unreadable cut once, and stop when there are too many."""
+        audio = self.reader.corpus.audio
+        for cut, reason in batch.bad:
+            if cut not in self.bad:
+                self.bad[cut] = reason
+                say(f"{self.reader.corpus.name}: {cut} cannot be read and is skipped ({reason})")
+        share = len(self.bad) / min(max(self.seen, 1), len(self.reader.corpus))
+        if len(self.bad) > 1 and share > audio.max_bad_share and self.seen >= min(100, len(self.reader.corpus)):
+            raise UserError(
+                f"{self.reader.corpus.name}: {len(self.bad)} of {min(self.seen, len(self.reader.corpus))} utterances"
+                f" cannot be read, the last because {next(reversed(self.bad.values()))}:"
+                f" mend them, or raise audio.max_bad_share (now {audio.max_bad_share:g})"
+            )
+
+
+def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[Batch]:
+    """Every utterance once, in batches of about `seconds`, the longest first."""
+    order = np.argsort(-reader.corpus.durations, kind="stable")
+    starts = cut_by_seconds(reader.corpus.durations[order], seconds)
+    requests = ([(int(index), (0, 0)) for index in batch] for batch in np.split(order, starts[1:]))
+    yield from _loader(reader, requests, workers)
+
+
+def _loader(
+    reader: UtteranceReader, requests: Iterator[list[tuple[int, tuple[int, int]]]], workers: int
+) -> Iterator[Batch]:
+    """Read requested batches in order, ahead of their use when there are workers."""
+    if workers == 0:
+        yield from map(reader.__getitems__, requests)
+        return
+    loader: DataLoader[Batch] = DataLoader(
+        reader,  # type: ignore[arg-type]
+        batch_sampler=_Requests(requests),
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        pin_memory=False,
+    )
+    yield from loader
+
+
+class _Requests:
+    """Lets a DataLoader iterate over requests once."""
+
+    def __init__(self, requests: Iterator[list[tuple[int, tuple[int, int]]]]) -> None:
+        self.requests = requests
+
+    def __iter__(self) -> Iterator[list[tuple[int, tuple[int, int]]]]:
+        return self.requests
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch

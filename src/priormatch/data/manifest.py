@@ -1,0 +1,194 @@
+"""Manifests of utterances: Lhotse cuts written as they come, with a list of what had to be left out."""
+
+import csv
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path, PurePath
+from typing import TypeVar
+
+from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
+
+from priormatch.data.audio import BadAudio
+from priormatch.errors import UserError
+from priormatch.progress import say, track
+
+Source = TypeVar("Source")
+Result = TypeVar("Result")
+
+SUFFIX = ".jsonl.gz"
+IN_FLIGHT = 256
+"""How many files the threads may be ahead of the writer."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a manifest holds."""
+
+    utterances: int
+    hours: float
+    speakers: int
+    labelled: int
+
+    def __str__(self) -> str:
+        utterances = _count(self.utterances, "utterance")
+        speakers = _count(self.speakers, "speaker") if self.speakers else "speakers unknown"
+        labelled = {0: "none", self.utterances: "all"}.get(self.labelled, f"{self.labelled:,}")
+        return f"{utterances}, {self.hours:,.2f} hours, {speakers}, {labelled} transcribed"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def summary(cuts: Iterable[MonoCut]) -> Summary:
+    """Count utterances, hours, speakers and transcripts in one pass."""
+    utterances, seconds, labelled, speakers = 0, 0.0, 0, set()
+    for cut in cuts:
+        (supervision,) = cut.supervisions
+        utterances += 1
+        seconds += cut.duration
+        labelled += supervision.text is not None
+        speakers.add(supervision.speaker)
+    return Summary(utterances, seconds / 3600, len(speakers - {None}), labelled)
+
+
+def existing_folder(folder: Path) -> Path:
+    """Return the folder, or tell the user that there is none."""
+    if not folder.is_dir():
+        wrong = "is not a folder" if folder.exists() else "does not exist"
+        raise UserError(f"{folder} {wrong}: check the path.")
+    return folder
+
+
+def name_of(path: PurePath) -> str:
+    """Make an utterance's name of a path: a/b/c.wav is a-b-c."""
+    return "-".join(part for part in path.with_suffix("").parts if part not in (path.anchor, ".."))
+
+
+def distinct_names(names: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
+    """Yield the names, with -2, -3 and so on after those that are taken or came before."""
+    seen = set(taken)
+    numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(2))
+    for name in names:
+        distinct = name
+        while distinct in seen:
+            distinct = f"{name}-{next(numbers[name])}"
+        seen.add(distinct)
+        yield distinct
+
+
+def utterance(
+    name: str,
+    recording: Recording,
+    text: str | None,
+    speaker: str | None,
+    language: str | None = None,
+    start: float = 0.0,
+    duration: float | None = None,
+) -> MonoCut:
+    """Make the cut of one utterance: the first channel of a recording or of a stretch of it, in seconds."""
+    duration = round(recording.duration - start if duration is None else duration, 8)
+    supervision = SupervisionSegment(
+        id=name,
+        recording_id=recording.id,
+        start=0.0,
+        duration=duration,
+        channel=0,
+        text=text,
+        language=language,
+        speaker=speaker,
+    )
+    return MonoCut(
+        id=name, start=start, duration=duration, channel=0, supervisions=[supervision], recording=recording
+    )
+
+
+def write_manifests(
+    sources: Mapping[Path, Sequence[Source]],
+    cuts_of: Callable[[Source], list[MonoCut]],
+    max_bad_share: float,
+    overwrite: bool,
+) -> None:
+    """Write one manifest for each list of sources; all appear together, when all are complete.
+
+    `cuts_of` runs in threads and raises `BadAudio` for a source that must be left out. Those are counted and
+    listed with their reasons in `NAME.bad.tsv` beside `NAME.jsonl.gz`. One bad source never stops the work;
+    more do when they exceed `max_bad_share` of all, and so does a manifest without any utterance.
+    """
+    for out in sources:
+        if not out.name.endswith(SUFFIX):
+            raise UserError(f"the manifest {out} must have a name that ends in {SUFFIX}.")
+        if out.exists() and not overwrite:
+            raise UserError(f"{out} exists already: delete it, choose another place, or ask to overwrite it.")
+    try:
+        for out, items in sources.items():
+            out.parent.mkdir(parents=True, exist_ok=True)
+            bad = _write_partial(out, items, cuts_of)
+            _list_bad(out, bad, len(items), max_bad_share)
+        for out in sources:
+            os.replace(_partial(out), out)
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror}; choose another place.") from error
+    finally:
+        for out in sources:
+            if out.parent.is_dir():
+                _partial(out).unlink(missing_ok=True)
+
+
+def _partial(out: Path) -> Path:
+    return out.with_name(f".{out.name.removesuffix(SUFFIX)}.partial{SUFFIX}")
+
+
+def _write_partial(
+    out: Path, sources: Sequence[Source], cuts_of: Callable[[Source], list[MonoCut]]
+) -> list[BadAudio]:
+    def try_cuts(source: Source) -> list[MonoCut] | BadAudio:
+        try:
+            return cuts_of(source)
+        except BadAudio as bad:
+            return bad
+
+    bad = []
+    with CutSet.open_writer(_partial(out), overwrite=True) as writer:
+        results = _map_in_threads(try_cuts, sources)
+        for result in track(results, f"reading {out.name.removesuffix(SUFFIX)}", total=len(sources)):
+            if isinstance(result, BadAudio):
+                bad.append(result)
+            else:
+                for cut in result:
+                    writer.write(cut)
+    return bad
+
+
+def _map_in_threads(function: Callable[[Source], Result], items: Iterable[Source]) -> Iterator[Result]:
+    """Apply a function in order, a chunk at a time; libsndfile decodes outside the interpreter's lock."""
+    remaining = iter(items)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        while chunk := list(islice(remaining, IN_FLIGHT)):
+            yield from pool.map(function, chunk)
+
+
+def _list_bad(out: Path, bad: list[BadAudio], total: int, max_bad_share: float) -> None:
+    listing = out.with_name(f"{out.name.removesuffix(SUFFIX)}.bad.tsv")
+    if not bad:
+        listing.unlink(missing_ok=True)
+        return
+    partial = listing.with_name(f".{listing.name}.partial")
+    with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        table = csv.writer(file, delimiter="\t", lineterminator="\n")
+        table.writerow(["path", "reason"])
+        table.writerows([each.path, each.reason] for each in bad)
+    os.replace(partial, listing)
+    first = f"the first is {bad[0].path} ({bad[0].reason})"
+    if len(bad) == total:
+        raise UserError(f"nothing is left for {out}, as all {total} files are listed in {listing}; {first}.")
+    if len(bad) > max(1, max_bad_share * total):
+        raise UserError(
+            f"{len(bad)} of {total} files for {out} are unusable, more than max_bad_share={max_bad_share:g} "
+            f"allows: repair what {listing} lists or raise the share; {first}."
+        )
+    say(f"{len(bad)} of {total} skipped, listed with reasons in {listing}")

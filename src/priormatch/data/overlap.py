@@ -1,0 +1,53 @@
+"""How much of the transcripts the prior's text already contains."""
+
+from collections.abc import Iterable, Iterator
+
+from priormatch.data.text import normalise_sentence
+
+NGRAM = 8  # words in a row that are hardly ever shared by chance
+
+
+class TranscriptOverlap:
+    """Looks for transcripts in a stream of normalised sentences; memory grows with the transcripts only."""
+
+    def __init__(self, transcripts: Iterable[str]) -> None:
+        self.transcripts = {normalise_sentence(transcript) for transcript in transcripts} - {""}
+        self.seen_transcripts: set[str] = set()
+        self.equal_sentences = 0
+        self.dropped_sentences = 0
+        self._ngrams = {ngram for transcript in self.transcripts for ngram in _ngrams(transcript.split())}
+        self._seen_ngrams: set[int] = set()
+
+    @property
+    def shared_ngrams(self) -> float:
+        """Percentage of the transcripts' distinct runs of eight words met so far."""
+        return 100 * len(self._seen_ngrams) / max(1, len(self._ngrams))
+
+    def watch(self, sentences: Iterable[str], drop: bool = False) -> Iterator[str]:
+        """Pass sentences on and count what they share with the transcripts.
+
+        A sentence overlaps when it equals a transcript or when a run of eight words that ends in it, begun
+        perhaps in the sentences before, is a transcript's too; with `drop` it is not passed on.
+        """
+        if not self.transcripts:
+            yield from sentences
+            return
+        before: list[str] = []
+        for sentence in sentences:
+            words = before + sentence.split()
+            shared = self._ngrams.intersection(_ngrams(words))
+            self._seen_ngrams |= shared
+            equal = sentence in self.transcripts
+            if equal:
+                self.equal_sentences += 1
+                self.seen_transcripts.add(sentence)
+            if drop and (equal or shared):
+                self.dropped_sentences += 1
+                continue
+            before = words[1 - NGRAM :]
+            yield sentence
+
+
+def _ngrams(words: list[str]) -> Iterator[int]:
+    """Hash the runs of eight words: far smaller than the words, and 64 bits hardly ever collide."""
+    return map(hash, zip(*(words[start:] for start in range(NGRAM)), strict=False))

@@ -1,0 +1,186 @@
+"""A user's own audio, in a folder or named in a table, to a manifest."""
+
+import csv
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from lhotse import MonoCut
+
+from priormatch.data.audio import BadAudio, open_recording
+from priormatch.data.manifest import distinct_names, existing_folder, name_of, utterance, write_manifests
+from priormatch.data.text import normalise_sentence
+from priormatch.errors import UserError
+from priormatch.progress import say
+
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
+COLUMNS = ("path", "text", "speaker", "id", "start", "end")
+ROUNDING = 0.01
+"""Seconds by which an end may lie beyond the audio, for tables whose times are rounded."""
+
+
+def prepare_folder(
+    folder: Path, out: Path, *, verify: bool = True, max_bad_share: float = 0.05, overwrite: bool = False
+) -> Path:
+    """Write the manifest `out` of all audio in a folder and below it, with transcripts where there are any.
+
+    - `NAME.txt` beside `NAME.wav` (.flac, .ogg, .opus, .mp3) is its transcript; audio without is
+      untranscribed. Where the transcript holds no word, the utterance is skipped and listed.
+    - The speaker is the name of the sub-folder that the file lies in; files directly in `folder` have none.
+    - The id is the path below `folder` without suffix, with "-" for "/", numbered where two would be equal.
+    - Of audio with several channels the first is used: Lhotse cannot mix them lazily.
+    - All samples are decoded to find damage; without `verify` only the header and the end are read.
+    """
+    existing_folder(folder)
+    paths = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in AUDIO_SUFFIXES and not path.name.startswith(".") and not path.is_dir()
+    )
+    if not paths:
+        raise UserError(f"{folder} holds no audio ({' '.join(AUDIO_SUFFIXES)}): check the folder.")
+
+    def cuts_of(source: tuple[Path, str]) -> list[MonoCut]:
+        path, name = source
+        recording = open_recording(path, name, decode=verify)
+        speaker = None if path.parent == folder else path.parent.name
+        return [utterance(name, recording, _read_transcript(path), speaker)]
+
+    names = distinct_names(name_of(path.relative_to(folder)) for path in paths)
+    write_manifests({out: list(zip(paths, names, strict=True))}, cuts_of, max_bad_share, overwrite)
+    return out
+
+
+def prepare_csv(
+    file: Path, out: Path, *, verify: bool = True, max_bad_share: float = 0.05, overwrite: bool = False
+) -> Path:
+    """Write the manifest `out` of the audio that a table names, with commas or tabs between its columns.
+
+    The header names the columns. `path` is relative to the table's folder or absolute; the others may be
+    absent or empty in some lines: `text` (empty: untranscribed), `speaker`, `id` (else made of the path),
+    `start` and `end` in seconds (else the whole file). In a table with commas a field may stand in quotes;
+    with tabs, quotes are just characters. A mistake in the table stops with its line number; unusable audio
+    is skipped and listed.
+    """
+    rows = list(_read_rows(file))
+    if not rows:
+        raise UserError(f"{file} has no line below its header: add one for each utterance.")
+    given: dict[str, int] = {}
+    for row in rows:
+        if row.id and given.setdefault(row.id, row.line) != row.line:
+            raise UserError(f"{file}, line {row.line}: the id {row.id!r} is on line {given[row.id]} already.")
+    made = distinct_names((name_of(row.path) for row in rows if not row.id), taken=given)
+    sources = [(row, row.id or next(made)) for row in rows]
+    open_once = lru_cache(maxsize=1024)(open_recording)
+
+    def cuts_of(source: tuple[Row, str]) -> list[MonoCut]:
+        row, name = source
+        path = file.parent / row.path
+        recording = open_once(path, name_of(row.path), verify)
+        end = recording.duration if row.end is None else min(row.end, recording.duration)
+        if end <= row.start or end < (row.end or 0) - ROUNDING:
+            span = f"{row.start:g} to {'the end' if row.end is None else format(row.end, 'g')}"
+            raise BadAudio(path, f"lasts {recording.duration:.2f} s, but line {row.line} asks for {span}")
+        text = _normalise(path, row.text) if row.text else None
+        speaker = row.speaker or None
+        return [utterance(name, recording, text, speaker, start=row.start, duration=end - row.start)]
+
+    write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
+    return out
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table of utterances."""
+
+    line: int
+    path: Path
+    text: str
+    speaker: str
+    id: str
+    start: float
+    end: float | None
+
+
+def _read_rows(file: Path) -> Iterator[Row]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            header = lines.readline()
+            lines.seek(0)
+            tabs = "\t" in header
+            table = csv.reader(
+                lines,
+                delimiter="\t" if tabs else ",",
+                quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL,
+                strict=True,
+            )
+            columns = [name.strip().lower() for name in next(table, [])]
+            _check_columns(file, columns)
+            for fields in table:
+                if any(map(str.strip, fields)):
+                    yield _read_row(f"{file}, line {table.line_num}", table.line_num, columns, fields)
+    except OSError as error:
+        raise UserError(f"cannot read the table {file}: {error.strerror}; check the path.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text: save it as UTF-8 and try again.") from error
+    except csv.Error as error:
+        raise UserError(f"{file}, line {table.line_num}: {error}; mind the quotes.") from error
+
+
+def _check_columns(file: Path, columns: list[str]) -> None:
+    if "path" not in columns:
+        raise UserError(
+            f"{file}, line 1: there is no column `path` among {', '.join(columns) or 'none'}; "
+            f"the header must name the columns, of which {', '.join(COLUMNS)} are known."
+        )
+    if twice := {name for name in columns if name in COLUMNS and columns.count(name) > 1}:
+        raise UserError(f"{file}, line 1: the column {', '.join(sorted(twice))} is there twice; keep one.")
+    if unknown := [name for name in columns if name not in COLUMNS]:
+        say(f"{file}: the columns {', '.join(unknown)} are not used; known are {', '.join(COLUMNS)}")
+
+
+def _read_row(where: str, line: int, columns: list[str], fields: list[str]) -> Row:
+    if len(fields) != len(columns):
+        raise UserError(
+            f"{where}: {len(fields)} fields under {len(columns)} columns; put fields with commas in quotes."
+        )
+    cells = dict(zip(columns, map(str.strip, fields), strict=True))
+    path = Path(cells["path"])
+    if not path.name:
+        raise UserError(f"{where}: the path {cells['path']!r} names no file.")
+    start = _read_seconds(where, "start", cells.get("start", "")) or 0.0
+    end = _read_seconds(where, "end", cells.get("end", ""))
+    if end is not None and end <= start:
+        raise UserError(f"{where}: the end {end:g} must come after the start {start:g}.")
+    return Row(line, path, cells.get("text", ""), cells.get("speaker", ""), cells.get("id", ""), start, end)
+
+
+def _read_seconds(where: str, column: str, cell: str) -> float | None:
+    try:
+        seconds = float(cell) if cell else None
+    except ValueError:
+        seconds = math.nan
+    if seconds is None or 0 <= seconds < math.inf:
+        return seconds
+    raise UserError(f"{where}: {column} must be a number of seconds, not {cell!r}.")
+
+
+def _read_transcript(audio: Path) -> str | None:
+    path = audio.with_suffix(".txt")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadAudio(audio, f"its transcript {path.name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadAudio(audio, f"its transcript {path.name} is not UTF-8 text") from error
+    return _normalise(audio, text)
+
+
+def _normalise(audio: Path, text: str) -> str:
+    if normalised := normalise_sentence(text):
+        return normalised
+    raise BadAudio(audio, f"its transcript {text.strip()[:40]!r} holds no word")

@@ -1,0 +1,104 @@
+"""Written English to the words a recogniser writes: normalisation and sentence splitting.
+
+The rules are those of the text pipeline behind the paper's language model, changed where they do harm:
+
+- Typographic quotes count as plain ones; long dashes and ellipses part words ("wait...what" stays two words).
+- Punctuation goes before the apostrophe rule, not after it, so 'don't,' is seen to be don't in quotes.
+- Only apostrophes are taken from a word's edges. The original also tries each word without its first letter,
+  which turns she'll into he'll, and it spares every 's, hence keeps the quotation mark of 'so.
+"""
+
+import re
+from itertools import pairwise
+
+# Words with an apostrophe of their own at an edge. One inside a word always stays, so don't needs no entry.
+_AFTER_APOSTROPHE = """
+    ad ard ave bout bove cause cept ead elp em ere erself fore fraid gainst im imself midst mong mongst neath
+    nother nuff ome ouse ow pon sblood scuse sdeath spose tain't til till tis tisn't tother twas twasn't tween
+    twere tweren't twill twixt twon't twould twould've twouldn't
+"""
+_BEFORE_APOSTROPHE = "an d fo gi ha mo o ol po t th wi y"
+_BEFORE_IN = """
+    anyth ask be break bring call com cry darl do drink dy eat even everyth feel fight fish get giv go hav
+    hunt keep know laugh leav liv look mak morn noth play read rid runn say see shoot sitt sleep someth speak
+    stand start stay tak talk tell think try wait walk work
+"""
+CONTRACTIONS = frozenset(
+    [f"'{rest}" for rest in _AFTER_APOSTROPHE.split()]
+    + [f"{start}'" for start in _BEFORE_APOSTROPHE.split()]
+    + [f"{stem}in'" for stem in _BEFORE_IN.split()]
+)
+
+_APOSTROPHES = dict.fromkeys("‘’‛ʼ", "'")
+_PARTING = dict.fromkeys("-‐‑‒–—―…", " ")
+_DELETED = dict.fromkeys('0123456789"“”„‟«»,?!#&(){}[]*+=;:.', "")
+_CHARACTERS = str.maketrans(_APOSTROPHES | _PARTING | _DELETED)
+
+
+def normalise_sentence(text: str) -> str:
+    """Reduce a sentence to lower-case words with one space between; idempotent; empty where no word is left.
+
+    Digits, double quotes and punctuation are deleted, hyphens and dashes become spaces, and an apostrophe
+    stays inside a word or where the word is a contraction. Other symbols and accented letters are left alone.
+    """
+    if ".." in text:
+        text = text.replace("..", " ")
+    text = text.translate(_CHARACTERS).lower()
+    if "'" not in text:
+        return " ".join(text.split())
+    words = (_unquoted(word) if "'" in word else word for word in text.split())
+    return " ".join(word for word in words if word)
+
+
+def _unquoted(word: str) -> str:
+    """Strip apostrophes from the edges save a contraction's own: 'hello' to hello, but 'tis and o' stay."""
+    core = word.strip("'")
+    for contraction in (f"'{core}", f"{core}'"):
+        if contraction in word and contraction in CONTRACTIONS:
+            return contraction
+    return core
+
+
+_ABBREVIATED = """
+    mr mrs ms messrs mme mlle mons dr st ste prof rev revd hon gov sen capt cpt col gen lt lieut sgt sergt
+    maj cmdr adm supt insp esq jr sr bros co inc ltd vs viz cf approx dept vol vols ch chap figs pp feb apr
+    aug sept oct nov dec blvd mt ft
+"""
+_ABBREVIATIONS = frozenset(_ABBREVIATED.split())
+_DOTTED = re.compile(r"[a-hj-z]|[a-z](\.[a-z])+")  # initials, e.g, p.m; but i ends many a sentence
+STOPS = frozenset(".!?…")
+_CLOSING = "\"'”’»)]}_*"
+_BRACKETING = _CLOSING + "“‘„«([{"
+
+
+def split_sentences(text: str) -> list[str]:
+    """Cut running text into sentences; joined by spaces they give the text back, its white space squeezed.
+
+    A sentence ends with a word that ends in a stop, closing quotes and brackets aside, unless the stop is
+    that of an abbreviation or the next word begins with a small letter. Lower-cased text lacks the latter
+    sign; of the stops that are no abbreviation's, only an ellipsis is taken to run on there.
+    """
+    words = text.split()
+    has_capitals = 50 * sum(word[0].isupper() for word in words) >= len(words)
+    sentences, begin = [], 0
+    for end, (word, following) in enumerate(pairwise(words), start=1):
+        last = word[-1] if word[-1] not in _CLOSING else word.rstrip(_CLOSING)[-1:]
+        if last in STOPS and _ends_sentence(word, following, has_capitals):
+            sentences.append(" ".join(words[begin:end]))
+            begin = end
+    return [*sentences, " ".join(words[begin:])] if words else []
+
+
+def _ends_sentence(word: str, following: str, has_capitals: bool) -> bool:
+    """Judge whether a word that carries a stop ends its sentence."""
+    word, first = word.strip(_BRACKETING), following.lstrip(_BRACKETING)[:1]
+    if first in STOPS or (has_capitals and first.islower()):
+        return False
+    stem = word.rstrip(".!?…")
+    stop = word[len(stem) :]
+    if stop != ".":
+        return has_capitals or "!" in stop or "?" in stop
+    stem = re.split("[-–—]", stem.lower())[-1]
+    if stem == "no":
+        return not first.isdigit()
+    return stem not in _ABBREVIATIONS and not _DOTTED.fullmatch(stem)

@@ -1,0 +1,218 @@
+"""Files of text to sentences for the prior, one a line, with books left out by name."""
+
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TextIO
+
+from priormatch.data.overlap import NGRAM, TranscriptOverlap
+from priormatch.data.text import STOPS, normalise_sentence, split_sentences
+from priormatch.errors import UserError
+from priormatch.progress import track
+
+CHUNK_CHARACTERS = 1_000_000  # of running text held in memory at once
+SUFFIXES = (".txt", ".gz", ".xz")
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+@dataclass(frozen=True)
+class TextReport:
+    """What went into a file of prior text, and how much of it the transcripts already say.
+
+    A transcript overlaps when a sentence equals it; `shared_ngrams` is the percentage of the transcripts'
+    distinct runs of eight words that occur in the text. Both are counted before anything is dropped.
+    """
+
+    files: int
+    excluded_books: int
+    sentences: int
+    words: int
+    transcripts: int
+    overlapping_sentences: int
+    overlapping_transcripts: int
+    shared_ngrams: float
+    dropped_sentences: int
+
+    def __str__(self) -> str:
+        """Say it in one to three lines."""
+        excluded = f"; {self.excluded_books:,} excluded" if self.excluded_books else ""
+        lines = [f"{self.sentences:,} sentences, {self.words:,} words (files read: {self.files:,}{excluded})"]
+        if self.transcripts:
+            lines.append(
+                f"overlap: {self.overlapping_transcripts:,} of {self.transcripts:,} distinct transcripts "
+                f"occur as a sentence ({self.overlapping_sentences:,} times in all), "
+                f"{self.shared_ngrams:.2f} % of their {NGRAM}-word runs occur in the text"
+            )
+        if self.dropped_sentences:
+            lines.append(f"overlapping sentences dropped: {self.dropped_sentences:,}")
+        return "\n".join(lines)
+
+
+def prepare_text(
+    files: Sequence[Path],
+    out: Path,
+    exclude_books: Collection[str] = (),
+    transcripts: Iterable[str] = (),
+    *,
+    drop_overlap: bool = False,
+    lines_are_sentences: bool = False,
+    overwrite: bool = False,
+) -> TextReport:
+    """Write the normalised sentences of text files (.txt, .gz, .xz, or folders of them) to `out`, one a line.
+
+    A book is excluded when its file or its folder bears a name in `exclude_books`. With `drop_overlap`,
+    sentences that equal a transcript or share eight words in a row with one are left out.
+    """
+    books = find_text_files(files)
+    _check_out(out, books, overwrite)
+    kept = [book for book in books if _names(book).isdisjoint(exclude_books)]
+    overlap = TranscriptOverlap(transcripts)
+    found = (line for book in track(kept, "reading text") for line in _sentences(book, lines_are_sentences))
+    sentences = words = 0
+    with _written_whole(out) as stream:
+        for sentence in overlap.watch(found, drop_overlap):
+            sentences += 1
+            words += sentence.count(" ") + 1
+            stream.write(sentence + "\n")
+        if not sentences:
+            raise UserError(_nothing_left(books, len(books) - len(kept), overlap.dropped_sentences))
+    return TextReport(
+        files=len(kept),
+        excluded_books=len(books) - len(kept),
+        sentences=sentences,
+        words=words,
+        transcripts=len(overlap.transcripts),
+        overlapping_sentences=overlap.equal_sentences,
+        overlapping_transcripts=len(overlap.seen_transcripts),
+        shared_ngrams=overlap.shared_ngrams,
+        dropped_sentences=overlap.dropped_sentences,
+    )
+
+
+def find_text_files(paths: Sequence[Path]) -> list[Path]:
+    """List the text files given, each once, and those anywhere under the folders given, in order of name."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            if not inside:
+                raise UserError(f"{path} holds no text: no file in it ends in {', '.join(SUFFIXES)}.")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise UserError(f"There is no text file {path}; check the name.")
+    return list(dict.fromkeys(found))
+
+
+def read_sentences(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file (.txt, .gz or .xz) that are not blank, as they stand."""
+    return filter(None, _lines(path))
+
+
+def read_book_ids(path: Path) -> frozenset[str]:
+    """Read ids of books from LibriSpeech's BOOKS.TXT (`id | title | ...`, `;` comments) or a plain list."""
+    lines = (line for line in _lines(path) if not line.startswith(";"))
+    ids = frozenset(line.split("|")[0].strip() for line in lines) - {""}
+    if not ids:
+        raise UserError(f"{path} names no book; give LibriSpeech's BOOKS.TXT or a list with one id a line.")
+    return ids
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield decoded lines without the white space around them; what cannot be read becomes a UserError."""
+    offset = 0
+    try:
+        with _open_bytes(path) as stream:
+            for line in stream:
+                yield line.decode().removeprefix("\ufeff").strip()
+                offset += len(line)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 text (byte {offset + error.start} is 0x{error.object[error.start]:02x}); "
+            "convert it with `iconv -f ENCODING -t utf-8`, where ENCODING is often latin1 or utf-16."
+        ) from error
+    except UNREADABLE as error:
+        raise UserError(f"{path} cannot be read ({error}); replace it or leave it out.") from error
+
+
+def _open_bytes(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return gzip.open(path)  # type: ignore[return-value]
+    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
+
+
+def _sentences(book: Path, lines_are_sentences: bool) -> Iterator[str]:
+    lines = read_sentences(book)
+    return filter(None, map(normalise_sentence, lines if lines_are_sentences else _running_text(lines)))
+
+
+def _running_text(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the sentences of wrapped lines, chunk by chunk; one without any stop has a sentence a line."""
+    unfinished = ""
+    for chunk in _chunks(lines):
+        text = " ".join(chunk)
+        if STOPS.isdisjoint(text):
+            yield from filter(None, [unfinished, *chunk])
+            unfinished = ""
+        else:
+            *whole, unfinished = split_sentences(f"{unfinished} {text}")
+            yield from whole
+    yield unfinished
+
+
+def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    characters = 0
+    for line in lines:
+        chunk.append(line)
+        characters += len(line)
+        if characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _names(book: Path) -> set[str]:
+    """Names a book may be excluded by: 84 for corpus/84/84.txt, its file's and its folder's."""
+    name = book.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".txt")
+    return {name, book.absolute().parent.name}
+
+
+def _check_out(out: Path, books: list[Path], overwrite: bool) -> None:
+    if out.suffix in (".gz", ".xz"):
+        raise UserError(f"The sentences are written as plain text, so {out} should end in .txt.")
+    if out.is_dir() or (out.exists() and not overwrite):
+        raise UserError(f"{out} exists already; choose another name, or remove it first.")
+    if out.resolve() in {book.resolve() for book in books}:
+        raise UserError(f"{out} is among the files to read; choose another place for the sentences.")
+
+
+@contextmanager
+def _written_whole(path: Path) -> Iterator[TextIO]:
+    """Open a file for writing that takes its name only once it is complete."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder of {path} cannot be made ({error}); choose another place.") from error
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _nothing_left(books: list[Path], excluded: int, dropped: int) -> str:
+    names = ", ".join(map(str, books[:3])) + (f" and {len(books) - 3} more" if len(books) > 3 else "")
+    return (
+        f"No sentence is left of {names or 'no files at all'} ({excluded} files excluded, {dropped} "
+        "overlapping sentences dropped); give files with text in them, or exclude less."
+    )

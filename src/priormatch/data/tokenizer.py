@@ -1,0 +1,140 @@
+"""Word pieces: a SentencePiece unigram model seen as the classes of a recogniser."""
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from priormatch.errors import UserError
+
+MODEL_FILE = "tokenizer.model"
+CONTROL_PIECES = 3  # <unk>, <s> and </s> lead SentencePiece's vocabulary and are no classes of ours
+SPELLINGS = 10
+MARK = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece writes a word's beginning so
+
+
+class Tokenizer:
+    """Turns text into classes and back; the last class is the end of sentence.
+
+    Class i is piece i + 3 of the SentencePiece model, and `eos` follows the last piece: a vocabulary of 5,000
+    gives 4,997 pieces and 4,998 classes, as in the paper. There is no unknown class: letters that the model has
+    never seen are left out.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor.LoadFromSerializedProto(model)
+        self.pieces = [
+            self._processor.IdToPiece(i) for i in range(CONTROL_PIECES, self._processor.GetPieceSize())
+        ]
+        self.eos = len(self.pieces)
+        self._best = lru_cache(maxsize=200_000)(self._spell)
+
+    @property
+    def classes(self) -> int:
+        """The number of classes: pieces and the end of sentence."""
+        return self.eos + 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and self.pieces == other.pieces
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.pieces))
+
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
+        return Tokenizer, (self.model,)  # the way into a worker process
+
+    def _spell(self, word: str) -> tuple[int, ...]:
+        return self._classes(self._processor.EncodeAsIds(word))
+
+    def _classes(self, ids: Iterable[int]) -> tuple[int, ...]:
+        return tuple(i - CONTROL_PIECES for i in ids if i >= CONTROL_PIECES)
+
+    def spellings(self, word: str) -> list[tuple[int, ...]]:
+        """The ten best spellings of a word, best first."""
+        found = self._processor.NBestEncodeAsIds(word, SPELLINGS)
+        return list(dict.fromkeys(self._classes(ids) for ids in found))
+
+    def encode(self, text: str, sampling: float = 0.0, random: np.random.Generator | None = None) -> list[int]:
+        """Classes of a sentence without its end.
+
+        With probability `sampling` a word is spelt by one of its ten best spellings, drawn uniformly.
+        """
+        words = text.split()
+        drawn = random.random(len(words)) < sampling if random is not None and sampling > 0 else None
+        classes: list[int] = []
+        for position, word in enumerate(words):
+            if random is not None and drawn is not None and drawn[position]:
+                spellings = self.spellings(word)
+                classes.extend(spellings[random.integers(len(spellings))] if spellings else ())
+            else:
+                classes.extend(self._best(word))
+        return classes
+
+    def decode(self, classes: Sequence[int]) -> str:
+        """Text of a sequence of classes; the end of sentence and what follows it is ignored."""
+        letters = []
+        for each in classes:
+            if each == self.eos:
+                break
+            letters.append(self.pieces[each])
+        return " ".join("".join(letters).replace(MARK, " ").split())
+
+    def pieces_per_word(self, sentences: Iterable[str]) -> float:
+        """Mean number of pieces a word; well above 3 means that the model has fallen apart into letters."""
+        pieces = words = 0
+        for sentence in sentences:
+            pieces += len(self.encode(sentence))
+            words += len(sentence.split())
+        return pieces / max(words, 1)
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.model` into the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f"{MODEL_FILE}.tmp"
+        temporary.write_bytes(self.model)
+        os.replace(temporary, folder / MODEL_FILE)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Tokenizer":
+        """Read a tokenizer from its file or from the folder that holds it."""
+        file = Path(path)
+        file = file / MODEL_FILE if file.is_dir() else file
+        if not file.is_file():
+            raise UserError(f"no tokenizer at {file}: make one with `priormatch tokenizer`")
+        try:
+            return Tokenizer(file.read_bytes())
+        except RuntimeError as error:
+            raise UserError(f"{file} is not a SentencePiece model ({error}): make it again") from error
+
+
+def train_tokenizer(sentences: Sequence[str], pieces: int, longest_input: int = 1_000_000) -> Tokenizer:
+    """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalised sentences."""
+    import io
+
+    if not any(sentence.strip() for sentence in sentences):
+        raise UserError("the text for the tokenizer is empty: give transcripts or sentences")
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.Train(
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=pieces,
+            character_coverage=1.0,
+            split_by_unicode_script=False,
+            input_sentence_size=longest_input,
+            shuffle_input_sentence=True,
+            num_threads=1,  # the order of additions, and so the model, must not depend on the machine
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise UserError(
+            f"no tokenizer of {pieces} pieces can be trained on {len(sentences)} sentences"
+            f" ({str(error).splitlines()[0]}): set tokenizer.pieces lower, or give more text"
+        ) from error
+    return Tokenizer(model.getvalue())

@@ -1,0 +1,101 @@
+"""How sure an error rate, or a difference of two, is: the bootstrap over utterances (Bisani and Ney, 2004).
+
+Utterances are drawn anew with replacement. Several runs of a system (seeds) count as one: errors and lengths
+are summed over the runs of each utterance, which stays the unit that is drawn.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from priormatch.evaluation.error_rates import ErrorCounts, summed
+
+DRAWS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """System b against system a on the same utterances; all in percent but the p-value.
+
+    difference = rate(a) - rate(b), so positive where b is better; relative_gain = 100 * difference / rate(a).
+    """
+
+    difference: float
+    interval: tuple[float, float]
+    p_value: float
+    relative_gain: float
+    relative_interval: tuple[float, float]
+
+
+def bootstrap_interval(
+    counts: ErrorCounts | Sequence[ErrorCounts], samples: int = 10_000, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval of the error rate, in percent; nan where there is no reference."""
+    counts = _one(counts)
+    errors, lengths = _resampled_sums([counts.errors, counts.lengths], samples, seed)
+    return _interval(_percent(errors, lengths), level)
+
+
+def paired_bootstrap(
+    a: ErrorCounts | Sequence[ErrorCounts],
+    b: ErrorCounts | Sequence[ErrorCounts],
+    samples: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> PairedTest:
+    """Compare two systems by drawing the same utterances for both.
+
+    The two-sided p-value is (1 + #{|d* - d| >= |d|}) / (1 + samples), with d the difference and d* that of a
+    draw: how often chance alone, the draws centred on no difference, strays as far as d did. It is never 0.
+    """
+    a, b = _one(a), _one(b)
+    if len(a) != len(b) or not np.array_equal(a.lengths * b.lengths.sum(), b.lengths * a.lengths.sum()):
+        raise ValueError("the systems were not scored on the same references in the same order")
+    errors_a, lengths_a, errors_b, lengths_b = _resampled_sums(
+        [a.errors, a.lengths, b.errors, b.lengths], samples, seed
+    )
+    rates = _percent(errors_a, lengths_a)
+    differences = rates - _percent(errors_b, lengths_b)
+    difference = a.rate - b.rate
+    nearer = np.abs(differences - difference) < abs(difference)  # false where undefined: the safe side
+    return PairedTest(
+        difference=difference,
+        interval=_interval(differences, level),
+        p_value=(1 + samples - int(nearer.sum())) / (1 + samples),
+        relative_gain=float(_percent(np.array(difference), np.array(a.rate))),
+        relative_interval=_interval(_percent(differences, rates), level),
+    )
+
+
+def _one(counts: ErrorCounts | Sequence[ErrorCounts]) -> ErrorCounts:
+    return counts if isinstance(counts, ErrorCounts) else summed(counts)
+
+
+def _resampled_sums(columns: Sequence[np.ndarray], samples: int, seed: int) -> np.ndarray:
+    """Sum each column over the same draws of utterances; (columns, samples)."""
+    blocks = _draws(len(columns[0]), samples, seed)
+    return np.hstack([[column.take(draws).sum(axis=1) for column in columns] for draws in blocks])
+
+
+def _draws(utterances: int, samples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield blocks of utterance numbers, (samples of the block, utterances), so that memory stays bounded."""
+    generator = np.random.default_rng(seed)
+    at_once = max(1, DRAWS_AT_ONCE // max(1, utterances))
+    for start in range(0, samples, at_once):
+        shape = (min(at_once, samples - start), utterances)
+        yield generator.integers(utterances, size=shape) if utterances else np.zeros(shape, np.int64)
+
+
+def _percent(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """100 * part / whole, and nan where the whole is 0."""
+    return 100 * part / np.where(whole == 0, np.nan, whole)
+
+
+def _interval(values: np.ndarray, level: float) -> tuple[float, float]:
+    """Percentile interval over the draws in which the value is defined."""
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return float("nan"), float("nan")
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

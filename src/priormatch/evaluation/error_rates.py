@@ -1,0 +1,87 @@
+"""Word and character errors, utterance by utterance, and the rates over them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import jiwer
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorCounts:
+    """Edit errors and reference lengths of a list of utterances, both of shape (utterances,)."""
+
+    errors: np.ndarray
+    lengths: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.errors.ndim != 1 or self.errors.shape != self.lengths.shape:
+            raise ValueError(f"errors {self.errors.shape} and lengths {self.lengths.shape} differ in shape")
+
+    def __len__(self) -> int:
+        return len(self.errors)
+
+    @property
+    def rate(self) -> float:
+        """Error rate in percent, 100 * sum(errors) / sum(lengths); nan where there is no reference at all.
+
+        An utterance whose reference is empty adds its insertions to the errors and nothing to the length.
+        """
+        length = int(self.lengths.sum())
+        return 100 * float(self.errors.sum()) / length if length else float("nan")
+
+
+def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
+    """Count substituted, deleted and inserted words; words are what white space parts."""
+    return _count(jiwer.process_words, references, hypotheses)
+
+
+def character_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
+    """Count wrong characters, the one space between two words among them; white space at the edges is not."""
+    return _count(jiwer.process_characters, references, hypotheses)
+
+
+def pooled(parts: Iterable[ErrorCounts]) -> ErrorCounts:
+    """Join the counts of different utterances, such as those of several test sets, end to end."""
+    parts = list(parts)
+    return ErrorCounts(
+        np.concatenate([part.errors for part in parts]), np.concatenate([part.lengths for part in parts])
+    )
+
+
+def summed(runs: Iterable[ErrorCounts]) -> ErrorCounts:
+    """Add up the counts of several runs, such as seeds, over the same utterances in the same order."""
+    runs = list(runs)
+    if any(not np.array_equal(run.lengths, runs[0].lengths) for run in runs):
+        raise ValueError("the runs were not scored on the same references in the same order")
+    return ErrorCounts(np.sum([run.errors for run in runs], axis=0), runs[0].lengths * len(runs))
+
+
+def word_error_rate_recovered(base: float, x: float, top: float) -> float:
+    """WERR in percent: the share of the gap between baseline and topline that x closes; nan without a gap.
+
+    WERR = 100 * (base - x) / (base - top), of word error rates in any one unit.
+    """
+    return 100 * (base - x) / (base - top) if base != top else float("nan")
+
+
+def _count(
+    align: Callable[[list[str], list[str]], jiwer.WordOutput | jiwer.CharacterOutput],
+    references: Sequence[str],
+    hypotheses: Sequence[str],
+) -> ErrorCounts:
+    if len(references) != len(hypotheses):
+        raise ValueError(f"{len(references)} references, but {len(hypotheses)} hypotheses")
+    if not references:
+        return ErrorCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    squeezed = ([" ".join(text.split()) for text in texts] for texts in (references, hypotheses))
+    aligned = align(*squeezed)
+    errors = [
+        sum(
+            max(chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx)
+            for chunk in chunks
+            if chunk.type != "equal"
+        )
+        for chunks in aligned.alignments
+    ]
+    return ErrorCounts(np.array(errors), np.array([len(reference) for reference in aligned.references]))

@@ -1,0 +1,98 @@
+"""The GRU decoder with key-value attention: the label history first, the acoustics after it."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from priormatch.data.features import time_mask
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the decoder attends to: keys and values (B, T, D) and which frames exist (B, T)."""
+
+    keys: Tensor
+    values: Tensor
+    mask: Tensor
+
+
+class AttentionDecoder(nn.Module):
+    """p(y_u | y_<u, x) = softmax(W(h_u + c_u)), h_u = GRU(y_<u), c_u = attention of h_u over the encoder's frames.
+
+    There is no input feeding, so teacher forcing is one GRU call and one attention over all positions.
+    """
+
+    def __init__(self, classes: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.embedding = nn.Embedding(classes, size)
+        self.start = nn.Parameter(torch.empty(size).uniform_(-0.1, 0.1))
+        self.gru = nn.GRU(size, size, batch_first=True)
+        self.output = nn.Linear(size, classes)
+        nn.init.uniform_(self.embedding.weight, -1 / math.sqrt(size), 1 / math.sqrt(size))
+        nn.init.uniform_(self.output.weight, -math.sqrt(3 / size), math.sqrt(3 / size))
+
+    def memory(self, encoded: Tensor, lengths: Tensor) -> Memory:
+        """Split the encoder's frames (B, T, 2D) into keys and values."""
+        keys, values = encoded.chunk(2, dim=-1)
+        return Memory(keys, values, time_mask(lengths, encoded.shape[1]))
+
+    def forward(self, memory: Memory, inputs: Tensor, window: Tensor | None = None) -> Tensor:
+        """Logits of every next class for k label sequences an utterance.
+
+        inputs (B, k, U) holds the sequences; position u is predicted from the classes before it, so the last
+        input class is not read. window (B, k, U, T) is added to the attention scores. -> (B, k, U, classes)
+        """
+        batch, beam, length = inputs.shape
+        begin = self.start.expand(batch * beam, 1, self.size)
+        history = torch.cat([begin, self.embedding(inputs.flatten(0, 1)[:, :-1])], dim=1)
+        states, _ = self.gru(history)
+        states = states.reshape(batch, beam * length, self.size)
+        bias = None if window is None else window.flatten(1, 2)
+        context = attend(states, memory, bias)
+        return self.output(states + context).unflatten(1, (beam, length))
+
+    def first_state(self, batch: int, beam: int) -> Tensor:
+        """The GRU's state before the first step: (B, k, D)."""
+        return self.start.new_zeros(batch, beam, self.size)
+
+    def step(self, memory: Memory, state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One step for every open hypothesis.
+
+        state (B, k, D), classes (B, k) the ones chosen last, None at the start -> logits (B, k, C), state.
+        """
+        before = self.start.expand_as(state) if classes is None else self.embedding(classes)
+        gru = self.gru
+        after = torch.gru_cell(
+            before.flatten(0, 1),
+            state.flatten(0, 1),
+            gru.weight_ih_l0,
+            gru.weight_hh_l0,
+            gru.bias_ih_l0,
+            gru.bias_hh_l0,
+        ).view_as(state)
+        return self.output(after + attend(after, memory, None)), after
+
+
+def attend(queries: Tensor, memory: Memory, bias: Tensor | None) -> Tensor:
+    """softmax(q·k / sqrt(D) + bias) v over the frames that exist: (B, Q, D) -> (B, Q, D)."""
+    mask = memory.mask[:, None, :]
+    if bias is not None:
+        mask = bias.masked_fill(~mask, -math.inf).to(queries.dtype)
+    return functional.scaled_dot_product_attention(
+        queries[:, None], memory.keys[:, None], memory.values[:, None], attn_mask=mask[:, None]
+    )[:, 0]
+
+
+def soft_window(frames: Tensor, labels: Tensor, longest: int, width: int, deviation: float) -> Tensor:
+    """The pre-training window that keeps attention near the diagonal: -(t - u·T/U)² / 2σ².
+
+    frames T (B,), labels U (B,), `longest` frames and `width` labels in the padded batch -> (B, width, longest)
+    """
+    t = torch.arange(longest, device=frames.device)[None, None, :]
+    u = torch.arange(width, device=frames.device)[None, :, None]
+    centre = u * (frames / labels.clamp(min=1))[:, None, None]
+    return -((t - centre) ** 2) / (2 * deviation**2)

@@ -1,0 +1,59 @@
+"""A model on disk: weights as safetensors, settings as YAML, the tokenizer's model; no pickles."""
+
+import os
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.errors import UserError
+
+WEIGHTS, SETTINGS = "model.safetensors", "model.yaml"
+AnySettings = TypeVar("AnySettings")
+
+
+def write_model(
+    folder: Path, kind: str, weights: dict[str, Tensor], settings: Any, tokenizer: Tokenizer
+) -> None:
+    """Write a model folder; the weights go last and at once, so that a folder with weights is whole."""
+    from omegaconf import OmegaConf
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(folder)
+    tree = OmegaConf.create({"kind": kind, "settings": OmegaConf.to_container(OmegaConf.structured(settings))})
+    replace_text(folder / SETTINGS, OmegaConf.to_yaml(tree))
+    temporary = folder / f"{WEIGHTS}.tmp"
+    save_file({name: value.detach().contiguous() for name, value in weights.items()}, temporary)
+    os.replace(temporary, folder / WEIGHTS)
+
+
+def read_model(
+    folder: Path, kind: str, schema: type[AnySettings]
+) -> tuple[AnySettings, Tokenizer, dict[str, Tensor]]:
+    """Read settings, tokenizer and weights of a model folder of the given kind."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    for file in (folder / SETTINGS, folder / WEIGHTS):
+        if not file.is_file():
+            raise UserError(f"{folder} holds no {kind}: {file.name} is missing; give the folder of a trained model")
+    try:
+        tree = OmegaConf.load(folder / SETTINGS)
+        if tree.get("kind") != kind:
+            raise UserError(f"{folder} holds a {tree.get('kind')}, and a {kind} is wanted")
+        settings = cast(AnySettings, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), tree.settings)))
+        weights = load_file(folder / WEIGHTS)
+    except (OmegaConfBaseException, YAMLError, SafetensorError) as error:
+        raise UserError(f"{folder} cannot be read ({str(error).splitlines()[0]}): train or copy it again") from error
+    return settings, Tokenizer.load(folder), weights
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file at once: it is either the old one or the new one, whole."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

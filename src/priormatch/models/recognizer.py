@@ -1,0 +1,74 @@
+"""The recogniser: features, encoder and decoder behind one door, and its folder on disk."""
+
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from priormatch.config import ModelSettings
+from priormatch.data.augment import SpecAugment
+from priormatch.data.features import LogMel
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.models.decoder import AttentionDecoder, Memory
+from priormatch.models.folder import read_model, write_model
+from priormatch.models.tds import TDSEncoder
+from priormatch.search.beam import Beam, beam_search
+
+
+class Recognizer(nn.Module):
+    """q(y|x): hears waveforms, speaks word pieces.
+
+    Matching asks three things of it: `propose` hypotheses, the logits of given ones (`encode`, then `decoder`),
+    and to be copied.
+    """
+
+    def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.settings, self.tokenizer = settings, tokenizer
+        self.features = LogMel(settings.n_mels)
+        self.encoder = TDSEncoder(
+            settings.n_mels, settings.channels, settings.blocks, 2 * settings.size, settings.kernel, settings.dropout
+        )
+        self.decoder = AttentionDecoder(tokenizer.classes, settings.size)
+        self.ctc = nn.Linear(2 * settings.size, tokenizer.classes) if settings.ctc else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.decoder.start.device
+
+    def encode(self, waveforms: Tensor, samples: Tensor, augment: SpecAugment | None = None) -> tuple[Tensor, Tensor]:
+        """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, 2D) and their lengths (B,)."""
+        features, lengths = self.features(waveforms, samples)
+        if augment is not None:
+            features = augment(features, lengths)
+        return self.encoder(features, lengths)
+
+    @torch.no_grad()
+    def propose(self, waveforms: Tensor, samples: Tensor, beam_size: int) -> Beam:
+        """The beam B(x): the k best hypotheses of each utterance; beam_size 1 is greedy search."""
+        encoded, lengths = self.encode(waveforms, samples)
+        memory = self.decoder.memory(encoded, lengths)
+
+        def step(state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+            return self.decoder.step(memory, state, classes)
+
+        state = self.decoder.first_state(len(waveforms), beam_size)
+        return beam_search(step, state, self.tokenizer.eos, self.settings.longest_output)
+
+    def memory(self, encoded: Tensor, lengths: Tensor) -> Memory:
+        """What the decoder attends to."""
+        return self.decoder.memory(encoded, lengths)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write weights, settings and tokenizer into a folder."""
+        write_model(Path(folder), "recognizer", self.state_dict(), self.settings, self.tokenizer)
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Recognizer":
+        """Read a recogniser from its folder, ready to be used."""
+        settings, tokenizer, weights = read_model(Path(folder), "recognizer", ModelSettings)
+        model = Recognizer(settings, tokenizer)
+        model.load_state_dict(weights)
+        return model.to(device).eval()

@@ -1,0 +1,94 @@
+"""Progress of long work: a live bar on a terminal, a line now and then in a log."""
+
+import time
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Item = TypeVar("Item")
+
+console = Console(stderr=True, soft_wrap=True)
+SECONDS_BETWEEN_LINES = 20.0
+
+
+def say(message: str) -> None:
+    """Print one line for the user on standard error."""
+    console.print(message, markup=False, highlight=False)
+
+
+def duration_text(seconds: float) -> str:
+    """Write seconds as people say them: 42s, 3m10s, 2h05m."""
+    seconds = max(0, round(seconds))
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m{seconds % 60:02d}s"
+    return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
+
+
+class Meter:
+    """Counts work towards `total` and shows it, with speed and time left.
+
+    On a terminal this is a live bar; elsewhere a plain line at most every 20 seconds and one at the end.
+    """
+
+    def __init__(self, description: str, total: int | None, done: int = 0) -> None:
+        self.description, self.total, self.done = description, total, done
+        self.began_at, self.began, self.last_line = done, time.monotonic(), time.monotonic()
+        self.note = ""
+        self.bar = (
+            Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=console,
+            )
+            if console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> "Meter":
+        if self.bar is not None:
+            self.bar.start()
+            self.task = self.bar.add_task(self.description, total=self.total, completed=self.done, note="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+        elif self.done > self.began_at:
+            self._line()
+
+    def advance(self, amount: int = 1, note: str | None = None) -> None:
+        """Count `amount` more; `note` replaces the text at the end of the line."""
+        self.done += amount
+        self.note = self.note if note is None else note
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, note=self.note)
+        elif time.monotonic() - self.last_line >= SECONDS_BETWEEN_LINES:
+            self._line()
+
+    def _line(self) -> None:
+        self.last_line = time.monotonic()
+        elapsed = self.last_line - self.began
+        speed = (self.done - self.began_at) / max(elapsed, 1e-9)
+        left = ""
+        if self.total is not None and speed > 0 and self.done < self.total:
+            left = f", {duration_text((self.total - self.done) / speed)} left"
+        of = "" if self.total is None else f"/{self.total}"
+        note = f"  {self.note}" if self.note else ""
+        say(f"{self.description}: {self.done}{of}, {speed:.3g}/s{left}{note}")
+
+
+def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
+    """Yield the items while showing how many are done, how fast, and the time left."""
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with Meter(description, total) as meter:
+        for item in items:
+            yield item
+            meter.advance()

@@ -1,0 +1,207 @@
+"""`priormatch run`: from data to a table of results, stage by stage."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from priormatch.config import Settings, to_yaml
+from priormatch.data.manifest import SUFFIX
+from priormatch.data.text_files import read_sentences
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.models.folder import replace_text
+from priormatch.progress import duration_text, say
+from priormatch.runs import work
+from priormatch.runs.data import RunData, make_demo_data, make_own_data
+from priormatch.runs.results import draw, score_systems, show, write_results
+from priormatch.runs.stage import Stage, plain, read_record, set_aside
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, its settings and its data; each method is a stage that is skipped when nothing changed."""
+
+    folder: Path
+    settings: Settings
+    data: RunData
+
+    def stage(self, name: str, settings: dict[str, Any], **inputs: Path) -> Stage:
+        """A stage in the run's folder; the old work is kept aside when the settings have changed."""
+        return Stage(self.folder / name, settings, inputs, keep_old=True)
+
+    def tokenizer(self) -> Tokenizer:
+        """Word pieces from the transcripts or from the text."""
+        wanted, out = self.settings.tokenizer, self.folder / "tokenizer"
+        source = self.data.labelled if wanted.source == "transcripts" else self.data.text
+        with self.stage("tokenizer", {"tokenizer": wanted}, source=source).work() as todo:
+            if todo:
+                from_text = wanted.source == "text"
+                sentences = list(read_sentences(source)) if from_text else work.transcripts_of(source)
+                work.make_tokenizer(sentences, wanted.pieces, out)
+        return Tokenizer.load(out)
+
+    def prior(self, tokenizer: Tokenizer) -> Path:
+        """The language model."""
+        out = self.folder / "prior"
+        wanted = {"prior": self.settings.prior, "seed": self.settings.training.seed}
+        stage = self.stage(
+            "prior", wanted, text=self.data.text, held_out=self.data.held_out_text, tokenizer=self.folder / "tokenizer"
+        )
+        with stage.work() as todo:
+            if todo:
+                text, held_out = list(read_sentences(self.data.text)), list(read_sentences(self.data.held_out_text))
+                work.train_prior(text, held_out, tokenizer, self.settings, out, self.folder)
+        return out / "model"
+
+    def recognizer_settings(self) -> dict[str, Any]:
+        """What every recogniser of the run depends on."""
+        return {"model": self.settings.model, "training": self.settings.training, "audio": self.audio_settings()}
+
+    def audio_settings(self) -> dict[str, Any]:
+        """The settings of audio that change what a model hears."""
+        return {"longest": self.settings.audio.longest, "shortest": self.settings.audio.shortest}
+
+    def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:
+        """A recogniser trained from scratch on the labelled speech, and on `more`."""
+        out = self.folder / name
+        inputs = {"labelled": self.data.labelled, "tokenizer": self.folder / "tokenizer", **self.data.validation}
+        if more is not None:
+            inputs["more"] = more
+        wanted = {**self.recognizer_settings(), "updates": updates}
+        with self.stage(name, wanted, **inputs).work() as todo:
+            if todo:
+                labelled = [self.data.labelled] if more is None else [self.data.labelled, more]
+                work.train_supervised(
+                    labelled, self.data.validation, tokenizer, self.settings, out, self.folder, updates=updates
+                )
+        return out / "model"
+
+    def longer(self, start: Path, tokenizer: Tokenizer) -> Path:
+        """The supervised recogniser trained on for as long as matching will, on the labelled speech alone."""
+        out = self.folder / "supervised-longer"
+        wanted = {**self.recognizer_settings(), "matching": self.schedule_settings()}
+        with self.stage(out.name, wanted, labelled=self.data.labelled, start=start).work() as todo:
+            if todo:
+                work.train_supervised(
+                    [self.data.labelled], self.data.validation, tokenizer, self.settings, out, self.folder, start=start
+                )
+        return out / "model"
+
+    def schedule_settings(self) -> dict[str, Any]:
+        """What pseudo-labels and longer training take over from matching."""
+        matching = self.settings.matching
+        names = ("updates", "batch", "optimizer", "mixing", "combine", "loss_weight", "refresh_every")
+        return {name: plain(getattr(matching, name)) for name in names}
+
+    def lengths(self, model: Path) -> Path:
+        """Greedy transcripts of the unlabelled speech: reference lengths, and pseudo-labels."""
+        out = self.folder / "lengths" / "lengths.jsonl"
+        wanted = {"audio": self.audio_settings()}
+        with self.stage("lengths", wanted, model=model, unlabelled=self.data.unlabelled).work() as todo:
+            if todo:
+                work.decode_to(model, self.data.unlabelled, self.settings, out)
+                work.write_pseudo_labels(self.data.unlabelled, out, out.with_name(f"pseudo-labelled{SUFFIX}"))
+        return out
+
+    def pseudo_label(self, model: Path, lengths: Path) -> Path:
+        """A recogniser trained on from `model` on fixed pseudo-labels."""
+        out, labels = self.folder / "pseudo_label", lengths.with_name(f"pseudo-labelled{SUFFIX}")
+        wanted = {**self.recognizer_settings(), "matching": self.schedule_settings()}
+        inputs = {"model": model, "labelled": self.data.labelled, "pseudo_labelled": labels, **self.data.validation}
+        with self.stage("pseudo_label", wanted, **inputs).work() as todo:
+            if todo:
+                work.train_on_pseudo_labels(
+                    model, self.data.labelled, labels, self.data.validation, self.settings, out, self.folder
+                )
+        return out / "model"
+
+    def lpm(self, model: Path, prior: Path, lengths: Path) -> Path:
+        """Local prior matching, from `model`."""
+        out, data = self.folder / "lpm", self.data
+        wanted = {**self.recognizer_settings(), "matching": self.settings.matching}
+        inputs = {"model": model, "prior": prior, "lengths": lengths, "labelled": data.labelled}
+        with self.stage("lpm", wanted, **inputs, unlabelled=data.unlabelled, **data.validation).work() as todo:
+            if todo:
+                work.match(
+                    model,
+                    prior,
+                    data.labelled,
+                    data.unlabelled,
+                    lengths,
+                    data.validation,
+                    self.settings,
+                    out,
+                    self.folder,
+                )
+        return out / "model"
+
+    def decode(self, system: str, model: Path) -> dict[str, Path]:
+        """Greedy transcripts of the test sets."""
+        out = self.folder / "decoded" / system
+        wanted = {"audio": self.audio_settings()}
+        with self.stage(f"decoded/{system}", wanted, model=model, **self.data.test).work() as todo:
+            if todo:
+                for name, cuts in self.data.test.items():
+                    work.decode_to(model, cuts, self.settings, out / f"{name}.jsonl")
+        return {name: out / f"{name}.jsonl" for name in self.data.test}
+
+
+def run(settings: Settings) -> Path:
+    """Run all stages that are not finished; ends with results.json, a table and a picture."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    folder = Path(settings.runs) / settings.name
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_text(folder / "settings.yaml", to_yaml(settings))
+    data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
+    this = Run(folder, settings, data)
+    matching = settings.matching
+
+    tokenizer = this.tokenizer()
+    prior = this.prior(tokenizer)
+    first = this.supervised("supervised", tokenizer, settings.training.updates)
+    lengths = this.lengths(first)
+    systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
+    if settings.pseudo_labels:
+        systems["pseudo_label"] = this.pseudo_label(first, lengths)
+    systems["lpm"] = this.lpm(first, prior, lengths)
+    if data.topline is not None:
+        updates = settings.training.updates + matching.updates
+        systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)
+
+    results = score_systems({system: this.decode(system, model) for system, model in systems.items()})
+    finish(this, results)
+    return folder
+
+
+def finish(this: Run, results: dict[str, Any]) -> None:
+    """Write, draw and show the results."""
+    records = {
+        str(path.parent.relative_to(this.folder)): record
+        for path in sorted(this.folder.glob("**/stage.json"))
+        if not path.parent.suffix[1:].isdigit() and (record := read_record(path.parent)) is not None
+    }
+    seconds = {name: record["seconds"] for name, record in records.items()}
+    results |= {
+        "seconds": {"total": round(sum(seconds.values()), 1), **seconds},
+        "peak_memory_mb": max(record["peak_memory_mb"] for record in records.values()),
+        "seed": this.settings.training.seed,
+        "versions": next(iter(records.values()))["versions"],
+        "notes": this.data.notes,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    path = this.folder / "results.json"
+    if path.exists() and json.loads(path.read_text()).get("systems") != results["systems"]:
+        say(f"results.json: the old one is kept as {set_aside(path)}")
+    write_results(path, results)
+    drawn = draw(results, this.folder / "results.png")
+    show(results, f"{this.settings.name}: word error rates")
+    for note in this.data.notes:
+        say(note)
+    say(f"{duration_text(results['seconds']['total'])} of work, {results['peak_memory_mb']:.0f} MB at most")
+    picture = f" and {path.with_suffix('.png')}" if drawn else ""
+    say(f"results: {path}{picture}")
+    say(f"models: {this.folder / 'lpm' / 'model'} and its neighbours; TensorBoard: {this.folder / 'tensorboard'}")

@@ -1,0 +1,166 @@
+"""The end of a run: error rates of all systems, their comparison, a table and a picture."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap
+from priormatch.evaluation.decoding import Transcript, read_transcripts
+from priormatch.evaluation.error_rates import ErrorCounts, character_errors, word_error_rate_recovered, word_errors
+from priormatch.models.folder import replace_text
+
+BASE, TOP = "supervised", "topline"
+NAMES = {
+    "supervised": "supervised",
+    "pseudo_label": "fixed pseudo-labels",
+    "lpm": "local prior matching",
+    "topline": "topline (all labels)",
+}
+
+
+def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
+    """Error rates with intervals for every system and test set, and every system's gain over the supervised one."""
+    transcripts = {
+        system: {test: transcribed(path) for test, path in tests.items()} for system, tests in decoded.items()
+    }
+    errors = {system: {test: wers(each) for test, each in tests.items()} for system, tests in transcripts.items()}
+    systems = {
+        system: {test: rates(errors[system][test], each) for test, each in tests.items()}
+        for system, tests in transcripts.items()
+    }
+    others = [system for system in systems if system not in (BASE, TOP)]
+    results: dict[str, Any] = {"systems": systems, "werr": {}, "gain": {}, "lpm_against_pseudo_label": {}}
+    for system in others:
+        tests = systems[system]
+        results["gain"][system] = {test: compare(errors[BASE][test], errors[system][test]) for test in tests}
+        if TOP in systems:
+            results["werr"][system] = {
+                test: word_error_rate_recovered(
+                    systems[BASE][test]["wer"], tests[test]["wer"], systems[TOP][test]["wer"]
+                )
+                for test in tests
+            }
+    if {"lpm", "pseudo_label"} <= systems.keys():
+        results["lpm_against_pseudo_label"] = {
+            test: compare(errors["pseudo_label"][test], errors["lpm"][test]) for test in systems["lpm"]
+        }
+    return results
+
+
+def transcribed(path: Path) -> list[Transcript]:
+    """The transcripts of utterances of which it is known what was said."""
+    return [each for each in read_transcripts(path) if each.reference is not None]
+
+
+def wers(transcripts: list[Transcript]) -> ErrorCounts:
+    """Word errors of each utterance."""
+    return word_errors([each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts])
+
+
+def rates(errors: ErrorCounts, transcripts: list[Transcript]) -> dict[str, Any]:
+    """WER with its 95 % interval, and CER, in percent."""
+    cer = character_errors([each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts])
+    return {"wer": errors.rate, "wer_interval": list(bootstrap_interval(errors)), "cer": cer.rate}
+
+
+def compare(base: ErrorCounts, other: ErrorCounts) -> dict[str, Any]:
+    """How much lower the second system's WER is, by a paired bootstrap over utterances."""
+    test = paired_bootstrap(base, other)
+    return {
+        "difference": test.difference,
+        "interval": list(test.interval),
+        "p_value": test.p_value,
+        "relative": test.relative_gain,
+        "relative_interval": list(test.relative_interval),
+    }
+
+
+def table(results: Mapping[str, Any], title: str) -> Table:
+    """WER of each system and test set, with the recovered share of the gap or the relative gain."""
+    tests = list(next(iter(results["systems"].values())))
+    recovered = bool(results["werr"])
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("system")
+    for test in tests:
+        shown.add_column(f"{test}\nWER % (95 %)", justify="right")
+        shown.add_column("WERR %" if recovered else "relative gain % (p)", justify="right")
+    for system, rows in results["systems"].items():
+        cells = []
+        for test in tests:
+            low, high = rows[test]["wer_interval"]
+            cells.append(f"{rows[test]['wer']:.2f} ({low:.2f}-{high:.2f})")
+            cells.append(gain_cell(results, system, test, recovered))
+        shown.add_row(NAMES.get(system, system), *cells)
+    return shown
+
+
+def gain_cell(results: Mapping[str, Any], system: str, test: str, recovered: bool) -> str:
+    """What a system gained on a test set; nothing for the ends of the scale."""
+    if recovered:
+        return f"{results['werr'][system][test]:.1f}" if system in results["werr"] else ""
+    if system not in results["gain"]:
+        return ""
+    gain = results["gain"][system][test]
+    return f"{gain['relative']:.1f} (p = {gain['p_value']:.4f})"
+
+
+def show(results: Mapping[str, Any], title: str) -> None:
+    """Print the table on standard output."""
+    console = Console()
+    console.print(table(results, title))
+    for test, against in results["lpm_against_pseudo_label"].items():
+        low, high = against["interval"]
+        console.print(
+            f"{test}: local prior matching is {against['difference']:.2f} points of WER below the pseudo-labels"
+            f" (95 % {low:.2f} to {high:.2f}, p = {against['p_value']:.4f})",
+            highlight=False,
+        )
+
+
+def draw(results: Mapping[str, Any], path: Path) -> bool:
+    """Draw the error rates as bars with their intervals; False where Matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    systems = results["systems"]
+    tests = list(next(iter(systems.values())))
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = figure.subplots(1, len(tests), sharey=True, squeeze=False)[0]
+    for axis, test in zip(axes, tests, strict=True):
+        values = [systems[system][test]["wer"] for system in systems]
+        bounds = [systems[system][test]["wer_interval"] for system in systems]
+        reach = [
+            [value - low for value, (low, _) in zip(values, bounds, strict=True)],
+            [high - value for value, (_, high) in zip(values, bounds, strict=True)],
+        ]
+        colours = ["#9aa5b1", "#d9a441", "#2f6f9f", "#6b9e6b"]
+        positions = range(len(systems))
+        axis.barh(positions, values, xerr=reach, color=colours[: len(systems)], capsize=3)
+        axis.set_yticks(positions, [NAMES.get(system, system) for system in systems])
+        axis.set_title(test)
+        axis.set_xlabel("word error rate, %")
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    axes[0].invert_yaxis()  # shared by all
+    figure.savefig(path, dpi=150)
+    return True
+
+
+def write_results(path: Path, results: Mapping[str, Any]) -> None:
+    """Write results.json; what is not a number, such as a share of no gap at all, becomes null."""
+    replace_text(path, json.dumps(without_nan(results), indent=2, allow_nan=False) + "\n")
+
+
+def without_nan(value: Any) -> Any:
+    """A tree of results with None for every number that is none, as JSON has no word for it."""
+    if isinstance(value, Mapping):
+        return {name: without_nan(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [without_nan(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,176 @@
+"""A stage of a run: a folder that remembers the settings and inputs it was made from."""
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, is_dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from priormatch import __version__
+from priormatch.errors import UserError
+from priormatch.progress import duration_text, say
+
+FILE = "stage.json"
+
+
+class Stage:
+    """Work that ends up in one folder, done once for given settings and inputs.
+
+    `stage.json` in the folder tells what the work was made from, whether it is finished, and the seconds and
+    memory it took. A folder begun with the same settings is gone on with, one with others is never written over:
+    it is set aside when `keep_old`, and refused otherwise.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], inputs: Mapping[str, Path], keep_old: bool = False
+    ) -> None:
+        self.folder = folder
+        self.recipe = {
+            "settings": {name: plain(value) for name, value in settings.items()},
+            "inputs": {name: fingerprint(path) for name, path in inputs.items()},
+            "priormatch": __version__,
+        }
+        self.record = read_record(folder)
+        if not holds_work(folder):  # nothing is lost by other settings
+            self.record = None
+        elif self.record is None:
+            raise UserError(f"{folder} exists and was not made by priormatch: give another place, or empty it")
+        elif self.record["recipe"] != self.recipe:
+            changed = ", ".join(differences(self.record["recipe"], self.recipe))
+            if not keep_old:
+                raise UserError(f"{folder} was made with other settings ({changed}): give another place, or remove it")
+            aside = set_aside(folder)
+            say(f"{folder.name}: made anew, since {changed} changed; the old one is kept as {aside}")
+            self.record = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the work is done."""
+        return self.record is not None and self.record["finished"]
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[bool]:
+        """Around the work: yields whether there is any to do, and writes down its end.
+
+        Seconds add up over interrupted attempts.
+        """
+        if self.finished:
+            say(f"{self.folder.name}: finished before, reused")
+            yield False
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        before = self.record["seconds"] if self.record is not None else 0.0
+        began = time.monotonic()
+
+        def write(finished: bool) -> None:
+            self.record = {
+                "finished": finished,
+                "seconds": round(before + time.monotonic() - began, 2),
+                "peak_memory_mb": peak_memory_mb(),
+                "versions": versions(),
+                "recipe": self.recipe,
+            }
+            temporary = self.folder / f"{FILE}.tmp"
+            temporary.write_text(json.dumps(self.record, indent=2) + "\n", encoding="utf-8")
+            os.replace(temporary, self.folder / FILE)
+
+        write(finished=False)
+        say(f"{self.folder.name} ...")
+        try:
+            yield True
+        except BaseException:
+            write(finished=False)
+            raise
+        write(finished=True)
+        assert self.record is not None
+        say(f"{self.folder.name}: done in {duration_text(self.record['seconds'])}")
+
+
+def holds_work(folder: Path) -> bool:
+    """Whether anything but the record of a stage that came to nothing lies in the folder."""
+    if not folder.exists():
+        return False
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file, and a folder is wanted: give another place")
+    return any(each.name not in (FILE, f"{FILE}.tmp") for each in folder.iterdir())
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """What `stage.json` says, or None where there is none."""
+    file = folder / FILE
+    try:
+        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return record if isinstance(record, dict) and {"recipe", "finished", "seconds"} <= record.keys() else None
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is damaged ({error}): remove {folder} to make it again") from error
+
+
+def fingerprint(path: Path) -> Any:
+    """What tells whether an input has changed.
+
+    For the work of another stage, that stage's own recipe; for any other file its size and time, and for a
+    folder those of all its files.
+    """
+    for place in (path, *path.parents):
+        record = read_record(place) if (place / FILE).is_file() else None
+        if record is not None:
+            within = str(path.relative_to(place))
+            return f"{within} of {digest(record['recipe'])}"
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    stats = [(str(each.relative_to(path)), (s := each.stat()).st_size, s.st_mtime_ns) for each in files if each.exists()]
+    return f"{path.resolve()} {digest(stats)}"
+
+
+def digest(value: Any) -> str:
+    """A short hash of anything JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def plain(value: Any) -> Any:
+    """Settings as JSON will give them back."""
+    return json.loads(json.dumps(asdict(value) if is_dataclass(value) and not isinstance(value, type) else value))
+
+
+def differences(old: Any, new: Any, before: str = "") -> list[str]:
+    """Dotted names of what differs between two nested dictionaries."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return [] if old == new else [before.removeprefix("settings.")]
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return [
+        each for name in names for each in differences(old.get(name), new.get(name), f"{before}.{name}".lstrip("."))
+    ]
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file or folder to the first free `NAME.1`, `NAME.2`, ..."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return path.rename(aside)
+
+
+def peak_memory_mb() -> float:
+    """The most memory this process and its largest child have held at a time."""
+    import resource
+
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    unit = 1 << 20 if platform.system() == "Darwin" else 1 << 10
+    return round(sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / unit, 1)
+
+
+def versions() -> dict[str, str]:
+    """The versions of everything that may change a result."""
+    names = ("priormatch", "torch", "lhotse", "sentencepiece", "numpy")
+    found = {"python": platform.python_version()}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

@@ -1,0 +1,245 @@
+"""The work behind the verbs: each trains or decodes into a folder, from files, under given settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from priormatch.config import Settings
+from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.tokenizer import Tokenizer, train_tokenizer
+from priormatch.errors import UserError
+from priormatch.evaluation.decoding import (
+    decode_with_progress,
+    mean_cer,
+    read_transcripts,
+    validation_errors,
+    write_transcripts,
+)
+from priormatch.matching.length_filter import LengthFilter, keep_all
+from priormatch.matching.prior import Prior
+from priormatch.matching.proposal import Proposal, require_fit
+from priormatch.matching.targets import LocalPriorTargets, pseudo_labels
+from priormatch.models.recognizer import Recognizer
+from priormatch.progress import say
+from priormatch.training.device import find_device
+from priormatch.training.loop import Schedule, fit
+from priormatch.training.matching import Matching
+from priormatch.training.prior import PriorTraining, Sentences
+from priormatch.training.supervised import Supervised
+
+
+def make_tokenizer(sentences: Sequence[str], pieces: int, out: Path) -> None:
+    """Train a tokenizer into a folder and say how it spells."""
+    tokenizer = train_tokenizer(sentences, pieces)
+    tokenizer.save(out)
+    sample = sentences[:: max(len(sentences) // 10_000, 1)]
+    per_word = tokenizer.pieces_per_word(sample)
+    say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} pieces a word")
+    if per_word > 4:
+        say("that is close to letters: more text, or fewer pieces, usually spells better")
+
+
+def transcripts_of(cuts: Path) -> list[str]:
+    """The transcripts of a manifest."""
+    return [text for cut in read_cuts(cuts) if (text := cut_text(cut))]
+
+
+def train_prior(
+    text: Sequence[str], held_out: Sequence[str], tokenizer: Tokenizer, settings: Settings, out: Path, log: Path
+) -> None:
+    """Train the prior on sentences."""
+    torch.manual_seed(settings.training.seed)
+    prior = Prior(settings.prior.model, tokenizer).to(find_device(settings.device))
+    sentences, validation = Sentences(text, tokenizer), Sentences(held_out, tokenizer)
+    say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} pieces of text")
+    task = PriorTraining(prior, sentences, validation, settings.prior, settings.training.seed)
+    schedule = Schedule(
+        settings.prior.updates,
+        settings.prior.optimizer,
+        settings.training.seed,
+        settings.prior.validate_every,
+        report_every=settings.training.report_every,
+        checkpoint_seconds=settings.training.checkpoint_seconds,
+    )
+    fit(task, schedule, out, log, out.name)
+
+
+def load_validation(paths: Mapping[str, Path], settings: Settings) -> dict[str, Corpus]:
+    """Validation sets, thinned evenly to training.validate_on utterances each."""
+    sets = {}
+    for name, path in paths.items():
+        corpus = Corpus.load(path, settings.audio, transcribed=True)
+        most = settings.training.validate_on
+        if 0 < most < len(corpus):
+            corpus = Corpus(corpus.cuts[:: -(-len(corpus) // most)], settings.audio, corpus.name)
+        sets[name] = corpus
+    return sets
+
+
+def train_supervised(
+    labelled: Sequence[Path],
+    validation: Mapping[str, Path],
+    tokenizer: Tokenizer,
+    settings: Settings,
+    out: Path,
+    log: Path,
+    start: Path | None = None,
+    updates: int | None = None,
+) -> None:
+    """Train a recogniser on transcribed speech, from scratch, or on from `start` under matching's schedule."""
+    training, matching = settings.training, settings.matching
+    device = find_device(settings.device)
+    torch.manual_seed(training.seed)
+    model = Recognizer(settings.model, tokenizer) if start is None else Recognizer.load(start)
+    model.to(device)
+    cuts = [cut for path in labelled for cut in Corpus.load(path, settings.audio, transcribed=True).cuts]
+    corpus = Corpus(cuts, settings.audio, ", ".join(map(str, labelled)))
+    say(f"{out.name}: {parameters(model)} parameters on {device}, {corpus.hours:.2f} labelled hours")
+    if start is None:
+        schedule = supervised_schedule(settings, updates or training.updates)
+        size = training.batch
+    else:
+        schedule, size = matching_schedule(settings), matching.batch
+        training = replace(training, window_updates=0)
+    task = Supervised(model, corpus, load_validation(validation, settings), training, size)
+    fit(task, schedule, out, log, out.name)
+
+
+def supervised_schedule(settings: Settings, updates: int) -> Schedule:
+    """How a recogniser is trained from scratch."""
+    training = settings.training
+    return Schedule(
+        updates,
+        training.optimizer,
+        training.seed,
+        training.validate_every,
+        report_every=training.report_every,
+        checkpoint_seconds=training.checkpoint_seconds,
+    )
+
+
+def matching_schedule(settings: Settings) -> Schedule:
+    """How a trained recogniser is trained further."""
+    training, matching = settings.training, settings.matching
+    return Schedule(
+        matching.updates,
+        matching.optimizer,
+        training.seed,
+        matching.refresh_every,
+        validate_first=True,
+        report_every=training.report_every,
+        checkpoint_seconds=training.checkpoint_seconds,
+    )
+
+
+def match(
+    model: Path,
+    prior: Path,
+    labelled: Path,
+    unlabelled: Path,
+    lengths: Path,
+    validation: Mapping[str, Path],
+    settings: Settings,
+    out: Path,
+    log: Path,
+) -> None:
+    """Local prior matching: the model at `model` becomes both the online model and the first proposal."""
+    device = find_device(settings.device)
+    online, judge = Recognizer.load(model, device), Prior.load(prior, device)
+    judge.require_tokenizer(online.tokenizer, str(model))
+    reference_lengths = {each.id: each.pieces for each in read_transcripts(lengths)}
+    sets = load_validation(validation, settings)
+    matching = settings.matching
+    cer = mean_cer(validation_errors(online, sets))
+    require_fit(cer, matching.max_proposal_cer)
+    proposal = Proposal(online, cer)
+    targets = LocalPriorTargets(
+        proposal,
+        judge,
+        matching.beam_size,
+        LengthFilter(*matching.length_filter) if matching.length_filter else keep_all,
+        reference_lengths,
+        matching.merge_spellings,
+    )
+    speech = Corpus.load(unlabelled, settings.audio)
+    without = sum(reference_lengths.get(cut.id, 0) == 0 for cut in speech.cuts)
+    if without:
+        speech = drop_without_length(speech, reference_lengths, lengths)
+    task = Matching(
+        online,
+        Corpus.load(labelled, settings.audio, transcribed=True),
+        speech,
+        sets,
+        targets,
+        proposal,
+        settings.training,
+        matching,
+    )
+    say(f"{out.name}: {speech.hours:.2f} unlabelled hours, proposal's validation CER {cer:.2f} %")
+    fit(task, matching_schedule(settings), out, log, out.name)
+
+
+def drop_without_length(corpus: Corpus, lengths: Mapping[str, int], source: Path) -> Corpus:
+    """Leave out utterances in which greedy decoding heard nothing, as the authors do."""
+    kept = [cut for cut in corpus.cuts if lengths.get(cut.id, 0) > 0]
+    if not kept:
+        raise UserError(f"{source} has a length for no utterance of {corpus.name}: make it with `priormatch lengths`")
+    say(f"{corpus.name}: {len(corpus) - len(kept)} of {len(corpus)} utterances have no length in {source}: left out")
+    return Corpus(kept, corpus.audio, corpus.name)
+
+
+def train_on_pseudo_labels(
+    model: Path,
+    labelled: Path,
+    pseudo_labelled: Path,
+    validation: Mapping[str, Path],
+    settings: Settings,
+    out: Path,
+    log: Path,
+) -> None:
+    """Train on from `model` on transcripts and fixed pseudo-labels, mixed and scheduled as in matching."""
+    online = Recognizer.load(model, find_device(settings.device))
+    matching = settings.matching
+    task = Matching(
+        online,
+        Corpus.load(labelled, settings.audio, transcribed=True),
+        Corpus.load(pseudo_labelled, settings.audio, transcribed=True),
+        load_validation(validation, settings),
+        pseudo_labels,
+        None,
+        settings.training,
+        matching,
+    )
+    fit(task, matching_schedule(settings), out, log, out.name)
+
+
+def decode_to(model: Path, cuts: Path, settings: Settings, out: Path, beam_size: int = 1) -> None:
+    """Transcribe the cuts of a manifest into a file of JSON lines."""
+    recognizer = Recognizer.load(model, find_device(settings.device))
+    corpus = Corpus.load(cuts, settings.audio)
+    transcripts = decode_with_progress(recognizer, corpus, f"decoding {cuts.name}", beam_size, settings.audio.workers)
+    write_transcripts(out, transcripts)
+
+
+def write_pseudo_labels(cuts: Path, transcripts: Path, out: Path) -> None:
+    """Cuts with the transcripts' hypotheses as their text; those with an empty one are left out."""
+    from lhotse import CutSet
+    from lhotse.utils import fastcopy
+
+    found = {each.id: each.hypothesis for each in read_transcripts(transcripts)}
+    labelled = []
+    for cut in read_cuts(cuts):
+        if text := found.get(cut.id):
+            supervisions = [fastcopy(cut.supervisions[0], text=text)]
+            labelled.append(fastcopy(cut, supervisions=supervisions))
+    CutSet.from_cuts(labelled).to_file(out)
+
+
+def parameters(model: torch.nn.Module) -> str:
+    """The number of a model's parameters, as people say it."""
+    count = sum(each.numel() for each in model.parameters())
+    return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k"
+
+

@@ -1,0 +1,162 @@
+"""The training loop: one for the supervised recogniser, the prior and local prior matching."""
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from priormatch.config import OptimizerSettings
+from priormatch.errors import UserError
+from priormatch.progress import Meter, say
+from priormatch.training.checkpoint import (
+    of_prefix,
+    optimizer_tensors,
+    read_checkpoint,
+    restore_optimizer,
+    with_prefix,
+    write_checkpoint,
+)
+from priormatch.training.metrics import MetricsLog
+from priormatch.training.optimizer import learning_rate, make_optimizer
+
+MOST_BAD_UPDATES = 20
+
+
+class Task(Protocol):
+    """What differs between supervised training, prior training and matching."""
+
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
+
+    def loss(self, update: int) -> tuple[Tensor, dict[str, float]]:
+        """The loss of one update, taking its own batches, and figures to report."""
+
+    def validate(self, update: int) -> tuple[float, dict[str, Any]]:
+        """A score, lower is better, and figures to report."""
+
+    def save(self, folder: Path) -> None:
+        """Write the model's folder."""
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a checkpoint must hold beside the model and the optimiser."""
+
+    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Take up what `state` gave."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to train, how, and how often to look up."""
+
+    updates: int
+    optimizer: OptimizerSettings
+    seed: int
+    validate_every: int
+    validate_first: bool = False  # the model is trained already, and may be the best there will be
+    report_every: int = 100
+    checkpoint_seconds: float = 120.0
+
+
+def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: str) -> None:
+    """Train until the schedule ends, from the folder's checkpoint if it has one.
+
+    Leaves the model with the best validation score in `folder/model`. Each update draws its randomness from
+    (seed, update), so a resumed run repeats the updates it lost to the bit.
+    """
+    model, parameters = task.model, list(task.model.parameters())
+    optimizer = make_optimizer(parameters, schedule.optimizer)
+    update, best, bad = resume(task, optimizer, folder)
+    log = MetricsLog(log_folder, stage, update)
+    if update == 0 and schedule.validate_first:
+        best = validate(task, 0, math.inf, folder, log)
+    saved = reported = time.monotonic()
+    since = update
+
+    with Meter(stage, schedule.updates, update) as meter:
+        while update < schedule.updates:
+            torch.manual_seed((schedule.seed << 32) + update)
+            rate = learning_rate(schedule.optimizer, update, schedule.updates)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            model.train()
+            loss, figures = task.loss(update)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norm = float(nn.utils.clip_grad_norm_(parameters, schedule.optimizer.clip))
+            if math.isfinite(norm):
+                optimizer.step()
+                bad = 0
+            else:
+                bad = count_bad_update(bad, update, stage)
+            update += 1
+
+            log.add({"loss": float(loss.detach()), "gradient_norm": norm, "learning_rate": rate, **figures})
+            if update % schedule.report_every == 0:
+                now = time.monotonic()
+                means = log.means()
+                means["seconds_per_update"] = (now - reported) / (update - since)
+                log.write(update, means)
+                reported, since = now, update
+            due = update % schedule.validate_every == 0 or update == schedule.updates
+            if due:
+                best = validate(task, update, best, folder, log)
+            if due or time.monotonic() - saved > schedule.checkpoint_seconds:
+                save_checkpoint(task, optimizer, folder, update, best, bad)
+                saved = time.monotonic()
+            meter.advance(note=f"loss {float(loss.detach()):.3g}, best {best:.2f}")
+    log.close()
+
+
+def validate(task: Task, update: int, best: float, folder: Path, log: MetricsLog) -> float:
+    """Score the model and keep it if it is the best so far; returns the best score."""
+    task.model.eval()
+    score, figures = task.validate(update)
+    log.write(update, {"validation_score": score, **figures})
+    if score < best or not (folder / "model").exists():
+        task.save(folder / "model")
+    return score if score < best else best  # a score that is not a number is never the best
+
+
+def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, float, int]:
+    """Restore the folder's checkpoint: updates made, best score, updates skipped in a row."""
+    found = read_checkpoint(folder)
+    if found is None:
+        return 0, math.inf, 0
+    tensors, state = found
+    task.model.load_state_dict(of_prefix("model", tensors))
+    restore_optimizer(optimizer, task.model, of_prefix("optimizer", tensors))
+    task.restore(of_prefix("task", tensors), state["task"])
+    say(f"{folder}: going on from update {state['update']}")
+    return state["update"], state["best"], state["bad"]
+
+
+def save_checkpoint(
+    task: Task, optimizer: torch.optim.Optimizer, folder: Path, update: int, best: float, bad: int
+) -> None:
+    """Write everything `resume` needs."""
+    tensors, state = task.state()
+    write_checkpoint(
+        folder,
+        {
+            **with_prefix("model", task.model.state_dict()),
+            **with_prefix("optimizer", optimizer_tensors(optimizer, task.model)),
+            **with_prefix("task", tensors),
+        },
+        {"update": update, "best": best, "bad": bad, "task": state},
+    )
+
+
+def count_bad_update(bad: int, update: int, stage: str) -> int:
+    """Skip an update whose gradient is not finite, and give up when that goes on."""
+    say(f"{stage}: update {update} skipped: its gradient is not finite")
+    if bad + 1 >= MOST_BAD_UPDATES:
+        raise UserError(
+            f"{stage}: {MOST_BAD_UPDATES} updates in a row had a gradient that is not finite: lower the learning"
+            " rate, or look for broken audio among the labelled utterances"
+        )
+    return bad + 1

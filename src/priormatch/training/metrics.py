@@ -1,0 +1,61 @@
+"""What a run tells while it trains: one JSON line a report, and the same as TensorBoard events."""
+
+import json
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from priormatch.models.folder import replace_text
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl` of a run; lines of this stage after `update` are taken back first.
+
+    Those are the lines of updates that a kill has undone and that will be made again; from update 0 that is all.
+    """
+
+    def __init__(self, folder: Path, stage: str, update: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.file, self.stage = folder / "metrics.jsonl", stage
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.file.exists():
+            kept = [line for line in self.file.read_text().splitlines() if not self._undone(line, update)]
+            replace_text(self.file, "".join(f"{line}\n" for line in kept))
+        self.events = SummaryWriter(str(folder / "tensorboard" / stage), purge_step=update)
+        self.sums: dict[str, float] = defaultdict(float)
+        self.counts: dict[str, int] = defaultdict(int)
+
+    def _undone(self, line: str, update: int) -> bool:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            return True  # a line cut off by a kill
+        return bool(entry["stage"] == self.stage and (entry["update"] > update or update == 0))
+
+    def add(self, metrics: dict[str, float]) -> None:
+        """Gather the figures of one update for the next report's means."""
+        for name, value in metrics.items():
+            if math.isfinite(value):
+                self.sums[name] += value
+                self.counts[name] += 1
+
+    def means(self) -> dict[str, float]:
+        """Means since the last report."""
+        means = {name: self.sums[name] / self.counts[name] for name in self.sums}
+        self.sums.clear()
+        self.counts.clear()
+        return means
+
+    def write(self, update: int, metrics: dict[str, Any]) -> None:
+        """Write one line, and the numbers among it as events."""
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"stage": self.stage, "update": update, **metrics}) + "\n")
+        for name, value in metrics.items():
+            if isinstance(value, int | float):
+                self.events.add_scalar(name, value, update)
+
+    def close(self) -> None:
+        """Flush the events."""
+        self.events.close()

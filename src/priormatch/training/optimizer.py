@@ -1,0 +1,31 @@
+"""Optimisers and their schedules."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from priormatch.config import OptimizerSettings
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """Plain SGD, or AdamW."""
+    if settings.kind == "sgd":
+        return torch.optim.SGD(
+            parameters, settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
+        )
+    return torch.optim.AdamW(
+        parameters, settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay, fused=True
+    )
+
+
+def learning_rate(settings: OptimizerSettings, update: int, updates: int) -> float:
+    """The rate of an update: step decay for SGD; linear warm-up, then a cosine to zero, for AdamW."""
+    if settings.kind == "sgd":
+        halvings = update // settings.decay_every if settings.decay_every > 0 else 0
+        return settings.learning_rate * settings.decay**halvings
+    if update < settings.warm_up:
+        return settings.learning_rate * (update + 1) / settings.warm_up
+    progress = (update - settings.warm_up) / max(updates - settings.warm_up, 1)
+    return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))

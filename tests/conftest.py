@@ -1,0 +1,121 @@
+"""Tiny things that many tests want: a tokenizer, a corpus of tones, a recogniser and a prior."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from priormatch.config import ConvLMSettings, ModelSettings
+from priormatch.data.tokenizer import Tokenizer, train_tokenizer
+
+WORDS = ["monday", "tuesday", "morning", "evening", "meeting", "doctor", "at", "nine", "ten", "with"]
+WORD_SECONDS = 0.2
+
+TinyCorpus = Callable[..., Path]
+
+
+def sentences(count: int, seed: int = 0, most_words: int = 6) -> list[str]:
+    """Sentences of the tiny language: one to `most_words` of its ten words."""
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(1, most_words + 1))) for _ in range(count)]
+
+
+def speak(text: str, rate: int = 16_000) -> np.ndarray:
+    """Say a sentence: each word is a tone of its own, 0.2 s long, in a little noise."""
+    time = np.arange(round(WORD_SECONDS * rate)) / rate
+    tones = [0.3 * np.sin(2 * np.pi * (250 + 300 * WORDS.index(word)) * time) for word in text.split()]
+    noise = np.random.default_rng(len(text)).normal(0, 0.002, len(time) * len(tones))
+    return np.concatenate(tones) + noise
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def tiny_sentences() -> list[str]:
+    """200 sentences of the tiny language."""
+    return sentences(200)
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_sentences: list[str]) -> Tokenizer:
+    """28 pieces and EOS, for the tiny language."""
+    return train_tokenizer(tiny_sentences, 31)
+
+
+@pytest.fixture(scope="session")
+def other_tokenizer(tiny_sentences: list[str]) -> Tokenizer:
+    """A tokenizer whose pieces are not those of `tiny_tokenizer`."""
+    return train_tokenizer(tiny_sentences, 28)
+
+
+@pytest.fixture
+def tiny_corpus(tmp_path: Path) -> TinyCorpus:
+    """Factory: `tiny_corpus(texts, name=..., transcribed=..., rate=..., suffix=...)` writes the audio of the
+    texts and a manifest, and gives the manifest's path; utterances are called NAME-0, NAME-1 and so on, and
+    alternate between the speakers `ann` and `bob`.
+    """
+    from lhotse import CutSet, Recording
+
+    from priormatch.data.manifest import utterance
+
+    def make(
+        texts: Sequence[str] | int = 6,
+        name: str = "tiny",
+        transcribed: bool = True,
+        rate: int = 16_000,
+        suffix: str = "wav",
+    ) -> Path:
+        if isinstance(texts, int):
+            texts = sentences(texts, seed=sum(name.encode()))
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        cuts = []
+        for number, text in enumerate(texts):
+            path = folder / f"{name}-{number}.{suffix}"
+            soundfile.write(path, speak(text, rate), rate)
+            recording = Recording.from_file(path, recording_id=path.stem)
+            speaker = ("ann", "bob")[number % 2]
+            cuts.append(utterance(path.stem, recording, text if transcribed else None, speaker, "English"))
+        manifest = tmp_path / f"{name}.jsonl.gz"
+        CutSet.from_cuts(cuts).to_file(manifest)
+        return manifest
+
+    return make
+
+
+@pytest.fixture
+def tiny_model_settings() -> ModelSettings:
+    """A recogniser of a few thousand parameters at a quarter of the frame rate."""
+    return ModelSettings(
+        n_mels=20, channels=[2, 3], blocks=[1, 1], kernel=5, size=16, dropout=0.1, ctc=True, longest_output=12
+    )
+
+
+@pytest.fixture
+def tiny_recognizer(tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer):
+    """An untrained recogniser for the tiny language, in evaluation mode."""
+    from priormatch.models.recognizer import Recognizer
+
+    return Recognizer(tiny_model_settings, tiny_tokenizer).eval()
+
+
+@pytest.fixture
+def tiny_prior_settings() -> ConvLMSettings:
+    """A prior of a few thousand parameters."""
+    return ConvLMSettings(
+        embedding=12, width=8, bottlenecks=[[4, 8, 1], [6, 12, 2]], head=10, kernel=3, dropout=0.1
+    )
+
+
+@pytest.fixture
+def tiny_prior(tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer):
+    """An untrained prior for the tiny language, in evaluation mode."""
+    from priormatch.matching.prior import Prior
+
+    return Prior(tiny_prior_settings, tiny_tokenizer).eval()

@@ -1,0 +1,119 @@
+"""Damaged files are found, sound ones are not accused."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from priormatch.data.audio import BadAudio, check_audio, open_recording
+
+NOISE = np.random.default_rng(0).uniform(-0.3, 0.3, 32_000).astype(np.float32)
+FORMATS = {"wav": {}, "flac": {}, "ogg": {}, "opus": {"format": "OGG", "subtype": "OPUS"}, "mp3": {}}
+
+
+@pytest.fixture(params=[True, False], ids=["decode", "header"])
+def decode(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_sound_files_pass(tmp_path: Path, suffix: str, decode: bool) -> None:
+    path = tmp_path / f"a.{suffix}"
+    soundfile.write(path, NOISE, 16_000, **FORMATS[suffix])
+    assert check_audio(path, decode) is None
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac", "mp3"])
+@pytest.mark.parametrize("share", [0.4, 0.97])
+def test_truncated_files_are_found(tmp_path: Path, suffix: str, share: float, decode: bool) -> None:
+    path = tmp_path / f"a.{suffix}"
+    soundfile.write(path, NOISE, 16_000)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    assert "truncated" in (check_audio(path, decode) or "")
+
+
+def test_a_wav_short_by_one_byte_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, NOISE, 16_000)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert check_audio(path) == "truncated: 1 bytes are missing at the end"
+
+
+def test_a_wav_with_other_chunks_first_is_measured_at_its_data(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, NOISE, 16_000)
+    content = path.read_bytes()
+    path.write_bytes(content[:36] + b"note" + struct.pack("<I", 5) + b"hello\0" + content[36:])
+    assert check_audio(path) is None
+    path.write_bytes(path.read_bytes()[:-10])
+    assert check_audio(path) == "truncated: 10 bytes are missing at the end"
+
+
+def test_a_wav_written_to_a_pipe_has_no_known_length_and_passes(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, NOISE, 16_000)
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + b"\xff\xff\xff\xff" + content[44:])
+    assert check_audio(path) is None
+
+
+def test_damage_in_the_middle_needs_decoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.flac"
+    soundfile.write(path, NOISE, 16_000)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 1000] = bytes(1000)
+    path.write_bytes(content)
+    assert "damaged" in (check_audio(path) or "")
+
+
+def test_a_flac_without_a_length_is_refused(tmp_path: Path, decode: bool) -> None:
+    path = tmp_path / "a.flac"
+    soundfile.write(path, NOISE, 16_000)
+    content = bytearray(path.read_bytes())
+    content[21] &= 0xF0
+    content[22:26] = bytes(4)
+    path.write_bytes(content)
+    assert check_audio(path, decode) == "the header does not say how long the audio is"
+
+
+def test_samples_that_are_no_numbers_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.where(np.arange(len(NOISE)) == 17, np.nan, NOISE), 16_000, subtype="FLOAT")
+    assert "not finite" in (check_audio(path) or "")
+
+
+def test_files_that_are_not_audio(tmp_path: Path, decode: bool) -> None:
+    (tmp_path / "empty.wav").touch()
+    (tmp_path / "text.flac").write_text("hello, I am a text")
+    soundfile.write(tmp_path / "silent.wav", NOISE[:0], 16_000)
+    assert check_audio(tmp_path / "empty.wav", decode) == "the file is empty"
+    assert check_audio(tmp_path / "text.flac", decode) == "cannot be opened: Format not recognised"
+    assert check_audio(tmp_path / "silent.wav", decode) == "holds no audio"
+    assert check_audio(tmp_path / "none.wav", decode) == "cannot be opened: No such file or directory"
+
+
+def test_a_resource_fork_beside_an_mp3_is_named(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.mp3", NOISE, 16_000)
+    (tmp_path / "._a.mp3").write_bytes(b"left by a file manager")
+    assert "delete ._a.mp3" in (check_audio(tmp_path / "a.mp3") or "")
+
+
+def test_recordings_load_at_16_khz(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.stack([NOISE, -NOISE], axis=1), 44_100)
+    recording = open_recording(path, "a", decode=True)
+    assert recording.sampling_rate == 16_000
+    assert recording.num_samples == round(len(NOISE) * 16_000 / 44_100)
+    assert recording.load_audio(channels=0).shape == (1, recording.num_samples)
+
+
+def test_unusable_recordings_carry_their_path_and_reason(tmp_path: Path) -> None:
+    with pytest.raises(BadAudio) as error:
+        open_recording(tmp_path / "none.wav", "none", decode=False)
+    assert error.value.path == tmp_path / "none.wav"
+    assert "No such file" in error.value.reason
+    with pytest.raises(BadAudio, match="UTF-8"):
+        open_recording(tmp_path / "\udcff.wav", "odd", decode=False)

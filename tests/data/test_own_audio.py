@@ -1,0 +1,248 @@
+"""A user's folder or table becomes a manifest, whatever is wrong in it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from lhotse import CutSet, MonoCut
+
+from priormatch.data.manifest import Summary, summary
+from priormatch.data.own_audio import prepare_csv, prepare_folder
+from priormatch.errors import UserError
+
+
+def write_audio(path: Path, seconds: float = 0.5, rate: int = 16_000, text: str | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = {"format": "OGG", "subtype": "OPUS"} if path.suffix == ".opus" else {}
+    noise = np.random.default_rng(0).uniform(-0.3, 0.3, round(seconds * rate))
+    soundfile.write(path, noise, rate, **options)
+    if text is not None:
+        path.with_suffix(".txt").write_text(text, encoding="utf-8")
+    return path
+
+
+def truncate(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
+def read(manifest: Path) -> dict[str, MonoCut]:
+    return {cut.id: cut for cut in CutSet.from_file(manifest)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "audio"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "made" / "mine.jsonl.gz"
+
+
+def test_folder(folder: Path, out: Path) -> None:
+    write_audio(folder / "top.WAV")
+    write_audio(folder / "ann/one.flac", text='\ufeff"Hello, World!"\n')
+    write_audio(folder / "ann/deep/two.ogg", rate=22_050)
+    write_audio(folder / "bob/three.opus", rate=48_000)
+    write_audio(folder / "bob/four.mp3")
+    (folder / "ann/._one.flac").write_bytes(b"left by a file manager")
+    assert prepare_folder(folder, out) == out
+    cuts = read(out)
+    assert {name: cut.supervisions[0].speaker for name, cut in cuts.items()} == {
+        "ann-deep-two": "deep",
+        "ann-one": "ann",
+        "bob-four": "bob",
+        "bob-three": "bob",
+        "top": None,
+    }
+    assert {name: cut.supervisions[0].text for name, cut in cuts.items() if cut.supervisions[0].text} == {
+        "ann-one": "hello world"
+    }
+    assert all(cut.load_audio().shape == (1, 8_000) for cut in cuts.values())
+    assert not out.with_name("mine.bad.tsv").exists()
+
+
+def test_ids_are_unique(folder: Path, out: Path) -> None:
+    for name in ("a/b.wav", "a-b.wav", "a-b.flac", "a-b-2.wav"):
+        write_audio(folder / name)
+    prepare_folder(folder, out)
+    assert sorted(cut.id for cut in CutSet.from_file(out)) == ["a-b", "a-b-2", "a-b-3", "a-b-4"]
+
+
+def test_the_first_of_several_channels_is_used(folder: Path, out: Path) -> None:
+    folder.mkdir()
+    channels = np.stack([np.full(1600, 0.25), np.full(1600, -0.75)], axis=1)
+    soundfile.write(folder / "stereo.wav", channels, 16_000)
+    prepare_folder(folder, out)
+    assert np.allclose(read(out)["stereo"].load_audio(), 0.25, atol=1e-3)
+
+
+def test_bad_files_are_skipped_and_listed(folder: Path, out: Path) -> None:
+    for i in range(20):
+        write_audio(folder / f"{i:02d}.wav")
+    bad = truncate(folder / "03.wav")
+    prepare_folder(folder, out)
+    assert summary(read(out).values()) == Summary(19, pytest.approx(9.5 / 3600), 0, 0)
+    listing = out.with_name("mine.bad.tsv")
+    assert listing.read_text() == f"path\treason\n{bad}\ttruncated: 20 bytes are missing at the end\n"
+    write_audio(bad)
+    prepare_folder(folder, out, overwrite=True)
+    assert len(read(out)) == 20
+    assert not listing.exists()
+
+
+def test_one_bad_file_never_stops_a_small_folder_but_two_may(folder: Path, out: Path) -> None:
+    for name in "abc":
+        write_audio(folder / f"{name}.flac")
+    truncate(folder / "a.flac")
+    prepare_folder(folder, out)
+    truncate(folder / "b.flac")
+    with pytest.raises(UserError, match=r"2 of 3 .* max_bad_share=0.05 .*mine.bad.tsv") as error:
+        prepare_folder(folder, out, overwrite=True)
+    assert str(folder / "a.flac") in str(error.value)
+    assert sorted(read(out)) == ["b", "c"], "the old manifest stays"
+    prepare_folder(folder, out, overwrite=True, max_bad_share=0.7)
+    assert sorted(read(out)) == ["c"]
+
+
+@pytest.mark.parametrize("text", [b"", b" \n", b"...!", b"\xff\xfe\xfa"])
+def test_transcripts_without_a_word_are_bad(folder: Path, out: Path, text: bytes) -> None:
+    write_audio(folder / "good.wav", text="good")
+    write_audio(folder / "bad.wav").with_suffix(".txt").write_bytes(text)
+    prepare_folder(folder, out)
+    assert list(read(out)) == ["good"]
+    assert "its transcript" in out.with_name("mine.bad.tsv").read_text()
+
+
+def test_nothing_is_written_over(folder: Path, out: Path) -> None:
+    write_audio(folder / "a.wav")
+    prepare_folder(folder, out)
+    before = out.read_bytes()
+    write_audio(folder / "b.wav")
+    with pytest.raises(UserError, match="exists already"):
+        prepare_folder(folder, out)
+    assert out.read_bytes() == before
+
+
+def test_an_interrupt_leaves_nothing_behind(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_audio(folder / "a.wav")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("priormatch.data.manifest._list_bad", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_folder(folder, out)
+    assert list(out.parent.iterdir()) == []
+
+
+def test_folders_and_places_that_will_not_do(folder: Path, out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="audio does not exist"):
+        prepare_folder(folder, out)
+    folder.mkdir()
+    with pytest.raises(UserError, match="holds no audio"):
+        prepare_folder(folder, out)
+    file = write_audio(folder / "a.wav")
+    with pytest.raises(UserError, match=r"a.wav is not a folder"):
+        prepare_folder(file, out)
+    with pytest.raises(UserError, match=r"cannot write .*a.wav"):
+        prepare_folder(folder, file / "mine.jsonl.gz")
+    with pytest.raises(UserError, match=r"ends in .jsonl.gz"):
+        prepare_folder(folder, tmp_path / "mine.json")
+    assert not out.parent.exists()
+
+
+def write_table(folder: Path, *lines: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    table = folder / "table.csv"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return table
+
+
+def test_csv(folder: Path, out: Path, tmp_path: Path) -> None:
+    write_audio(folder / "x/a.wav", 4)
+    elsewhere = write_audio(tmp_path / "b.flac", 2, rate=8_000)
+    table = write_table(
+        folder,
+        "\ufeffPath,speaker,text,id,start,end,mood",
+        'x/a.wav,ann,"Hello, you",first,0.5,1.75,calm',
+        "x/a.wav,ann,,,2,,",
+        "x/a.wav,,,,,4.005,",
+        "",
+        f"{elsewhere},bob,Bye,,,,",
+    )
+    prepare_csv(table, out)
+    cuts = read(out)
+    name = "-".join(elsewhere.with_suffix("").parts[1:])
+    assert list(cuts) == ["first", "x-a", "x-a-2", name]
+    assert [(cut.start, cut.duration) for cut in cuts.values()] == [(0.5, 1.25), (2, 2), (0, 4), (0, 2)]
+    assert [cut.supervisions[0].text for cut in cuts.values()] == ["hello you", None, None, "bye"]
+    assert [cut.supervisions[0].speaker for cut in cuts.values()] == ["ann", "ann", None, "bob"]
+    assert cuts["first"].load_audio().shape == (1, 20_000)
+    assert cuts[name].load_audio().shape == (1, 32_000)
+
+
+def test_csv_with_tabs_reads_quotes_as_characters(folder: Path, out: Path) -> None:
+    write_audio(folder / "a.wav")
+    write_audio(folder / "b.wav")
+    table = write_table(folder, "path\ttext", 'a.wav\t"Well, he said', "b.wav\tno")
+    prepare_csv(table, out)
+    assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["well he said", "no"]
+
+
+def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
+    write_audio(folder / "a.wav", 1)
+    table = write_table(
+        folder, "path,start,end,text", "a.wav,0,1,", "a.wav,0.5,2,", "a.wav,1,,", "b.wav,,,", "a.wav,,,?!"
+    )
+    prepare_csv(table, out, max_bad_share=0.9)
+    assert list(read(out)) == ["a"]
+    assert [line.split("\t")[1] for line in out.with_name("mine.bad.tsv").read_text().splitlines()[1:]] == [
+        "lasts 1.00 s, but line 3 asks for 0.5 to 2",
+        "lasts 1.00 s, but line 4 asks for 1 to the end",
+        "cannot be opened: No such file or directory",
+        "its transcript '?!' holds no word",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["file,text", "a.wav,hi"], r"line 1: there is no column `path` among file, text"),
+        ([""], "line 1: there is no column `path`"),
+        (["path,path", "a.wav,a.wav"], "line 1: the column path is there twice"),
+        (["path,text"], "no line below its header"),
+        (["path,text", "a.wav,hi", "a.wav,hi, you"], "line 3: 3 fields under 2 columns"),
+        (["path,text", " ,hi"], "line 2: the path '' names no file"),
+        (["path,start", "a.wav,soon"], "line 2: start must be a number of seconds, not 'soon'"),
+        (["path,end", "a.wav,nan"], "line 2: end must be a number"),
+        (["path,start", "a.wav,-1"], "line 2: start must be a number"),
+        (["path,start,end", "a.wav,3,2"], "line 2: the end 2 must come after the start 3"),
+        (["path,id", "a.wav,x", "a.wav,y", "a.wav,x"], "line 4: the id 'x' is on line 2 already"),
+        (["path,text", 'a.wav,"never closed'], r"line \d: unexpected end of data"),
+    ],
+)
+def test_mistakes_in_a_table_name_the_line(folder: Path, out: Path, lines: list[str], message: str) -> None:
+    table = write_table(folder, *lines)
+    with pytest.raises(UserError, match=message) as error:
+        prepare_csv(table, out)
+    assert str(table) in str(error.value)
+    assert not out.parent.exists()
+
+
+def test_tables_that_cannot_be_read(folder: Path, out: Path) -> None:
+    with pytest.raises(UserError, match="cannot read the table"):
+        prepare_csv(folder / "none.csv", out)
+    table = write_table(folder, "path")
+    table.write_bytes(b"path\n\xff\xfe\n")
+    with pytest.raises(UserError, match="not UTF-8"):
+        prepare_csv(table, out)
+
+
+def test_summaries_read_well() -> None:
+    assert str(Summary(1519, 5.312, 28, 1519)) == "1,519 utterances, 5.31 hours, 28 speakers, all transcribed"
+    assert str(Summary(2, 0.001, 0, 0)) == "2 utterances, 0.00 hours, speakers unknown, none transcribed"
+    assert str(Summary(1, 1, 1, 1)) == "1 utterance, 1.00 hours, 1 speaker, all transcribed"
+    assert str(Summary(4, 1, 2, 3)) == "4 utterances, 1.00 hours, 2 speakers, 3 transcribed"

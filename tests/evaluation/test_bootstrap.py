@@ -1,0 +1,127 @@
+import math
+
+import numpy as np
+import pytest
+
+from priormatch.evaluation import bootstrap
+from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap
+from priormatch.evaluation.error_rates import ErrorCounts, summed
+
+
+def simulated(generator: np.random.Generator, rate: float, utterances: int = 150) -> ErrorCounts:
+    lengths = np.full(utterances, 10)
+    return ErrorCounts(generator.binomial(lengths, rate), lengths)
+
+
+def test_interval_by_hand() -> None:
+    assert bootstrap_interval(ErrorCounts(np.array([1, 1, 1]), np.array([4, 4, 4]))) == (25.0, 25.0)
+    # Of two utterances, one all wrong: the draws give 0, 50 and 100 % with probabilities 1/4, 1/2 and 1/4.
+    counts = ErrorCounts(np.array([0, 8]), np.array([8, 8]))
+    assert bootstrap_interval(counts) == (0.0, 100.0)
+    assert bootstrap_interval(counts, level=0.4) == (50.0, 50.0)
+
+
+def test_rates_of_draws_weigh_utterances_by_length() -> None:
+    # Draws give 1/1, 1/10 or 0/9 as 100, 10 and 0 %; the outer two fall outside a 40 % interval.
+    counts = ErrorCounts(np.array([1, 0]), np.array([1, 9]))
+    assert bootstrap_interval(counts, level=0.4) == (10.0, 10.0)
+
+
+@pytest.mark.parametrize("at_once", [1, 100, 1 << 20])
+def test_same_as_a_slow_loop_whatever_the_block(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(bootstrap, "DRAWS_AT_ONCE", at_once)
+    a = ErrorCounts(np.array([3, 0, 2, 1, 5]), np.array([9, 4, 7, 3, 8]))
+    b = ErrorCounts(np.array([2, 1, 1, 1, 2]), a.lengths)
+    generator = np.random.default_rng(7)
+    rates, differences, gains = [], [], []
+    for _ in range(500):
+        drawn = [int(generator.integers(5)) for _ in range(5)]
+        length = sum(int(a.lengths[i]) for i in drawn)
+        rate_a = 100 * sum(int(a.errors[i]) for i in drawn) / length
+        rate_b = 100 * sum(int(b.errors[i]) for i in drawn) / length
+        rates.append(rate_a)
+        differences.append(rate_a - rate_b)
+        if rate_a:
+            gains.append(100 * (rate_a - rate_b) / rate_a)
+    difference = 100 * 11 / 31 - 100 * 7 / 31
+    further = sum(abs(drawn - difference) >= difference for drawn in differences)
+    test = paired_bootstrap(a, b, samples=500, seed=7)
+    assert test.difference == pytest.approx(difference)
+    assert test.interval == pytest.approx(tuple(np.quantile(differences, [0.025, 0.975])))
+    assert test.p_value == pytest.approx((1 + further) / 501)
+    assert test.relative_gain == pytest.approx(100 * 4 / 11)
+    assert test.relative_interval == pytest.approx(tuple(np.quantile(gains, [0.025, 0.975])))
+    assert bootstrap_interval(a, 500, seed=7) == pytest.approx(tuple(np.quantile(rates, [0.025, 0.975])))
+
+
+def test_interval_covers_the_truth_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(1)
+    covered = 0
+    for trial in range(300):
+        low, high = bootstrap_interval(simulated(generator, 0.2), samples=500, seed=trial)
+        covered += low <= 20.0 <= high
+    assert 0.91 <= covered / 300 <= 0.98
+
+
+def test_p_values_are_small_by_chance_only_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(2)
+    p_values = [
+        paired_bootstrap(simulated(generator, 0.2), simulated(generator, 0.2), 500, seed=trial).p_value
+        for trial in range(300)
+    ]
+    assert 0.02 <= np.mean(np.array(p_values) < 0.05) <= 0.09
+    assert 0.4 <= np.mean(p_values) <= 0.6
+
+
+def test_a_clear_gain_is_seen_and_the_roles_are_symmetric() -> None:
+    generator = np.random.default_rng(3)
+    a, b = simulated(generator, 0.3), simulated(generator, 0.2)
+    forth, back = paired_bootstrap(a, b, 2000), paired_bootstrap(b, a, 2000)
+    assert forth.p_value == back.p_value == 1 / 2001
+    assert 0 < forth.interval[0] < forth.difference < forth.interval[1]
+    assert back.interval == pytest.approx((-forth.interval[1], -forth.interval[0]))
+    assert forth.relative_interval[0] < forth.relative_gain < forth.relative_interval[1]
+
+
+def test_pairing_removes_what_the_utterances_have_in_common() -> None:
+    generator = np.random.default_rng(4)
+    lengths = np.full(200, 20)
+    hard = generator.integers(0, 15, 200)
+    a, b = ErrorCounts(hard + generator.integers(0, 3, 200), lengths), ErrorCounts(hard, lengths)
+    low, high = paired_bootstrap(a, b, 1000).interval
+    wide_low, wide_high = bootstrap_interval(a, 1000)
+    assert high - low < 0.5 * (wide_high - wide_low)
+
+
+def test_a_system_against_itself_is_no_different() -> None:
+    counts = simulated(np.random.default_rng(5), 0.1)
+    test = paired_bootstrap(counts, counts, 200)
+    assert (test.difference, test.interval, test.p_value) == (0.0, (0.0, 0.0), 1.0)
+
+
+def test_seeds_are_summed_for_each_utterance() -> None:
+    generator = np.random.default_rng(6)
+    a, b = [simulated(generator, 0.3) for _ in range(3)], [simulated(generator, 0.27) for _ in range(2)]
+    assert paired_bootstrap(a, b, 300) == paired_bootstrap(summed(a), summed(b), 300)
+    assert bootstrap_interval(a, 300) == bootstrap_interval(summed(a), 300)
+    assert paired_bootstrap(a, b, 300).difference == pytest.approx(summed(a).rate - summed(b).rate)
+
+
+def test_different_references_are_refused() -> None:
+    a = ErrorCounts(np.array([1, 2]), np.array([4, 6]))
+    for other in (
+        ErrorCounts(np.array([1, 2]), np.array([6, 4])),
+        ErrorCounts(np.array([1]), np.array([10])),
+    ):
+        with pytest.raises(ValueError, match="same references"):
+            paired_bootstrap(a, other)
+
+
+def test_empty_references() -> None:
+    none = ErrorCounts(np.zeros(0, int), np.zeros(0, int))
+    assert all(map(math.isnan, bootstrap_interval(none)))
+    assert paired_bootstrap(none, none).p_value == 1.0
+    # Draws of the first utterance alone have no reference and are left out.
+    assert bootstrap_interval(ErrorCounts(np.array([0, 1]), np.array([0, 4]))) == (25.0, 25.0)
+    perfect = ErrorCounts(np.array([0, 0]), np.array([3, 4]))
+    assert math.isnan(paired_bootstrap(perfect, perfect).relative_gain)
