@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from hypothesis import settings
 
 from priormatch.config import ConvLMSettings, ModelSettings
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
@@ -15,6 +16,11 @@ WORDS = ["monday", "tuesday", "morning", "evening", "meeting", "doctor", "at", "
 WORD_SECONDS = 0.2
 
 TinyCorpus = Callable[..., Path]
+
+settings.register_profile(
+    "priormatch", deadline=None, derandomize=True
+)  # a busy machine must not fail a test
+settings.load_profile("priormatch")
 
 
 def sentences(count: int, seed: int = 0, most_words: int = 6) -> list[str]:

@@ -136,7 +136,6 @@ def tokenizer(
     wanted = settings_of(recipe, overrides)
     if not cuts and not text:
         raise UserError("nothing to learn word pieces from: give --cuts or --text")
-    from priormatch.data.text_files import read_sentences
     from priormatch.runs import work
     from priormatch.runs.stage import Stage
 
@@ -144,7 +143,7 @@ def tokenizer(
     with Stage(out, {"tokenizer": wanted.tokenizer}, inputs).work() as todo:
         if todo:
             sentences = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
-            sentences += [sentence for path in text or [] for sentence in read_sentences(path)]
+            sentences += [sentence for path in text or [] for sentence in work.sentences_of(path)]
             work.make_tokenizer(sentences, wanted.tokenizer.pieces, out)
 
 
@@ -162,14 +161,13 @@ def train_prior(
     Example: priormatch train-prior --text books.txt --validation-text dev.txt --tokenizer exp/tokenizer --out exp/prior
     """
     wanted = settings_of(recipe, overrides)
-    from priormatch.data.text_files import read_sentences
     from priormatch.data.tokenizer import Tokenizer
     from priormatch.runs import work
     from priormatch.runs.stage import Stage
 
     pieces = Tokenizer.load(tokenizer)
     inputs = {"text": text, "validation_text": validation_text, "tokenizer": tokenizer}
-    sentences, held_out = list(read_sentences(text)), list(read_sentences(validation_text))
+    sentences, held_out = work.sentences_of(text), work.sentences_of(validation_text)
     with Stage(out, {"prior": wanted.prior, "seed": wanted.training.seed}, inputs).work() as todo:
         if todo:
             work.train_prior(sentences, held_out, pieces, wanted, out, out)
@@ -194,8 +192,9 @@ def train(
     from priormatch.runs.stage import Stage
 
     pieces, sets = Tokenizer.load(tokenizer), named(validation)
-    used = {"model": wanted.model, "training": wanted.training}
-    with Stage(out, used, {"labelled": labelled, "tokenizer": tokenizer, **sets}).work() as todo:
+    used = {"model": wanted.model, "training": wanted.training, "audio": work.audible(wanted)}
+    inputs = {"labelled": labelled, "tokenizer": tokenizer, **{f"validation/{name}": sets[name] for name in sets}}
+    with Stage(out, used, inputs).work() as todo:
         if todo:
             work.train_supervised([labelled], sets, pieces, wanted, out, out)
 
@@ -238,9 +237,10 @@ def match(
     from priormatch.runs.stage import Stage
 
     sets = named(validation)
-    used = {"training": wanted.training, "matching": wanted.matching}
+    used = {"training": wanted.training, "matching": wanted.matching, "audio": work.audible(wanted)}
     inputs = {"model": model, "prior": prior, "labelled": labelled, "unlabelled": unlabelled, "lengths": lengths}
-    with Stage(out, used, {**inputs, **sets}).work() as todo:
+    inputs |= {f"validation/{name}": path for name, path in sets.items()}
+    with Stage(out, used, inputs).work() as todo:
         if todo:
             work.match(model, prior, labelled, unlabelled, lengths, sets, wanted, out, out)
 

@@ -188,13 +188,21 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
         if recipe is not None:
             if not recipe.is_file():
                 raise UserError(f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}")
-            tree = OmegaConf.merge(tree, OmegaConf.load(recipe))
+            given = OmegaConf.load(recipe)
+            if not OmegaConf.is_dict(given):
+                raise UserError(f"{recipe} is a list, and a recipe names settings: write key: value lines")
+            tree = OmegaConf.merge(tree, given)
         for override in overrides:
             where = override
-            key, equals, _ = override.partition("=")
+            key, equals, value = override.partition("=")
             if not equals or not re.fullmatch(r"[A-Za-z_][\w.\-]*", key):
                 raise UserError(f"{override!r} is not an override: write key=value, such as training.seed=3")
-            tree = OmegaConf.merge(tree, OmegaConf.from_dotlist([override]))
+            if is_text(key):  # a path is what stands there: 007 is no number and `a: b` no mapping
+                change = OmegaConf.create()
+                OmegaConf.update(change, key, value)
+            else:
+                change = OmegaConf.from_dotlist([override])
+            tree = OmegaConf.merge(tree, change)
         settings = cast(Settings, OmegaConf.to_object(tree))
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
         raise UserError(_explain(error, where)) from error
@@ -204,8 +212,12 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
 
 def _explain(error: Exception, where: str) -> str:
     """One sentence for what OmegaConf refused, with the nearest key for a misspelt one."""
-    key = str(getattr(error, "full_key", "") or "")
+    key = re.sub(r"\[\d+\]$", "", str(getattr(error, "full_key", "") or ""))  # an entry of a list
     first = (str(error).splitlines() or [""])[0].rstrip(". ")
+    if "not a ListConfig" in first:
+        first = "give a list in brackets, such as [1,4]"
+    if mark := getattr(error, "problem_mark", None):
+        first = f"line {mark.line + 1} is not YAML: {getattr(error, 'problem', first)}"
     if key and key not in all_keys():
         near = difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.5) or [
             known for known in all_keys() if known.rpartition(".")[2] == key.rpartition(".")[2]
@@ -213,6 +225,15 @@ def _explain(error: Exception, where: str) -> str:
         hint = f": did you mean {near[0]}?" if near else ": `priormatch settings` lists them"
         return f"{where}: there is no setting {key}{hint}"
     return f"{where}: {key + ': ' if key else ''}{first}"
+
+
+def is_text(key: str, kind: Any = Settings) -> bool:
+    """Whether the setting of that dotted name holds any text."""
+    name, _, rest = key.partition(".")
+    found = {each.name: each.type for each in dataclasses.fields(kind)}.get(name)
+    if rest and dataclasses.is_dataclass(found):
+        return is_text(rest, found)
+    return found == (dict[str, str] if rest else str)
 
 
 def all_keys(kind: type = Settings, before: str = "") -> list[str]:
@@ -227,59 +248,86 @@ def all_keys(kind: type = Settings, before: str = "") -> list[str]:
 
 def check(settings: Settings) -> None:
     """Refuse settings that contradict each other, before any work."""
-
-    def need(holds: bool, key: str, value: Any, what: str) -> None:
-        if not holds:
-            raise UserError(f"{key}={value}: {what}")
-
     model, training, matching, audio = settings.model, settings.training, settings.matching, settings.audio
-    need(
+    _need(bool(settings.name), "name", settings.name, "give the run a name")
+    _need(
         len(model.channels) == len(model.blocks) > 0,
         "model.blocks",
         model.blocks,
         f"give one number of blocks for each of the {len(model.channels)} entries of model.channels",
     )
-    need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
+    _need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
     for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
-        need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
-    need(training.ctc_weight == 0 or model.ctc, "training.ctc_weight", training.ctc_weight, "needs model.ctc=true")
-    need(matching.beam_size >= 1, "matching.beam_size", matching.beam_size, "must be at least 1")
-    need(
+        _need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
+    _need(training.ctc_weight == 0 or model.ctc, "training.ctc_weight", training.ctc_weight, "needs model.ctc=true")
+    _need(
         len(matching.mixing) == 2 and min(matching.mixing) >= 1,
         "matching.mixing",
         matching.mixing,
         "give two positive numbers, paired and unpaired, such as [1,4]",
     )
     bounds = matching.length_filter
-    need(
+    _need(
         bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
         "matching.length_filter",
         bounds,
         "give a lower and an upper bound, such as [0.95,1.05], or [] for none",
     )
-    need(
+    _need(
         matching.combine == "sum" or matching.optimizer.kind == "sgd",
         "matching.combine",
         matching.combine,
         "adamw would normalise the loss weight away in alternating steps; set matching.combine=sum",
     )
-    need(0 < audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
-    need(0 <= audio.max_bad_share <= 1, "audio.max_bad_share", audio.max_bad_share, "is a share, between 0 and 1")
-    for key, share in (
-        ("validation_share", settings.validation_share),
-        ("prior.validation_share", settings.prior.validation_share),
-    ):
-        need(0 < share < 1, key, share, "is a share, between 0 and 1")
+    _need(0 < audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
+    _check_ranges(settings)
+
+
+def _check_ranges(settings: Settings) -> None:
+    """Refuse numbers that no work can be done with."""
+    model, prior, training, matching = settings.model, settings.prior, settings.training, settings.matching
     for key, count in (
+        ("matching.beam_size", matching.beam_size),
         ("training.updates", training.updates),
         ("matching.updates", matching.updates),
-        ("prior.updates", settings.prior.updates),
+        ("prior.updates", prior.updates),
         ("training.report_every", training.report_every),
         ("training.validate_every", training.validate_every),
-        ("prior.validate_every", settings.prior.validate_every),
+        ("prior.validate_every", prior.validate_every),
         ("matching.refresh_every", matching.refresh_every),
     ):
-        need(count >= 1, key, count, "must be at least 1")
+        _need(count >= 1, key, count, "must be at least 1")
+    for key, share in (
+        ("validation_share", settings.validation_share),
+        ("prior.validation_share", prior.validation_share),
+    ):
+        _need(0 < share < 1, key, share, "is a share, between 0 and 1")
+    for key, share in (
+        ("model.dropout", model.dropout),
+        ("prior.model.dropout", prior.model.dropout),
+        ("training.label_smoothing", training.label_smoothing),
+        ("training.input_sampling", training.input_sampling),
+        ("training.piece_sampling", training.piece_sampling),
+    ):
+        _need(0 <= share < 1, key, share, "is a share, from 0 to below 1")
+    bad = settings.audio.max_bad_share
+    _need(0 <= bad <= 1, "audio.max_bad_share", bad, "is a share, between 0 and 1")
+    for key, optimizer in (
+        ("training.optimizer", training.optimizer),
+        ("matching.optimizer", matching.optimizer),
+        ("prior.optimizer", prior.optimizer),
+    ):
+        rate = optimizer.learning_rate
+        _need(rate > 0, f"{key}.learning_rate", rate, "must be positive")
+        _need(optimizer.clip > 0, f"{key}.clip", optimizer.clip, "must be positive")
+    _need(0 <= training.seed < 1 << 31, "training.seed", training.seed, "must be 0 or more, and below 2**31")
+    _need(settings.audio.workers >= 0, "audio.workers", settings.audio.workers, "must be 0 or more")
+    _need(settings.threads >= 0, "threads", settings.threads, "must be 0 or more")
+
+
+def _need(holds: bool, key: str, value: Any, what: str) -> None:
+    if not holds:
+        raise UserError(f"{key}={value}: {what}")
 
 
 def to_yaml(settings: Any) -> str:
@@ -303,6 +351,6 @@ def recipe_names() -> list[str]:
 def recipe_path(name: str) -> Path:
     """A recipe by its path, or by the name of one that comes along."""
     path = Path(name)
-    if path.exists() or path.suffix not in ("", ".yaml") or (len(path.parts) > 1 and path.parts[0] != "recipes"):
+    if path.is_file() or path.suffix not in ("", ".yaml") or (len(path.parts) > 1 and path.parts[0] != "recipes"):
         return path
     return recipe_folder() / f"{path.stem}.yaml"

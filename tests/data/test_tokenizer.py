@@ -42,7 +42,9 @@ def test_spellings_are_at_most_ten_distinct_ways_to_write_the_word(tiny_tokenize
     assert {tiny_tokenizer.decode(each) for each in spellings} == {"tenninewith"}
 
 
-@given(words=st.lists(st.text("adeghimnorstuvwy", min_size=1, max_size=8), max_size=6), seed=st.integers(0, 99))
+@given(
+    words=st.lists(st.text("adeghimnorstuvwy", min_size=1, max_size=8), max_size=6), seed=st.integers(0, 99)
+)
 def test_text_comes_back_however_it_is_spelt(tiny_tokenizer: Tokenizer, words: list[str], seed: int) -> None:
     text = " ".join(words)
     assert tiny_tokenizer.decode(tiny_tokenizer.encode(text)) == text
@@ -51,18 +53,18 @@ def test_text_comes_back_however_it_is_spelt(tiny_tokenizer: Tokenizer, words: l
 
 def test_words_are_spelt_one_by_one(tiny_tokenizer: Tokenizer) -> None:
     each = [tiny_tokenizer.encode(word) for word in ("nine", "ten", "xat")]
-    assert tiny_tokenizer.encode("  nine ten\txat ") == sum(each, [])
+    assert tiny_tokenizer.encode("  nine ten\txat ") == [piece for word in each for piece in word]
 
 
 def test_sampling_takes_the_asked_share_of_words(tiny_tokenizer: Tokenizer) -> None:
     best = tiny_tokenizer.encode("monday")
     share = 0.2
+    assert len(best) == 1
     text, random = " ".join(["monday"] * 1000), np.random.default_rng(0)
     others = len(tiny_tokenizer.spellings("monday")) - 1
     pieces = tiny_tokenizer.encode(text, share, random)
     kept = pieces.count(best[0])
     expected = 1000 * (1 - share * others / (others + 1))
-    assert len(best) == 1
     assert others >= 1
     assert kept == pytest.approx(expected, abs=45)
 
@@ -99,7 +101,7 @@ def test_decoding_stops_at_the_end_of_sentence(tiny_tokenizer: Tokenizer) -> Non
 
 def test_known_words_are_not_spelt_in_letters(tiny_tokenizer: Tokenizer, tiny_sentences: list[str]) -> None:
     assert 1.0 <= tiny_tokenizer.pieces_per_word(tiny_sentences) < 2.0
-    assert tiny_tokenizer.pieces_per_word(["tenth nineth"]) > 3.0
+    assert tiny_tokenizer.pieces_per_word(["vroum dryad"]) > 3.0
     assert tiny_tokenizer.pieces_per_word([]) == 0.0
 
 
@@ -132,7 +134,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, tiny_tokenizer: Tokenizer, cont
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no tokenizer at .*tokenizer\.model"):
         Tokenizer.load(tmp_path)
-    with pytest.raises(UserError, match="no tokenizer at .*nowhere"):
+    with pytest.raises(UserError, match=r"no tokenizer at .*nowhere"):
         Tokenizer.load(tmp_path / "nowhere")
 
 
@@ -142,7 +144,7 @@ def test_too_many_pieces_for_the_text_says_how_many_there_can_be(tiny_sentences:
 
 
 def test_fewer_pieces_than_letters_says_so(tiny_sentences: list[str]) -> None:
-    with pytest.raises(UserError, match=r"of 12 pieces.*12 vs 20.*tokenizer\.pieces higher"):
+    with pytest.raises(UserError, match=r"of 12 pieces.*12 vs 21.*tokenizer\.pieces higher"):
         train_tokenizer(tiny_sentences, 12)
 
 

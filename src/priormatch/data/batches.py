@@ -1,8 +1,11 @@
 """From cuts to padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
 import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,8 @@ from priormatch.data.features import SAMPLE_RATE
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.progress import say
+
+MISSING_SECONDS = 0.1  # of audio that an inexact manifest may promise; beyond it, the file is damaged
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ class UtteranceReader:
             try:
                 waves.append(read_waveform(cut, self.speeds[random.integers(len(self.speeds))]))
             except Exception as error:  # a damaged file raises whatever its decoder does
-                bad.append((cut.id, f"{type(error).__name__}: {error}".splitlines()[0]))
+                bad.append((cut.id, why_unreadable(cut, error)))
                 continue
             text = cut_text(cut)
             ids.append(cut.id)
@@ -170,17 +175,36 @@ class UtteranceReader:
 
 def read_waveform(cut, speed: float = 1.0) -> np.ndarray:  # type: ignore[no-untyped-def]
     """The samples of a cut at 16 kHz, the first channel alone, played `speed` times as fast."""
-    logging.getLogger().setLevel(logging.ERROR)  # lhotse logs a page about each damaged file; ours are counted
+    _make_lhotse_strict()
     if cut.sampling_rate != SAMPLE_RATE:
         cut = cut.resample(SAMPLE_RATE)
     if speed != 1.0:
         cut = cut.perturb_speed(speed)
     samples = cut.load_audio()[0]
-    if len(samples) < 0.99 * cut.num_samples:
-        raise ValueError(f"the audio ends after {len(samples)} of {cut.num_samples} samples")
     if not np.isfinite(samples).all():
         raise ValueError("the audio holds values that are not numbers")
     return samples
+
+
+@cache
+def _make_lhotse_strict() -> None:
+    """Keep lhotse from filling up half a second of missing audio, and from logging a page a bad file."""
+    from lhotse import set_audio_duration_mismatch_tolerance
+
+    logging.getLogger().setLevel(logging.ERROR)
+    with warnings.catch_warnings(action="ignore"):
+        set_audio_duration_mismatch_tolerance(MISSING_SECONDS)
+
+
+def why_unreadable(cut, error: Exception) -> str:  # type: ignore[no-untyped-def]
+    """One sentence on what is wrong with the audio of a cut whose reading raised an error."""
+    from priormatch.data.audio import check_audio
+
+    recording = getattr(cut, "recording", None)
+    for source in recording.sources if recording is not None else []:
+        if source.type == "file" and (reason := check_audio(Path(source.source))):
+            return f"{source.source}: {reason}"
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]  # lhotse tells half the manifest
 
 
 def collate(
@@ -220,19 +244,11 @@ class BatchStream:
         self.seen = 0
         self._batches: Iterator[Batch] | None = None
 
-    def _requests(self) -> Iterator[list[tuple[int, tuple[int, int]]]]:
-        epoch, skip = 0, self.position
-        while True:
-            plan = plan_batches(self.reader.corpus.durations, self.size, self.seed, epoch)
-            for batch in plan[skip:]:
-                yield [(int(index), (self.seed, epoch)) for index in batch]
-            skip = max(0, skip - len(plan))
-            epoch += 1
-
     def take(self) -> Batch:
         """The next batch in which anything could be read."""
         if self._batches is None:
-            self._batches = _loader(self.reader, self._requests(), self.workers)
+            requests = _endless_requests(self.reader.corpus.durations, self.size, self.seed, self.position)
+            self._batches = _loader(self.reader, requests, self.workers)
         while True:
             batch = next(self._batches)
             self.position += 1
@@ -243,18 +259,31 @@ class BatchStream:
 
     def count_bad(self, batch: Batch) -> None:
         """Name each unreadable cut once, and stop when there are too many."""
-        audio = self.reader.corpus.audio
+        corpus = self.reader.corpus
         for cut, reason in batch.bad:
             if cut not in self.bad:
                 self.bad[cut] = reason
-                say(f"{self.reader.corpus.name}: {cut} cannot be read and is skipped ({reason})")
-        share = len(self.bad) / min(max(self.seen, 1), len(self.reader.corpus))
-        if len(self.bad) > 1 and share > audio.max_bad_share and self.seen >= min(100, len(self.reader.corpus)):
+                say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})")
+        seen, most = min(self.seen, len(corpus)), corpus.audio.max_bad_share
+        many = len(self.bad) > max(1, most * seen) and seen >= min(100, len(corpus))
+        if many or len(self.bad) == len(corpus):
             raise UserError(
-                f"{self.reader.corpus.name}: {len(self.bad)} of {min(self.seen, len(self.reader.corpus))} utterances"
+                f"{corpus.name}: {len(self.bad)} of {seen} utterances"
                 f" cannot be read, the last because {next(reversed(self.bad.values()))}:"
-                f" mend them, or raise audio.max_bad_share (now {audio.max_bad_share:g})"
+                f" mend them, or raise audio.max_bad_share (now {most:g})"
             )
+
+
+# Not a method of the stream: a cycle of references would keep the loader's workers from a timely end.
+def _endless_requests(
+    durations: np.ndarray, size: BatchSettings, seed: int, skip: int
+) -> Iterator[list[tuple[int, tuple[int, int]]]]:
+    """The batches of epoch after epoch, without the first `skip` ones."""
+    for epoch in count():
+        plan = plan_batches(durations, size, seed, epoch)
+        for batch in plan[skip:]:
+            yield [(int(index), (seed, epoch)) for index in batch]
+        skip = max(0, skip - len(plan))
 
 
 def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[Batch]:
@@ -278,6 +307,7 @@ def _loader(
         num_workers=workers,
         collate_fn=_as_it_is,
         pin_memory=False,
+        generator=torch.Generator(),  # else it would draw from the generator of the training, once a start
     )
     yield from loader
 

@@ -53,7 +53,8 @@ class LogMel(nn.Module):
             [frames[..., :1] * (1 - PRE_EMPHASIS), frames[..., 1:] - PRE_EMPHASIS * frames[..., :-1]], dim=-1
         )
         spectrum = torch.fft.rfft(emphasised * self.window, n=FFT).abs()
-        features = (spectrum @ self.filters).clamp(min=MEL_FLOOR).log()
+        with torch.autocast(spectrum.device.type, enabled=False):  # bfloat16 would leave two or three digits
+            features = (spectrum @ self.filters).clamp(min=MEL_FLOOR).log()
         lengths = frame_counts(samples)
         return normalise(features, lengths), lengths
 

@@ -1,5 +1,6 @@
 """Word pieces: a SentencePiece unigram model seen as the classes of a recogniser."""
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -114,8 +115,6 @@ class Tokenizer:
 
 def train_tokenizer(sentences: Sequence[str], pieces: int, longest_input: int = 1_000_000) -> Tokenizer:
     """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalised sentences."""
-    import io
-
     if not any(sentence.strip() for sentence in sentences):
         raise UserError("the text for the tokenizer is empty: give transcripts or sentences")
     model = io.BytesIO()
@@ -133,8 +132,11 @@ def train_tokenizer(sentences: Sequence[str], pieces: int, longest_input: int = 
             minloglevel=2,
         )
     except RuntimeError as error:
+        reason = str(error).splitlines()[0].rpartition("] ")[2]  # behind the place in SentencePiece's source
+        # Every letter of the text needs a piece of its own.
+        way_out = "higher" if "required_chars" in reason else "lower, or give more text"
         raise UserError(
-            f"no tokenizer of {pieces} pieces can be trained on {len(sentences)} sentences"
-            f" ({str(error).splitlines()[0]}): set tokenizer.pieces lower, or give more text"
+            f"no tokenizer of {pieces} pieces can be trained on {len(sentences)} sentences ({reason}):"
+            f" set tokenizer.pieces {way_out}"
         ) from error
     return Tokenizer(model.getvalue())

@@ -22,7 +22,11 @@ def entropy(weights: Tensor) -> Tensor:
     return -torch.xlogy(weights, weights).sum(dim=-1)
 
 
-def first_spellings(texts: Sequence[Sequence[str]], device: torch.device) -> Tensor:
-    """True at the first, and so the likeliest, spelling of each text of a beam: (B, k) texts -> (B, k)."""
-    keep = [[text not in beam[:rank] for rank, text in enumerate(beam)] for beam in texts]
-    return torch.tensor(keep, device=device)
+def first_spellings(texts: Sequence[Sequence[str]], keep: Tensor) -> Tensor:
+    """True at the first, and so the likeliest, kept spelling of each text: (B, k), (B, k) -> (B, k)."""
+    first = []
+    for beam, kept in zip(texts, keep.tolist(), strict=True):
+        ranks = [rank for rank in range(len(beam)) if kept[rank]]
+        best = {beam[rank]: rank for rank in reversed(ranks)}
+        first.append([best.get(text) == rank for rank, text in enumerate(beam)])
+    return torch.tensor(first, device=keep.device)

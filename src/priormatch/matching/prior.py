@@ -12,7 +12,7 @@ from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.models.conv_lm import ConvLM
-from priormatch.models.folder import read_model, write_model
+from priormatch.models.folder import load_weights, read_model, write_model
 
 
 class Prior(nn.Module):
@@ -31,7 +31,9 @@ class Prior(nn.Module):
     @torch.no_grad()
     def score(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """log p_y of hypotheses, in float32: labels (..., U) that end with EOS, lengths (...) -> (...)."""
-        flat = self.token_log_probabilities(labels.flatten(0, -2), lengths.flatten())
+        # One nat in a sum of a hundred decides the weights, and bfloat16 would lose it.
+        with torch.autocast(labels.device.type, enabled=False):
+            flat = self.token_log_probabilities(labels.flatten(0, -2), lengths.flatten())
         return flat.sum(dim=-1).view_as(lengths)
 
     @torch.no_grad()
@@ -58,7 +60,9 @@ class Prior(nn.Module):
         """Read a prior from its folder, ready to score."""
         settings, tokenizer, weights = read_model(Path(folder), "prior", ConvLMSettings)
         prior = Prior(settings, tokenizer)
-        prior.load_state_dict(weights)
+        if "lm.output.weight" in weights:  # saved by a prior that had itself been loaded, and so fused
+            prior.lm.fuse()
+        load_weights(prior, weights, Path(folder))
         prior.lm.fuse()
         return prior.to(device)
 

@@ -50,7 +50,7 @@ class Proposal:
 
 def require_fit(cer: float, most: float) -> None:
     """Refuse a proposal so bad that matching would teach nonsense."""
-    if cer > most:
+    if not cer <= most:  # a CER that is no number is refused too
         raise UserError(
             f"the proposal model's validation CER is {cer:.1f} %, above matching.max_proposal_cer={most:g}: its"
             " hypotheses would teach nonsense; train it for longer or on more speech, or raise the setting"

@@ -52,7 +52,7 @@ class LocalPriorTargets:
         if self.merge_spellings:
             tokenizer = self.prior.tokenizer
             texts = [[tokenizer.decode(each) for each in row] for row in beam.classes.tolist()]
-            keep = keep & first_spellings(texts, keep.device)
+            keep = first_spellings(texts, keep)
         weights = local_prior(self.prior.score(beam.classes, beam.lengths), keep)
         found = Targets(beam.classes, beam.lengths.clamp(min=1), weights)
         return found, diagnostics(weights, keep, beam.lengths, reference)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
@@ -47,9 +47,19 @@ def read_model(
             raise UserError(f"{folder} holds a {tree.get('kind')}, and a {kind} is wanted")
         settings = cast(AnySettings, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), tree.settings)))
         weights = load_file(folder / WEIGHTS)
-    except (OmegaConfBaseException, YAMLError, SafetensorError) as error:
+    except (OmegaConfBaseException, YAMLError, SafetensorError, ValueError, TypeError) as error:
         raise UserError(f"{folder} cannot be read ({str(error).splitlines()[0]}): train or copy it again") from error
     return settings, Tokenizer.load(folder), weights
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
+    """Give a model the weights of its folder."""
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise UserError(
+            f"the weights in {folder} do not fit its {SETTINGS} and tokenizer: train or copy it again"
+        ) from error
 
 
 def replace_text(path: Path, text: str) -> None:

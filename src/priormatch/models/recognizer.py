@@ -11,7 +11,7 @@ from priormatch.data.augment import SpecAugment
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.models.decoder import AttentionDecoder, Memory
-from priormatch.models.folder import read_model, write_model
+from priormatch.models.folder import load_weights, read_model, write_model
 from priormatch.models.tds import TDSEncoder
 from priormatch.search.beam import Beam, beam_search
 
@@ -70,5 +70,5 @@ class Recognizer(nn.Module):
         """Read a recogniser from its folder, ready to be used."""
         settings, tokenizer, weights = read_model(Path(folder), "recognizer", ModelSettings)
         model = Recognizer(settings, tokenizer)
-        model.load_state_dict(weights)
+        load_weights(model, weights, Path(folder))
         return model.to(device).eval()

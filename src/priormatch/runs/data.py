@@ -89,6 +89,7 @@ def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> N
     """Turn every input into the run's own manifests and sentences; what a kill left half done is made again."""
     from lhotse import CutSet
 
+    from priormatch.data.batches import cut_text
     from priormatch.data.split import split_by_speaker
 
     cuts = {}
@@ -96,6 +97,8 @@ def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> N
         if name != "text":
             target = data / f"{name.replace('/', '-')}{SUFFIX}"
             cuts[name] = take_cuts(path, target, settings)
+            if name != "unlabelled" and not any(cut_text(cut) for cut in cuts[name]):
+                raise UserError(f"{name}={path} holds no transcribed utterance: give audio with transcripts")
             say(f"{name}: {summary(cuts[name])}")
     if not settings.validation:
         train, validation = split_by_speaker(cuts["labelled"], settings.validation_share, settings.training.seed)
@@ -117,8 +120,21 @@ def take_cuts(path: Path, target: Path, settings: Settings):  # type: ignore[no-
     elif path.suffix in (".csv", ".tsv"):
         prepare_csv(path, target, max_bad_share=settings.audio.max_bad_share, overwrite=True)
     else:
-        CutSet.from_cuts(read_cuts(path)).to_file(target)
+        CutSet.from_cuts(map(conform, read_cuts(path))).to_file(target)
     return CutSet.from_cuts(read_cuts(target))
+
+
+def conform(cut):  # type: ignore[no-untyped-def]
+    """A cut of any origin as the manifests here have them: one supervision, its text normalised or None."""
+    from lhotse import SupervisionSegment
+    from lhotse.utils import fastcopy
+
+    from priormatch.data.batches import cut_text
+    from priormatch.data.text import normalise_sentence
+
+    text = normalise_sentence(cut_text(cut) or "") or None
+    first = next(iter(cut.supervisions), SupervisionSegment(cut.id, cut.id, 0.0, cut.duration))
+    return fastcopy(cut, supervisions=[fastcopy(first, start=0.0, duration=cut.duration, text=text)])
 
 
 def take_text(path: Path, data: Path, settings: Settings) -> None:

@@ -1,6 +1,5 @@
 """`priormatch run`: from data to a table of results, stage by stage."""
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,12 @@ import torch
 
 from priormatch.config import Settings, to_yaml
 from priormatch.data.manifest import SUFFIX
-from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.models.folder import replace_text
 from priormatch.progress import duration_text, say
 from priormatch.runs import work
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
-from priormatch.runs.results import draw, score_systems, show, write_results
+from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import Stage, plain, read_record, set_aside
 
 
@@ -28,7 +26,7 @@ class Run:
     settings: Settings
     data: RunData
 
-    def stage(self, name: str, settings: dict[str, Any], **inputs: Path) -> Stage:
+    def stage(self, name: str, settings: dict[str, Any], inputs: dict[str, Path]) -> Stage:
         """A stage in the run's folder; the old work is kept aside when the settings have changed."""
         return Stage(self.folder / name, settings, inputs, keep_old=True)
 
@@ -36,10 +34,10 @@ class Run:
         """Word pieces from the transcripts or from the text."""
         wanted, out = self.settings.tokenizer, self.folder / "tokenizer"
         source = self.data.labelled if wanted.source == "transcripts" else self.data.text
-        with self.stage("tokenizer", {"tokenizer": wanted}, source=source).work() as todo:
+        with self.stage("tokenizer", {"tokenizer": wanted}, {"source": source}).work() as todo:
             if todo:
                 from_text = wanted.source == "text"
-                sentences = list(read_sentences(source)) if from_text else work.transcripts_of(source)
+                sentences = work.sentences_of(source) if from_text else work.transcripts_of(source)
                 work.make_tokenizer(sentences, wanted.pieces, out)
         return Tokenizer.load(out)
 
@@ -47,22 +45,17 @@ class Run:
         """The language model."""
         out = self.folder / "prior"
         wanted = {"prior": self.settings.prior, "seed": self.settings.training.seed}
-        stage = self.stage(
-            "prior", wanted, text=self.data.text, held_out=self.data.held_out_text, tokenizer=self.folder / "tokenizer"
-        )
-        with stage.work() as todo:
+        text, held_out = self.data.text, self.data.held_out_text
+        inputs = {"text": text, "held_out": held_out, "tokenizer": self.folder / "tokenizer"}
+        with self.stage("prior", wanted, inputs).work() as todo:
             if todo:
-                text, held_out = list(read_sentences(self.data.text)), list(read_sentences(self.data.held_out_text))
-                work.train_prior(text, held_out, tokenizer, self.settings, out, self.folder)
+                sentences, others = work.sentences_of(text), work.sentences_of(held_out)
+                work.train_prior(sentences, others, tokenizer, self.settings, out, self.folder)
         return out / "model"
 
     def recognizer_settings(self) -> dict[str, Any]:
         """What every recogniser of the run depends on."""
-        return {"model": self.settings.model, "training": self.settings.training, "audio": self.audio_settings()}
-
-    def audio_settings(self) -> dict[str, Any]:
-        """The settings of audio that change what a model hears."""
-        return {"longest": self.settings.audio.longest, "shortest": self.settings.audio.shortest}
+        return {"model": self.settings.model, "training": self.settings.training, "audio": work.audible(self.settings)}
 
     def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:
         """A recogniser trained from scratch on the labelled speech, and on `more`."""
@@ -71,7 +64,7 @@ class Run:
         if more is not None:
             inputs["more"] = more
         wanted = {**self.recognizer_settings(), "updates": updates}
-        with self.stage(name, wanted, **inputs).work() as todo:
+        with self.stage(name, wanted, inputs).work() as todo:
             if todo:
                 labelled = [self.data.labelled] if more is None else [self.data.labelled, more]
                 work.train_supervised(
@@ -83,7 +76,7 @@ class Run:
         """The supervised recogniser trained on for as long as matching will, on the labelled speech alone."""
         out = self.folder / "supervised-longer"
         wanted = {**self.recognizer_settings(), "matching": self.schedule_settings()}
-        with self.stage(out.name, wanted, labelled=self.data.labelled, start=start).work() as todo:
+        with self.stage(out.name, wanted, {"labelled": self.data.labelled, "start": start}).work() as todo:
             if todo:
                 work.train_supervised(
                     [self.data.labelled], self.data.validation, tokenizer, self.settings, out, self.folder, start=start
@@ -99,8 +92,9 @@ class Run:
     def lengths(self, model: Path) -> Path:
         """Greedy transcripts of the unlabelled speech: reference lengths, and pseudo-labels."""
         out = self.folder / "lengths" / "lengths.jsonl"
-        wanted = {"audio": self.audio_settings()}
-        with self.stage("lengths", wanted, model=model, unlabelled=self.data.unlabelled).work() as todo:
+        wanted = {"audio": work.audible(self.settings)}
+        inputs = {"model": model, "unlabelled": self.data.unlabelled}
+        with self.stage("lengths", wanted, inputs).work() as todo:
             if todo:
                 work.decode_to(model, self.data.unlabelled, self.settings, out)
                 work.write_pseudo_labels(self.data.unlabelled, out, out.with_name(f"pseudo-labelled{SUFFIX}"))
@@ -111,7 +105,7 @@ class Run:
         out, labels = self.folder / "pseudo_label", lengths.with_name(f"pseudo-labelled{SUFFIX}")
         wanted = {**self.recognizer_settings(), "matching": self.schedule_settings()}
         inputs = {"model": model, "labelled": self.data.labelled, "pseudo_labelled": labels, **self.data.validation}
-        with self.stage("pseudo_label", wanted, **inputs).work() as todo:
+        with self.stage("pseudo_label", wanted, inputs).work() as todo:
             if todo:
                 work.train_on_pseudo_labels(
                     model, self.data.labelled, labels, self.data.validation, self.settings, out, self.folder
@@ -123,7 +117,8 @@ class Run:
         out, data = self.folder / "lpm", self.data
         wanted = {**self.recognizer_settings(), "matching": self.settings.matching}
         inputs = {"model": model, "prior": prior, "lengths": lengths, "labelled": data.labelled}
-        with self.stage("lpm", wanted, **inputs, unlabelled=data.unlabelled, **data.validation).work() as todo:
+        inputs |= {"unlabelled": data.unlabelled, **data.validation}
+        with self.stage("lpm", wanted, inputs).work() as todo:
             if todo:
                 work.match(
                     model,
@@ -141,8 +136,9 @@ class Run:
     def decode(self, system: str, model: Path) -> dict[str, Path]:
         """Greedy transcripts of the test sets."""
         out = self.folder / "decoded" / system
-        wanted = {"audio": self.audio_settings()}
-        with self.stage(f"decoded/{system}", wanted, model=model, **self.data.test).work() as todo:
+        wanted = {"audio": work.audible(self.settings)}
+        inputs = {"model": model, **{f"test/{name}": path for name, path in self.data.test.items()}}
+        with self.stage(f"decoded/{system}", wanted, inputs).work() as todo:
             if todo:
                 for name, cuts in self.data.test.items():
                     work.decode_to(model, cuts, self.settings, out / f"{name}.jsonl")
@@ -194,7 +190,7 @@ def finish(this: Run, results: dict[str, Any]) -> None:
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     path = this.folder / "results.json"
-    if path.exists() and json.loads(path.read_text()).get("systems") != results["systems"]:
+    if path.exists() and not same_systems(path, results):
         say(f"results.json: the old one is kept as {set_aside(path)}")
     write_results(path, results)
     drawn = draw(results, this.folder / "results.png")

@@ -11,7 +11,12 @@ from rich.table import Table
 
 from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap
 from priormatch.evaluation.decoding import Transcript, read_transcripts
-from priormatch.evaluation.error_rates import ErrorCounts, character_errors, word_error_rate_recovered, word_errors
+from priormatch.evaluation.error_rates import (
+    ErrorCounts,
+    character_errors,
+    word_error_rate_recovered,
+    word_errors,
+)
 from priormatch.models.folder import replace_text
 
 BASE, TOP = "supervised", "topline"
@@ -155,6 +160,14 @@ def draw(results: Mapping[str, Any], path: Path) -> bool:
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
     """Write results.json; what is not a number, such as a share of no gap at all, becomes null."""
     replace_text(path, json.dumps(without_nan(results), indent=2, allow_nan=False) + "\n")
+
+
+def same_systems(path: Path, results: Mapping[str, Any]) -> bool:
+    """Whether a results.json tells of the same error rates."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["systems"] == without_nan(results["systems"])
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def without_nan(value: Any) -> Any:

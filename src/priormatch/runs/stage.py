@@ -106,7 +106,8 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     file = folder / FILE
     try:
         record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return record if isinstance(record, dict) and {"recipe", "finished", "seconds"} <= record.keys() else None
+        ours = isinstance(record, dict) and {"recipe", "finished", "seconds"} <= record.keys()
+        return record if ours else None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -116,12 +117,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 def fingerprint(path: Path) -> Any:
     """What tells whether an input has changed.
 
-    For the work of another stage, that stage's own recipe; for any other file its size and time, and for a
-    folder those of all its files.
+    For the work of another stage that is finished, that stage's own recipe; for any other file its size and
+    time, and for a folder those of all its files.
     """
     for place in (path, *path.parents):
         record = read_record(place) if (place / FILE).is_file() else None
-        if record is not None:
+        if record is not None and record["finished"]:
             within = str(path.relative_to(place))
             return f"{within} of {digest(record['recipe'])}"
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]

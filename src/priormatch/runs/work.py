@@ -8,6 +8,7 @@ import torch
 
 from priormatch.config import Settings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import (
@@ -44,6 +45,18 @@ def make_tokenizer(sentences: Sequence[str], pieces: int, out: Path) -> None:
 def transcripts_of(cuts: Path) -> list[str]:
     """The transcripts of a manifest."""
     return [text for cut in read_cuts(cuts) if (text := cut_text(cut))]
+
+
+def audible(settings: Settings) -> dict[str, float]:
+    """The settings of audio that change what a model hears."""
+    return {"longest": settings.audio.longest, "shortest": settings.audio.shortest}
+
+
+def sentences_of(path: Path) -> list[str]:
+    """The sentences of a file of text."""
+    if sentences := list(read_sentences(path)):
+        return sentences
+    raise UserError(f"{path} holds no sentence: give a file of text, as `priormatch prepare text` writes it")
 
 
 def train_prior(
@@ -185,7 +198,9 @@ def drop_without_length(corpus: Corpus, lengths: Mapping[str, int], source: Path
     """Leave out utterances in which greedy decoding heard nothing, as the authors do."""
     kept = [cut for cut in corpus.cuts if lengths.get(cut.id, 0) > 0]
     if not kept:
-        raise UserError(f"{source} has a length for no utterance of {corpus.name}: make it with `priormatch lengths`")
+        raise UserError(
+            f"{source} has a length for no utterance of {corpus.name}: make it with `priormatch lengths`"
+        )
     say(f"{corpus.name}: {len(corpus) - len(kept)} of {len(corpus)} utterances have no length in {source}: left out")
     return Corpus(kept, corpus.audio, corpus.name)
 

@@ -84,5 +84,6 @@ def beam_search(step: Step, state: Tensor, eos: int, longest: int) -> Beam:
     open_lengths = torch.full_like(done_lengths, longest + 1).masked_fill(open_scores == -math.inf, 0)
     lengths = torch.where(none, open_lengths, done_lengths)
     classes = torch.where(none[:, :, None], open_classes, done_classes)
+    classes = classes.masked_fill(lengths[:, :, None] == 0, eos)
     longest_found = max(int(lengths.max()), 1)
     return Beam(classes[:, :, :longest_found], lengths, torch.where(none, open_scores, done_scores), ended)

@@ -57,7 +57,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensor
     for name, value in tensors.items():
         parameter, key = name.rsplit("|", 1)
         place = parameters[parameter]
-        optimizer.state[place][key] = value.to(place.device, copy=True)  # fused AdamW counts its steps there too
+        optimizer.state[place][key] = value.to(place.device, copy=True)  # even the steps, in fused AdamW
 
 
 def with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -79,7 +80,7 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
 
     with Meter(stage, schedule.updates, update) as meter:
         while update < schedule.updates:
-            torch.manual_seed((schedule.seed << 32) + update)
+            torch.manual_seed(seed_of(schedule.seed, update))
             rate = learning_rate(schedule.optimizer, update, schedule.updates)
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -110,6 +111,11 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
                 saved = time.monotonic()
             meter.advance(note=f"loss {float(loss.detach()):.3g}, best {best:.2f}")
     log.close()
+
+
+def seed_of(seed: int, update: int) -> int:
+    """A seed for one update, spread over all bits: the generator of the CPU looks at the lower 32 alone."""
+    return int(np.random.SeedSequence([seed, update]).generate_state(1, np.uint64)[0])
 
 
 def validate(task: Task, update: int, best: float, folder: Path, log: MetricsLog) -> float:
@@ -156,7 +162,7 @@ def count_bad_update(bad: int, update: int, stage: str) -> int:
     say(f"{stage}: update {update} skipped: its gradient is not finite")
     if bad + 1 >= MOST_BAD_UPDATES:
         raise UserError(
-            f"{stage}: {MOST_BAD_UPDATES} updates in a row had a gradient that is not finite: lower the learning"
-            " rate, or look for broken audio among the labelled utterances"
+            f"{stage}: {MOST_BAD_UPDATES} updates in a row had a gradient that is not finite: lower the"
+            " learning rate, or look for broken audio among the labelled utterances"
         )
     return bad + 1

@@ -12,7 +12,7 @@ from priormatch.models.folder import replace_text
 class MetricsLog:
     """Appends to `metrics.jsonl` of a run; lines of this stage after `update` are taken back first.
 
-    Those are the lines of updates that a kill has undone and that will be made again; from update 0 that is all.
+    Those are the lines of updates that a kill has undone and that will be made again; from update 0, all.
     """
 
     def __init__(self, folder: Path, stage: str, update: int) -> None:
@@ -23,7 +23,7 @@ class MetricsLog:
         if self.file.exists():
             kept = [line for line in self.file.read_text().splitlines() if not self._undone(line, update)]
             replace_text(self.file, "".join(f"{line}\n" for line in kept))
-        self.events = SummaryWriter(str(folder / "tensorboard" / stage), purge_step=update)
+        self.events = SummaryWriter(str(folder / "tensorboard" / stage), purge_step=update + 1 if update else 0)
         self.sums: dict[str, float] = defaultdict(float)
         self.counts: dict[str, int] = defaultdict(int)
 

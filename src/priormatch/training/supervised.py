@@ -85,7 +85,7 @@ class Supervised:
         with mixed_precision(self.model.device):
             losses = labelled_losses(self.model, batch, self.settings, update)
         pieces = float(batch.label_lengths.sum())
-        return losses.mean(), {"loss_per_piece": float(losses.sum()) / pieces, "audio_seconds": batch.seconds}
+        return losses.mean(), {"loss_per_piece": float(losses.detach().sum()) / pieces, "audio_seconds": batch.seconds}
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
         """Mean validation CER."""

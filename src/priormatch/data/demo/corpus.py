@@ -29,22 +29,22 @@ VERSION = 1
 SEEN_VOICES = ("en-us+m3", "en-us+f2", "en-gb-x-rp+m7")
 UNSEEN_VOICES = (
     "en-gb-scotland+m1",
-    "en-gb-scotland+f3",
-    "en-029+m2",
+    "en-gb-scotland+f5",
+    "en-029+m5",
     "en-029+f1",
     "en-gb-x-gbclan+m4",
-    "en-gb-x-gbclan+f4",
+    "en-gb-x-gbclan+f1",
     "en-gb-x-gbcwmd+m6",
-    "en-gb-x-gbcwmd+f5",
-    "en-us-nyc+m8",
-    "en-us-nyc+linda",
+    "en-gb-x-gbcwmd+Mike",
+    "en-us-nyc+m2",
+    "en-us-nyc+f5",
     "en+max",
-    "en+belinda",
+    "en+f4",
     "en-us+robert",
     "en-us+steph",
 )
 SEEN = Conditions(rate=(155, 185), pitch=(42, 58), snr=(20.0, 30.0))
-UNSEEN = Conditions(rate=(140, 210), pitch=(35, 70), snr=(15.0, 30.0))
+UNSEEN = Conditions(rate=(145, 200), pitch=(38, 66), snr=(15.0, 30.0))
 
 CUTS = ("labelled", "unlabelled", "validation-seen", "validation-unseen", "test-seen", "test-unseen")
 TRANSCRIBED = "unlabelled-transcribed"
@@ -58,11 +58,11 @@ UNFINISHED = ".unfinished"
 class DemoSizes:
     """How many utterances or sentences each part of the corpus has; an utterance lasts some 3 s."""
 
-    labelled: int = 280
+    labelled: int = 310
     unlabelled: int = 1700
     validation: int = 150
     test: int = 1000
-    text: int = 30000
+    text: int = 20000
     text_validation: int = 1000
 
 

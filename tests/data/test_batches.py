@@ -1,0 +1,379 @@
+"""Batches: a plan for each (seed, epoch), a stream that starts anywhere, audio that is read right."""
+
+import gc
+import multiprocessing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lhotse import CutSet
+
+from priormatch.config import AudioSettings, BatchSettings
+from priormatch.data.batches import (
+    Batch,
+    BatchStream,
+    Corpus,
+    UtteranceReader,
+    collate,
+    cut_by_seconds,
+    cut_text,
+    once,
+    plan_batches,
+    read_cuts,
+    read_waveform,
+)
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.errors import UserError
+
+TEXTS = ["monday", "tuesday at nine", "with", "morning meeting at ten", "doctor evening", "nine", "at ten"]
+TWO = BatchSettings(utterances=2)
+AUDIO = AudioSettings()
+
+durations_of = st.lists(st.floats(0.1, 36.0), min_size=1, max_size=60).map(np.array)
+sizes = st.one_of(
+    st.builds(BatchSettings, seconds=st.floats(1.0, 100.0)),
+    st.builds(BatchSettings, utterances=st.integers(1, 20)),
+)
+MakeCorpus = Callable[..., Path]
+
+
+def lists(plan: Sequence[np.ndarray]) -> list[list[int]]:
+    return [batch.tolist() for batch in plan]
+
+
+@given(durations=durations_of, size=sizes, seed=st.integers(0, 9), epoch=st.integers(0, 9))
+def test_a_plan_visits_every_utterance_once_and_is_reproducible(
+    durations: np.ndarray, size: BatchSettings, seed: int, epoch: int
+) -> None:
+    plan = plan_batches(durations, size, seed, epoch)
+    assert sorted(np.concatenate(plan)) == list(range(len(durations)))
+    assert all(len(batch) for batch in plan)
+    assert lists(plan) == lists(plan_batches(durations, size, seed, epoch))
+
+
+@given(durations=durations_of, size=sizes)
+def test_no_batch_is_too_large_unless_it_is_one_utterance(durations: np.ndarray, size: BatchSettings) -> None:
+    for batch in plan_batches(durations, size, 0, 0):
+        if size.utterances:
+            assert len(batch) <= size.utterances
+        else:
+            assert len(batch) == 1 or durations[batch].max() * len(batch) <= size.seconds
+
+
+def test_epochs_and_seeds_shuffle_differently_and_neighbours_change() -> None:
+    durations = np.random.default_rng(0).uniform(1, 20, 200)
+    plans = [plan_batches(durations, BatchSettings(utterances=4), *key) for key in ((0, 0), (0, 1), (1, 0))]
+    order = [tuple(np.concatenate(plan)) for plan in plans]
+    together = [{tuple(sorted(batch.tolist())) for batch in plan} for plan in plans]
+    assert len(set(order)) == 3
+    assert len(together[0] & together[1]) < len(together[0]) / 2
+
+
+def test_utterances_of_a_batch_are_alike_in_length() -> None:
+    durations = np.random.default_rng(0).uniform(1, 20, 400)
+    plan = plan_batches(durations, BatchSettings(utterances=8), 0, 0)
+    padded = sum(durations[batch].max() * len(batch) for batch in plan)
+    assert padded < 1.15 * durations.sum()
+
+
+def test_cutting_by_seconds_by_hand() -> None:
+    assert cut_by_seconds(np.array([1.0, 1.0, 2.0, 3.0, 9.0, 1.0]), 6.0) == [0, 3, 4, 5]
+    assert cut_by_seconds(np.array([3.0, 1.0, 1.0]), 6.0) == [
+        0,
+        2,
+    ]  # the longest so far counts, wherever it is
+    assert cut_by_seconds(np.array([9.0]), 6.0) == [0]
+
+
+class Silent:
+    """A corpus of durations alone."""
+
+    def __init__(self, durations: Sequence[float]) -> None:
+        self.durations, self.audio, self.name = np.array(durations), AUDIO, "silent"
+
+    def __len__(self) -> int:
+        return len(self.durations)
+
+
+class Echo:
+    """A reader that gives the ids of what was asked, with its visit, and no audio."""
+
+    def __init__(self, durations: Sequence[float]) -> None:
+        self.corpus = Silent(durations)
+
+    def __getitems__(self, requests: list[tuple[int, tuple[int, ...]]]) -> Batch:
+        ids = [f"{visit} {index}" for index, visit in requests]
+        return collate(ids, [None] * len(ids), [np.zeros(1, np.float32)] * len(ids), [[]] * len(ids), 3, [])
+
+
+@given(count=st.integers(1, 12), size=st.integers(1, 5), position=st.integers(0, 40), seed=st.integers(0, 5))
+def test_a_stream_goes_on_exactly_where_it_stood(count: int, size: int, position: int, seed: int) -> None:
+    reader, settings = Echo(range(1, count + 1)), BatchSettings(utterances=size)
+    through = BatchStream(reader, settings, seed)
+    for _ in range(position):
+        through.take()
+    assert through.position == position
+    resumed = BatchStream(reader, settings, seed, position=through.position)
+    assert [through.take().ids for _ in range(8)] == [resumed.take().ids for _ in range(8)]
+
+
+def test_a_stream_visits_everything_in_each_epoch() -> None:
+    stream = BatchStream(Echo(range(1, 8)), BatchSettings(utterances=3), seed=5)
+    for epoch in range(3):
+        ids = [each for _ in range(3) for each in stream.take().ids]
+        assert sorted(ids) == [f"(5, {epoch}) {index}" for index in range(7)]
+
+
+def same(one: Batch, other: Batch) -> bool:
+    tensors = ("waveforms", "samples", "labels", "label_lengths")
+    return one.ids == other.ids and all(torch.equal(getattr(one, n), getattr(other, n)) for n in tensors)
+
+
+@pytest.fixture
+def reader(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> UtteranceReader:
+    """Reads the seven texts, with sampled spellings and at three speeds."""
+    corpus = Corpus.load(tiny_corpus(TEXTS), AUDIO, transcribed=True)
+    return UtteranceReader(corpus, tiny_tokenizer, piece_sampling=0.5, speeds=[0.9, 1.1])
+
+
+def test_workers_give_the_same_batches(reader: UtteranceReader) -> None:
+    alone, helped = (
+        BatchStream(reader, TWO, 1, position=3),
+        BatchStream(reader, TWO, 1, position=3, workers=2),
+    )
+    for _ in range(6):
+        assert same(alone.take(), helped.take())
+    assert [batch.ids for batch in once(reader, 1.0)] == [batch.ids for batch in once(reader, 1.0, workers=2)]
+
+
+def test_workers_end_with_their_stream(reader: UtteranceReader) -> None:
+    stream = BatchStream(reader, TWO, 1, workers=2)
+    stream.take()
+    assert len(multiprocessing.active_children()) == 2
+    gc.disable()  # the garbage collector would end them too, but in an order that makes it wait ten seconds
+    try:
+        del stream
+        assert multiprocessing.active_children() == []
+    finally:
+        gc.enable()
+
+
+def test_audio_and_labels_resume_with_the_stream(reader: UtteranceReader) -> None:
+    through = BatchStream(reader, TWO, 1)
+    taken = [through.take() for _ in range(9)]
+    resumed = BatchStream(reader, TWO, 1, position=5)
+    assert all(same(batch, resumed.take()) for batch in taken[5:])
+
+
+def test_what_is_in_a_batch(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
+    reader = UtteranceReader(Corpus.load(tiny_corpus(TEXTS), AUDIO), tiny_tokenizer)
+    batch = reader.__getitems__([(1, (0, 0)), (0, (0, 0))])
+    assert (batch.ids, batch.texts) == (["tiny-1", "tiny-0"], ["tuesday at nine", "monday"])
+    assert batch.samples.tolist() == [9600, 3200]
+    assert batch.waveforms.shape == (2, 9600)
+    assert torch.all(batch.waveforms[1, 3200:] == 0)
+    assert batch.waveforms[1, :3200].abs().max() > 0.2
+    assert batch.seconds == pytest.approx(0.8)
+    eos = tiny_tokenizer.eos
+    first, second = tiny_tokenizer.encode("tuesday at nine"), tiny_tokenizer.encode("monday")
+    assert batch.labels.tolist() == [[*first, eos], [*second, *[eos] * (len(first) + 1 - len(second))]]
+    assert batch.label_lengths.tolist() == [len(first) + 1, len(second) + 1]
+    assert batch.bad == []
+
+
+def test_untranscribed_audio_has_no_labels(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
+    manifest = tiny_corpus(TEXTS, transcribed=False)
+    batch = next(once(UtteranceReader(Corpus.load(manifest, AUDIO), tiny_tokenizer), 100.0))
+    assert batch.texts == [None] * 7
+    assert batch.label_lengths.tolist() == [0] * 7
+    assert batch.labels.tolist() == [[tiny_tokenizer.eos]] * 7
+    with pytest.raises(UserError, match="holds no transcribed utterance"):
+        Corpus.load(manifest, AUDIO, transcribed=True)
+
+
+def test_utterances_without_a_transcript_are_left_out_of_training(
+    tiny_corpus: MakeCorpus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cuts = [*CutSet.from_file(tiny_corpus(2, "said")), *CutSet.from_file(tiny_corpus(3, "heard", False))]
+    cuts[1].supervisions[0].text = ""
+    CutSet.from_cuts(cuts).to_file(tmp_path / "both.jsonl.gz")
+    assert [cut_text(cut) is None for cut in cuts] == [False, True, True, True, True]
+    corpus = Corpus.load(tmp_path / "both.jsonl.gz", AUDIO, transcribed=True)
+    assert [cut.id for cut in corpus.cuts] == ["said-0"]
+
+
+def test_once_gives_everything_once_the_longest_first(reader: UtteranceReader) -> None:
+    batches = list(once(reader, 0.8))
+    assert sorted(each for batch in batches for each in batch.ids) == [f"tiny-{n}" for n in range(7)]
+    nominal = dict(zip((cut.id for cut in reader.corpus.cuts), reader.corpus.durations, strict=True))
+    lengths = [nominal[each] for batch in batches for each in batch.ids]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+def test_too_long_and_too_short_are_skipped_and_counted(tiny_corpus: MakeCorpus) -> None:
+    manifest = tiny_corpus(TEXTS)  # seconds: 0.2, 0.6, 0.2, 0.8, 0.4, 0.2, 0.4
+    corpus = Corpus.load(manifest, AudioSettings(shortest=0.4, longest=0.6))
+    assert corpus.durations.tolist() == [0.6, 0.4, 0.4]
+    assert corpus.skipped == 4
+    assert corpus.hours == pytest.approx(1.4 / 3600)
+    with pytest.raises(UserError, match=r"tiny\.jsonl\.gz holds no utterance between 5 and 9 s"):
+        Corpus.load(manifest, AudioSettings(shortest=5, longest=9))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def cut_the_end_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: -path.stat().st_size // 4])
+
+
+def break_header(path: Path) -> None:
+    path.write_bytes(b"nonsense" + path.read_bytes()[8:])
+
+
+def fill_with_nan(path: Path) -> None:
+    soundfile.write(path, np.full(3200, np.nan, np.float32), 16_000, subtype="FLOAT")
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac"])
+@pytest.mark.parametrize("damage", [truncate, cut_the_end_off, break_header, Path.unlink])
+def test_unreadable_audio_is_skipped_and_counted(
+    tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer, suffix: str, damage: Callable[[Path], None]
+) -> None:
+    corpus = Corpus.load(tiny_corpus(TEXTS, suffix=suffix), AUDIO)
+    damage(Path(corpus.cuts[3].recording.sources[0].source))
+    stream = BatchStream(UtteranceReader(corpus, tiny_tokenizer), TWO, 0)
+    seen = [each for _ in range(8) for each in stream.take().ids]
+    assert set(seen) == {f"tiny-{n}" for n in (0, 1, 2, 4, 5, 6)}
+    assert list(stream.bad) == ["tiny-3"]
+    assert f"tiny-3.{suffix}: " in stream.bad["tiny-3"]
+    assert len(stream.bad["tiny-3"]) < 250
+    ((bad, reason),) = [each for batch in once(stream.reader, 100.0) for each in batch.bad]
+    assert (bad, reason) == ("tiny-3", stream.bad["tiny-3"])
+
+
+def test_a_longer_file_than_the_manifest_says_is_read_as_the_manifest_says(tiny_corpus: MakeCorpus) -> None:
+    (cut,) = CutSet.from_file(tiny_corpus(["monday at ten"]))
+    assert len(read_waveform(cut.truncate(offset=0.2, duration=0.3, preserve_id=True))) == 4800
+
+
+def test_a_sound_file_that_is_shorter_than_its_manifest_says_is_bad(
+    tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer
+) -> None:
+    corpus = Corpus.load(tiny_corpus(["monday at ten"]), AUDIO)
+    soundfile.write(corpus.cuts[0].recording.sources[0].source, np.zeros(3200), 16_000)
+    batch = UtteranceReader(corpus, tiny_tokenizer).__getitems__([(0, (0, 0))])
+    ((bad, reason),) = batch.bad
+    assert (len(batch), bad) == (0, "tiny-0")
+    assert "number of declared samples" in reason
+    assert len(reason) <= 200
+
+
+def test_audio_that_is_not_a_number_is_bad(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
+    corpus = Corpus.load(tiny_corpus(["monday", "ten"]), AUDIO)
+    fill_with_nan(Path(corpus.cuts[1].recording.sources[0].source))
+    batch = UtteranceReader(corpus, tiny_tokenizer).__getitems__([(0, (0, 0)), (1, (0, 0))])
+    assert batch.ids == ["tiny-0"]
+    ((bad, reason),) = batch.bad
+    assert bad == "tiny-1"
+    assert "tiny-1.wav: holds samples that are not finite numbers" in reason
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("texts", "damaged", "share"), [(7, 2, 0.2), (1, 1, 0.05), (3, 3, 1.0)])
+def test_too_much_unreadable_audio_stops(
+    tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer, texts: int, damaged: int, share: float
+) -> None:
+    corpus = Corpus.load(tiny_corpus(TEXTS[:texts]), AudioSettings(max_bad_share=share))
+    for cut in corpus.cuts[:damaged]:
+        truncate(Path(cut.recording.sources[0].source))
+    stream = BatchStream(UtteranceReader(corpus, tiny_tokenizer), TWO, 0)
+    with pytest.raises(UserError, match=rf"{damaged} of {texts} utterances cannot be read.*max_bad_share"):
+        for _ in range(50):
+            stream.take()
+
+
+def test_a_bearable_share_goes_on(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
+    corpus = Corpus.load(tiny_corpus(TEXTS), AudioSettings(max_bad_share=0.3))
+    for cut in corpus.cuts[:2]:
+        truncate(Path(cut.recording.sources[0].source))
+    stream = BatchStream(UtteranceReader(corpus, tiny_tokenizer), BatchSettings(utterances=1), 0)
+    assert {stream.take().ids[0] for _ in range(20)} == {f"tiny-{n}" for n in range(2, 7)}
+    assert sorted(stream.bad) == ["tiny-0", "tiny-1"]
+
+
+def pitch(wave: np.ndarray) -> float:
+    """The loudest frequency of a waveform at 16 kHz."""
+    return float(np.abs(np.fft.rfft(wave)).argmax() * 16_000 / len(wave))
+
+
+@pytest.mark.parametrize("speed", [0.9, 1.0, 1.1])
+def test_speed_changes_length_and_pitch(tiny_corpus: MakeCorpus, speed: float) -> None:
+    (cut,) = CutSet.from_file(tiny_corpus(["evening"]))  # a tone of 1,150 Hz
+    wave = read_waveform(cut, speed)
+    assert len(wave) == pytest.approx(3200 / speed, abs=1)
+    assert pitch(wave) == pytest.approx(1150 * speed, abs=6)
+
+
+def test_all_speeds_are_drawn(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
+    corpus = Corpus.load(tiny_corpus(["evening"]), AUDIO)
+    reader = UtteranceReader(corpus, tiny_tokenizer, speeds=[0.9, 1.1])
+    lengths = {int(reader.__getitems__([(0, (0, epoch))]).samples[0]) for epoch in range(12)}
+    assert [round(3200 / length, 2) for length in sorted(lengths)] == [1.1, 1.0, 0.9]
+
+
+def test_utterances_of_a_batch_draw_their_own_speeds(
+    tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer
+) -> None:
+    corpus = Corpus.load(tiny_corpus(["evening"] * 8), AUDIO)
+    reader = UtteranceReader(corpus, tiny_tokenizer, speeds=[0.9, 1.1])
+    batch = reader.__getitems__([(index, (0, 0)) for index in range(8)])
+    assert len(set(batch.samples.tolist())) == 3
+
+
+@pytest.mark.parametrize("rate", [8_000, 22_050, 48_000])
+def test_other_rates_become_16_khz(tiny_corpus: MakeCorpus, rate: int) -> None:
+    (cut,) = CutSet.from_file(tiny_corpus(["evening"], rate=rate))
+    wave = read_waveform(cut)
+    assert len(wave) == pytest.approx(3200, abs=1)
+    assert pitch(wave) == pytest.approx(1150, abs=6)
+
+
+def test_a_truncated_file_of_another_rate_is_bad(tiny_corpus: MakeCorpus) -> None:
+    (cut,) = CutSet.from_file(tiny_corpus(["evening"], rate=8_000))
+    truncate(Path(cut.recording.sources[0].source))
+    with pytest.raises(Exception, match=r"\d"):
+        read_waveform(cut)
+
+
+def test_a_batch_of_nothing_is_empty() -> None:
+    batch = collate([], [], [], [], 3, [("a", "broken")])
+    assert (len(batch), batch.seconds, batch.labels.shape) == (0, 0.0, (0, 1))
+
+
+@settings(max_examples=20)
+@given(labels=st.lists(st.lists(st.integers(0, 8), max_size=5), min_size=1, max_size=4))
+def test_labels_end_with_eos_and_are_filled_with_it(labels: list[list[int]]) -> None:
+    count = len(labels)
+    batch = collate(["a"] * count, [""] * count, [np.ones(2, np.float32)] * count, labels, 9, [])
+    for row, length, each in zip(batch.labels.tolist(), batch.label_lengths.tolist(), labels, strict=True):
+        assert row[:length] == [*each, 9]
+        assert set(row[length:]) <= {9}
+
+
+def test_manifests_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no cuts at .*nowhere.jsonl.gz"):
+        read_cuts(tmp_path / "nowhere.jsonl.gz")
+    for name, content in (("a.jsonl.gz", b"not gzip"), ("b.jsonl", b'{"id": 3}\n'), ("c.jsonl", b"\xff{")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=rf"{name} is not a manifest of cuts"):
+            read_cuts(tmp_path / name)
+    (tmp_path / "d.jsonl").write_bytes(b"")
+    with pytest.raises(UserError, match=r"d\.jsonl"):
+        read_cuts(tmp_path / "d.jsonl")

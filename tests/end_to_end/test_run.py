@@ -1,0 +1,230 @@
+"""`priormatch run` on folders of audio: results, reuse, change, and going on after a stop."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_run import command, files, make_folders
+
+from priormatch.progress import Meter
+
+OWN = ("run", "tiny.yaml", "labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
+TESTED = (*OWN, "test.clean=test")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with a finished run, of which tests take copies."""
+    root = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        make_folders(root)
+        assert command(*TESTED) == 0
+    return root
+
+
+@pytest.fixture
+def home(finished, tmp_path, monkeypatch):
+    """A copy of the finished run that can be gone on with, its data being where they were."""
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    monkeypatch.chdir(finished)
+    return tmp_path
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """A folder with data and recipe, and no run yet."""
+    root = tmp_path / "fresh"
+    root.mkdir()
+    make_folders(root)
+    monkeypatch.chdir(root)
+    return root
+
+
+def results(root):
+    return json.loads((root / "runs/tiny/results.json").read_text())
+
+
+def redone(said: str) -> set[str]:
+    """The stages that were not reused."""
+    return {line.removesuffix(" ...") for line in said.splitlines() if line.endswith(" ...")}
+
+
+def folders(root):
+    return {each.name for each in (root / "runs/tiny").iterdir() if each.is_dir()}
+
+
+def weights(root):
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted((root / "runs/tiny").glob("*/model/model.safetensors"))
+    }
+
+
+def test_results_have_their_shape(finished):
+    found = results(finished)
+    assert found["systems"].keys() == {"supervised", "lpm"}
+    for tests in found["systems"].values():
+        assert tests.keys() == {"clean"}
+        assert tests["clean"].keys() == {"wer", "wer_interval", "cer"}
+        low, high = tests["clean"]["wer_interval"]
+        assert 0 <= low <= tests["clean"]["wer"] <= high
+    assert found["werr"] == {}
+    assert found["gain"]["lpm"]["clean"].keys() >= {"relative", "p_value", "interval"}
+    assert found["seconds"]["total"] == pytest.approx(
+        sum(value for name, value in found["seconds"].items() if name != "total"), abs=0.1
+    )
+    assert found["peak_memory_mb"] > 10
+    assert found["seed"] == 0
+    assert (finished / "runs/tiny/settings.yaml").is_file()
+    assert (finished / "runs/tiny/metrics.jsonl").is_file()
+    assert not [path for path in finished.rglob("*") if path.suffix in (".pt", ".pkl", ".pickle", ".tmp")]
+
+
+def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished):
+    lines = [json.loads(line) for line in (finished / "runs/tiny/metrics.jsonl").read_text().splitlines()]
+    assert {each["stage"] for each in lines} == {"prior", "supervised", "supervised-longer", "lpm"}
+    keys = [(each["stage"], each["update"], "loss" in each) for each in lines]
+    assert len(keys) == len(set(keys))
+    assert [update for stage, update, report in keys if stage == "supervised" and report] == list(
+        range(4, 61, 4)
+    )
+
+
+def test_the_table_shows_the_relative_gain_where_there_is_no_topline(finished, monkeypatch, capsys):
+    monkeypatch.chdir(finished)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert command(*TESTED) == 0
+    said = capsys.readouterr()
+    assert "relative gain % (p)" in said.out
+    assert "WERR" not in said.out
+    assert redone(said.err) == set()
+
+
+def test_a_second_call_changes_no_model_and_no_stage(finished, monkeypatch):
+    monkeypatch.chdir(finished)
+    before = {name: content for name, content in files(finished).items() if "results" not in name}
+    assert command(*TESTED) == 0
+    assert {name: content for name, content in files(finished).items() if "results" not in name} == before
+
+
+def test_a_setting_of_matching_redoes_matching_alone(home, capsys):
+    before = weights(home)
+    assert command(*TESTED, f"runs={home / 'runs'}", "matching.beam_size=2") == 0
+    said = capsys.readouterr().err
+    assert redone(said) == {"lpm"}  # training and decoding are both called so
+    assert "matching.beam_size changed" in said
+    assert folders(home) >= {"lpm", "lpm.1"}
+    after = weights(home)
+    assert after["runs/tiny/lpm.1/model/model.safetensors"] == before["runs/tiny/lpm/model/model.safetensors"]
+    same = {name for name in before if after[name] == before[name]}
+    assert "runs/tiny/supervised/model/model.safetensors" in same
+    assert "lpm.1" not in results(home)["seconds"]
+
+
+def test_a_setting_of_the_prior_redoes_the_prior_and_matching(home, capsys):
+    assert command(*TESTED, f"runs={home / 'runs'}", "prior.updates=10") == 0
+    assert redone(capsys.readouterr().err) == {"prior", "lpm"}
+
+
+def test_other_text_redoes_all_that_hangs_on_it(home, capsys):
+    (home / "more.txt").write_text(Path("text.txt").read_text() + "meeting with doctor\n")
+    assert command(*TESTED, f"runs={home / 'runs'}", f"text={home / 'more.txt'}") == 0
+    assert {"data", "tokenizer", "prior", "supervised", "lpm"} <= redone(capsys.readouterr().err)
+    assert (home / "runs/tiny/data.1/text.txt").is_file()
+
+
+def test_workers_threads_and_place_redo_nothing(home, capsys):
+    assert command(*TESTED, f"runs={home / 'runs'}", "audio.workers=1", "threads=0", "device=cpu") == 0
+    assert redone(capsys.readouterr().err) == set()
+
+
+def test_other_systems_set_the_old_results_aside(home):
+    before = results(home)["systems"]
+    assert command(*TESTED, f"runs={home / 'runs'}", "pseudo_labels=true") == 0
+    found = results(home)
+    assert found["systems"].keys() == {"supervised", "pseudo_label", "lpm"}
+    assert found["lpm_against_pseudo_label"]["clean"].keys() >= {"difference", "p_value"}
+    assert json.loads((home / "runs/tiny/results.json.1").read_text())["systems"] == before
+
+
+def test_a_topline_gives_the_recovered_share(home, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert command(*TESTED, f"runs={home / 'runs'}", "topline=labelled") == 0
+    found = results(home)
+    assert found["systems"].keys() == {"supervised", "lpm", "topline"}
+    assert found["werr"].keys() == {"lpm"}
+    assert "WERR %" in capsys.readouterr().out
+    updates = json.loads((home / "runs/tiny/topline/stage.json").read_text())["recipe"]["settings"]["updates"]
+    assert updates == 60 + 8  # no fewer than matching had, its initialisation included
+
+
+def test_without_a_test_set_the_validation_set_is_scored_and_that_is_said(fresh, capsys):
+    assert command(*OWN, "training.updates=20", "longer_supervised=false") == 0
+    found = results(fresh)
+    assert found["systems"]["lpm"].keys() == {"validation"}
+    assert "no test set was given" in found["notes"][0]
+    assert "no test set was given" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(finished, fresh, monkeypatch, capsys):
+    """Stopped once in each long stage, the run ends with the models and results of the one that was not."""
+    advance = Meter.advance
+    stops = [("reading labelled", 5), ("prior", 13), ("supervised", 33), ("decoding unlabelled.jsonl.gz", 7)]
+    stops += [("supervised-longer", 3), ("lpm", 6), ("decoding test-clean.jsonl.gz", 2)]
+    for where in stops:
+
+        def stop(self, amount=1, note=None, where=where):
+            advance(self, amount, note)
+            if (self.description, self.done) == where:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Meter, "advance", stop)
+            assert command(*TESTED) == 130, where
+        assert "stopped; the same command goes on" in capsys.readouterr().err
+    assert command(*TESTED) == 0
+    said = capsys.readouterr().err
+    assert redone(said) == {"supervised", "lpm"}  # the decoding of both
+    assert weights(fresh) == weights(finished)
+    assert results(fresh)["systems"] == results(finished)["systems"]
+    assert not [name for name in folders(fresh) if name.endswith(".1")]
+
+
+KILL = """
+import os, signal, sys
+from priormatch.cli import main
+from priormatch.progress import Meter
+
+advance, where = Meter.advance, (sys.argv[1], int(sys.argv[2]))
+
+def die(self, amount=1, note=None):
+    advance(self, amount, note)
+    if (self.description, self.done) == where:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Meter.advance = die
+sys.argv = ["priormatch", *sys.argv[3:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("where", [("supervised", 33), ("lpm", 6)], ids=["supervised", "lpm"])
+def test_a_killed_process_and_the_same_command_goes_on(finished, fresh, where, capsys):
+    source = str(Path(__file__).parents[2] / "src")
+    ended = subprocess.run(
+        [sys.executable, "-c", KILL, *map(str, where), *TESTED],
+        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert command(*TESTED) == 0
+    assert "going on from update" in capsys.readouterr().err
+    assert weights(fresh) == weights(finished)
+    assert results(fresh)["systems"] == results(finished)["systems"]

@@ -1,0 +1,291 @@
+"""Every verb, from folders of audio to scores, and what each says to bad input."""
+
+import json
+import shutil
+
+import pytest
+import soundfile
+from tiny_run import command, files, make_folders
+
+from priormatch.data.tokenizer import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder in which every verb has been run once."""
+    root = tmp_path_factory.mktemp("verbs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        make_folders(root)
+        for name in ("labelled", "unlabelled", "test"):
+            assert command("prepare", "folder", name, "--out", f"data/{name}.jsonl.gz") == 0
+        assert (
+            command("prepare", "text", "text.txt", "--cuts", "data/test.jsonl.gz", "--out", "data/text.txt")
+            == 0
+        )
+        lines = (root / "data/text.txt").read_text().splitlines(keepends=True)
+        (root / "data/held-out.txt").write_text("".join(lines[:10]))
+        tiny = ("--recipe", "tiny.yaml")
+        assert command("tokenizer", "--text", "data/text.txt", "--out", "exp/tokenizer", *tiny) == 0
+        assert command(*train_prior(), *tiny) == 0
+        assert command(*train(), *tiny) == 0
+        assert command(*lengths(), *tiny) == 0
+        assert command(*match(), *tiny) == 0
+        for name in ("sup", "lpm"):
+            decoded = ("decode", "--model", f"exp/{name}/model", "--cuts", "data/test.jsonl.gz")
+            assert command(*decoded, "--out", f"exp/{name}-test.jsonl", *tiny) == 0
+    return root
+
+
+def train_prior(text="data/text.txt", tokenizer="exp/tokenizer", out="exp/prior"):
+    held_out = "data/held-out.txt"
+    return (
+        "train-prior",
+        "--text",
+        text,
+        "--validation-text",
+        held_out,
+        "--tokenizer",
+        tokenizer,
+        "--out",
+        out,
+    )
+
+
+def train(labelled="data/labelled.jsonl.gz", tokenizer="exp/tokenizer", out="exp/sup"):
+    sets = ("--labelled", labelled, "--validation", "data/test.jsonl.gz")
+    return "train", *sets, "--tokenizer", tokenizer, "--out", out
+
+
+def lengths(model="exp/sup/model", out="exp/lengths.jsonl"):
+    return "lengths", "--model", model, "--unlabelled", "data/unlabelled.jsonl.gz", "--out", out
+
+
+def match(model="exp/sup/model", prior="exp/prior/model", lengths="exp/lengths.jsonl", out="exp/lpm"):
+    speech = ("--labelled", "data/labelled.jsonl.gz", "--unlabelled", "data/unlabelled.jsonl.gz")
+    models = ("--model", model, "--prior", prior)
+    return "match", *models, *speech, "--lengths", lengths, "--validation", "data/test.jsonl.gz", "--out", out
+
+
+@pytest.fixture
+def at_home(home, monkeypatch):
+    monkeypatch.chdir(home)
+    return home
+
+
+@pytest.fixture
+def refused(at_home, capsys):
+    """Run a command that must be refused in one sentence, with code 2, and with nothing written over."""
+
+    def refused(*words):
+        before = files(at_home)
+        capsys.readouterr()
+        assert command(*words) == 2
+        after = files(at_home)
+        assert {name: after.get(name) for name in before} == before
+        said = capsys.readouterr().err.strip().splitlines()[-1]
+        assert said.startswith("priormatch: ")
+        return said
+
+    return refused
+
+
+def test_every_folder_is_whole(home):
+    for name, kind in (("prior", "prior"), ("sup", "recognizer"), ("lpm", "recognizer")):
+        model = home / "exp" / name / "model"
+        assert {each.name for each in model.iterdir()} == {
+            "model.safetensors",
+            "model.yaml",
+            "tokenizer.model",
+        }
+        assert f"kind: {kind}" in (model / "model.yaml").read_text()
+        assert json.loads((home / "exp" / name / "stage.json").read_text())["finished"]
+        assert list((home / "exp" / name / "tensorboard").rglob("events*"))
+    assert not list(home.rglob("*.tmp"))
+
+
+def test_matching_tells_its_diagnostics_at_every_report_and_its_refreshes(home):
+    lines = [json.loads(line) for line in (home / "exp/lpm/metrics.jsonl").read_text().splitlines()]
+    validations = [each for each in lines if "validation_score" in each]
+    assert [each["update"] for each in validations] == [0, 4, 8]
+    assert all({"proposal_refreshed", "refreshes", "proposal_cer"} <= each.keys() for each in validations[1:])
+    reports = [each for each in lines if "loss" in each]
+    assert [each["update"] for each in reports] == [4, 8]
+    diagnostics = {
+        "local_prior_entropy",
+        "survivors",
+        "share_without_survivor",
+        "paired_loss",
+        "unpaired_loss",
+    }
+    assert all(diagnostics <= each.keys() for each in reports)
+
+
+def test_decoding_knows_references_and_order(home):
+    lines = [json.loads(line) for line in (home / "exp/sup-test.jsonl").read_text().splitlines()]
+    assert len(lines) == 8
+    assert all({"id", "hypothesis", "pieces", "reference"} == each.keys() for each in lines)
+
+
+def test_scoring_two_systems(at_home, capsys):
+    assert command("score", "exp/sup-test.jsonl", "exp/lpm-test.jsonl") == 0
+    said = capsys.readouterr().out
+    assert "WER %" in said
+    assert "8 common utterances" in " ".join(said.split())
+
+
+def test_an_n_best_list(at_home, tmp_path):
+    out = tmp_path / "nbest.jsonl"
+    words = ("--cuts", "data/test.jsonl.gz", "--out", out, "--beam-size", 3, "audio.workers=0")
+    assert command("decode", "--model", "exp/sup/model", *words) == 0
+    for line in out.read_text().splitlines():
+        entry = json.loads(line)
+        assert entry["nbest"][0]["text"] == entry["hypothesis"]
+
+
+@pytest.mark.parametrize("words", [train_prior(), train(), match()], ids=lambda words: words[0])
+def test_the_same_command_again_reuses_the_work(at_home, words, capsys):
+    before = files(at_home)
+    assert command(*words, "--recipe", "tiny.yaml") == 0
+    assert "finished before, reused" in capsys.readouterr().err
+    assert files(at_home) == before
+
+
+@pytest.mark.parametrize("words", [train_prior(), train(), match()], ids=lambda words: words[0])
+def test_other_settings_in_the_same_place_are_refused(refused, words):
+    said = refused(*words, "--recipe", "tiny.yaml", "training.seed=5")
+    assert f"{words[-1]} was made with other settings" in said
+    assert "seed" in said
+
+
+def test_an_existing_file_of_transcripts_is_refused_unless_asked(refused):
+    assert "exp/lengths.jsonl exists" in refused(*lengths())
+    assert command(*lengths(), "--overwrite", "audio.workers=0") == 0
+
+
+def test_a_tokenizer_that_is_not_the_models(refused, at_home):
+    other = at_home / "exp/other-tokenizer"
+    if not other.exists():
+        train_tokenizer((at_home / "data/text.txt").read_text().splitlines(), 28).save(other)
+        words = train_prior(tokenizer="exp/other-tokenizer", out="exp/other-prior")
+        assert command(*words, "--recipe", "tiny.yaml", "prior.updates=1") == 0
+    said = refused(*match(prior="exp/other-prior/model", out="exp/new"), "--recipe", "tiny.yaml")
+    assert "tokenizer" in said
+    assert "exp/sup/model" in said
+    assert "26 classes" in said
+    assert "29 classes" in said
+
+
+def test_a_proposal_so_bad_that_it_would_teach_nonsense_and_the_way_out(refused):
+    words = (*match(out="exp/barred"), "--recipe", "tiny.yaml", "matching.updates=1")
+    said = refused(*words, "matching.max_proposal_cer=0")
+    assert "matching.max_proposal_cer=0" in said
+    assert "nonsense" in said
+    assert command(*words, "matching.max_proposal_cer=1000") == 0
+
+
+def test_models_of_the_wrong_kind_or_none_at_all(refused):
+    assert "exp/prior/model holds a prior, and a recognizer is wanted" in refused(
+        *match(model="exp/prior/model", out="exp/n1")
+    )
+    assert "exp/sup/model holds a recognizer, and a prior is wanted" in refused(
+        *match(prior="exp/sup/model", out="exp/n2")
+    )
+    assert "nowhere holds no recognizer" in refused(*lengths(model="nowhere", out="exp/n3"))
+    assert "exp/tokenizer holds no recognizer" in refused(*lengths(model="exp/tokenizer", out="exp/n3"))
+
+
+def test_lengths_of_other_speech(refused):
+    said = refused(*match(lengths="exp/sup-test.jsonl", out="exp/n4"), "--recipe", "tiny.yaml")
+    assert "exp/sup-test.jsonl has a length for no utterance of data/unlabelled.jsonl.gz" in said
+
+
+def test_a_mistyped_path_is_no_hindrance_to_the_mended_command(refused, at_home):
+    words = ("--out", "exp/again", "--recipe", "tiny.yaml")
+    assert "no cuts at data/tets.jsonl.gz" in refused("tokenizer", "--cuts", "data/tets.jsonl.gz", *words)
+    assert command("tokenizer", "--text", "data/text.txt", *words) == 0
+
+
+def test_an_empty_text_is_named(refused, at_home):
+    (at_home / "empty.txt").write_text("\n")
+    assert "empty.txt" in refused("prepare", "text", "empty.txt", "--out", "n5.txt")
+    assert "empty.txt" in refused("tokenizer", "--text", "empty.txt", "--out", "n6")
+    assert "empty.txt" in refused(*train_prior(text="empty.txt", out="n7"))
+
+
+def test_speech_without_transcripts_is_named(refused):
+    said = refused(*train(labelled="data/unlabelled.jsonl.gz", out="n8"), "--recipe", "tiny.yaml")
+    assert "data/unlabelled.jsonl.gz holds no transcribed utterance" in said
+
+
+def test_a_tokenizer_that_is_not_there(refused, at_home):
+    assert "no tokenizer at" in refused(*train(tokenizer="nowhere", out="n9"))
+    (at_home / "noise").mkdir(exist_ok=True)
+    (at_home / "noise" / "tokenizer.model").write_bytes(b"noise")
+    assert "is not a SentencePiece model" in refused(*train(tokenizer="noise", out="n9"))
+
+
+def test_a_manifest_that_is_none(refused, at_home):
+    (at_home / "noise.jsonl.gz").write_bytes(b"noise")
+    said = refused("decode", "--model", "exp/sup/model", "--cuts", "noise.jsonl.gz", "--out", "n10.jsonl")
+    assert "noise.jsonl.gz is not a manifest" in said
+
+
+def test_a_folder_of_others_is_not_written_into(refused):
+    assert "test exists and was not made by priormatch" in refused(
+        *train(out="test"), "--recipe", "tiny.yaml"
+    )
+    assert "text.txt is a file" in refused(*train(out="text.txt"), "--recipe", "tiny.yaml")
+
+
+def test_two_validation_sets_of_one_name(refused, at_home):
+    (at_home / "copy").mkdir(exist_ok=True)
+    shutil.copy(at_home / "data/test.jsonl.gz", at_home / "copy/test.jsonl.gz")
+    assert "same name" in refused(*train(out="n11"), "--validation", "copy/test.jsonl.gz")
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac"])
+def test_audio_broken_after_it_was_prepared_is_skipped_counted_and_stops_at_a_share(
+    at_home, suffix, refused, capsys
+):
+    folder = at_home / f"fragile-{suffix}"
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    for path in sorted((at_home / "labelled").rglob("*.wav")):
+        sound, rate = soundfile.read(path)
+        soundfile.write(folder / f"{path.stem}.{suffix}", sound, rate)
+        shutil.copy(path.with_suffix(".txt"), folder / f"{path.stem}.txt")
+    cuts = f"data/fragile-{suffix}.jsonl.gz"
+    assert command("prepare", "folder", folder, "--out", cuts) == 0
+    audio = sorted(folder.glob(f"*.{suffix}"))
+    cut_short(audio[0])
+    words = (*train(labelled=cuts, out=f"exp/one-{suffix}"), "--recipe", "tiny.yaml", "training.updates=8")
+    assert command(*words) == 0
+    assert f"{audio[0].stem} cannot be read and is skipped" in capsys.readouterr().err
+    for path in audio[1:8]:
+        cut_short(path)
+    words = (*train(labelled=cuts, out=f"exp/many-{suffix}"), "--recipe", "tiny.yaml", "training.updates=80")
+    said = refused(*words)
+    assert f"fragile-{suffix}.jsonl.gz" in said
+    assert "audio.max_bad_share" in said
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_broken_audio_is_listed_when_it_is_prepared(at_home, capsys, refused):
+    folder = at_home / "mixed"
+    shutil.copytree(at_home / "labelled", folder, dirs_exist_ok=True)
+    broken = sorted(folder.rglob("*.wav"))
+    cut_short(broken[0])
+    assert command("prepare", "folder", "mixed", "--out", "data/mixed.jsonl.gz") == 0
+    assert "1 of 24 skipped" in capsys.readouterr().err
+    assert str(broken[0].name) in (at_home / "data/mixed.bad.tsv").read_text()
+    assert "exists already" in refused("prepare", "folder", "mixed", "--out", "data/mixed.jsonl.gz")
+    for path in broken[1:6]:
+        path.write_bytes(b"RIFF")
+    said = refused("prepare", "folder", "mixed", "--out", "data/more.jsonl.gz")
+    assert "6 of 24 files" in said
+    assert not (at_home / "data/more.jsonl.gz").exists()

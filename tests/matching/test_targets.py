@@ -1,0 +1,192 @@
+"""From an unlabelled batch to weighted label sequences."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from priormatch.config import AudioSettings
+from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.matching.length_filter import LengthFilter, keep_all
+from priormatch.matching.local_prior import local_prior
+from priormatch.matching.objective import lpm_loss, sequence_loss
+from priormatch.matching.prior import Prior
+from priormatch.matching.proposal import Proposal
+from priormatch.matching.targets import LocalPriorTargets, diagnostics, pseudo_labels
+from priormatch.models.recognizer import Recognizer
+from priormatch.search.beam import Beam
+
+WIDE = LengthFilter(0.0, 100.0)
+
+
+@pytest.fixture
+def batch(tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer) -> Batch:
+    texts = ["monday at nine", "ten", "doctor with doctor"]
+    corpus = Corpus.load(tiny_corpus(texts, transcribed=False), AudioSettings())
+    return next(once(UtteranceReader(corpus, tiny_tokenizer), 60.0))
+
+
+@pytest.fixture
+def proposal(tiny_recognizer: Recognizer) -> Proposal:
+    """A proposal that ends its hypotheses now and then."""
+    with torch.no_grad():
+        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
+    return Proposal(tiny_recognizer, 50.0)
+
+
+def lengths_of(batch: Batch, pieces: int) -> dict[str, int]:
+    return dict.fromkeys(batch.ids, pieces)
+
+
+def test_weights_are_the_local_prior_of_the_beam(batch: Batch, proposal: Proposal, tiny_prior: Prior) -> None:
+    targets, _ = LocalPriorTargets(proposal, tiny_prior, 4, WIDE, lengths_of(batch, 3))(batch)
+    beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
+    assert torch.equal(targets.labels, beam.classes)
+    expected = local_prior(tiny_prior.score(beam.classes, beam.lengths), beam.lengths >= 2)
+    torch.testing.assert_close(targets.weights, expected)
+    assert torch.all(targets.weights[beam.lengths < 2] == 0), "an empty hypothesis is never a target"
+    survives = (beam.lengths >= 2).any(dim=-1)
+    assert survives.any()
+    assert targets.weights.sum(dim=-1).tolist() == pytest.approx(survives.float().tolist())
+    assert not targets.weights.requires_grad
+
+
+def test_the_reference_counts_one_more_for_the_end(
+    batch: Batch, proposal: Proposal, tiny_prior: Prior
+) -> None:
+    seen: list[list[int]] = []
+
+    def keep(lengths: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+        seen.append(reference.tolist())
+        return lengths > 0
+
+    known = {batch.ids[0]: 4, batch.ids[2]: 0}
+    LocalPriorTargets(proposal, tiny_prior, 2, keep, known)(batch)
+    assert seen == [[5, 0, 0]]
+
+
+def test_an_utterance_without_a_reference_length_teaches_nothing(
+    batch: Batch, proposal: Proposal, tiny_prior: Prior
+) -> None:
+    of = LocalPriorTargets(proposal, tiny_prior, 3, WIDE, {batch.ids[1]: 2})
+    targets, figures = of(batch)
+    assert targets.weights.sum(dim=-1).tolist() == pytest.approx([0.0, 1.0, 0.0])
+    assert figures["share_without_survivor"] == pytest.approx(2 / 3)
+    everything, _ = replace(of, keep=keep_all)(batch)
+    assert everything.weights.sum(dim=-1).tolist() == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_nothing_kept_gives_a_loss_and_a_gradient_of_zero(
+    batch: Batch, proposal: Proposal, tiny_prior: Prior, tiny_recognizer: Recognizer
+) -> None:
+    targets, figures = LocalPriorTargets(proposal, tiny_prior, 3, LengthFilter(), lengths_of(batch, 500))(
+        batch
+    )
+    assert torch.all(targets.weights == 0)
+    assert (figures["survivors"], figures["share_without_survivor"]) == (0.0, 1.0)
+    assert math.isnan(figures["length_ratio"])
+    memory = tiny_recognizer.memory(*tiny_recognizer.encode(batch.waveforms, batch.samples))
+    losses = sequence_loss(
+        tiny_recognizer.decoder(memory, targets.labels), targets.labels, targets.lengths, 0.1
+    )
+    loss = lpm_loss(losses, targets.weights).sum()
+    loss.backward()
+    assert loss.item() == 0.0
+    grads = [each.grad for each in tiny_recognizer.parameters() if each.grad is not None]
+    assert grads
+    assert all(torch.all(grad == 0) for grad in grads)
+
+
+def test_matching_raises_the_weighted_likelihood(
+    batch: Batch, proposal: Proposal, tiny_prior: Prior, tiny_recognizer: Recognizer
+) -> None:
+    targets, _ = LocalPriorTargets(proposal, tiny_prior, 4, WIDE, lengths_of(batch, 3))(batch)
+    optimizer = torch.optim.Adam(tiny_recognizer.parameters(), 1e-2)
+    history = []
+    for _ in range(15):
+        memory = tiny_recognizer.memory(*tiny_recognizer.encode(batch.waveforms, batch.samples))
+        losses = sequence_loss(
+            tiny_recognizer.decoder(memory, targets.labels), targets.labels, targets.lengths
+        )
+        loss = lpm_loss(losses, targets.weights).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        history.append(loss.item())
+    assert history[-1] < 0.8 * history[0]
+
+
+class Parrot:
+    """Stands for a proposal whose beam is known."""
+
+    def __init__(self, beam: Beam) -> None:
+        self.model, self.beam = self, beam
+
+    def propose(self, *_: object) -> Beam:
+        return self.beam
+
+
+def spelt_twice(tokenizer: Tokenizer) -> Beam:
+    """Three hypotheses: "ten" as one piece, "at", and "ten" in letters."""
+    spellings = tokenizer.spellings("ten")
+    sequences = [[*spellings[0], tokenizer.eos], [*tokenizer.encode("at"), tokenizer.eos]]
+    sequences.append([*spellings[1], tokenizer.eos])
+    lengths = torch.tensor([[len(each) for each in sequences]])
+    width = int(lengths.max())
+    rows = [[*each, *[tokenizer.eos] * (width - len(each))] for each in sequences]
+    return Beam(torch.tensor([rows]), lengths, torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([True]))
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_spellings_of_one_text_are_merged_where_asked(
+    batch: Batch, tiny_prior: Prior, tiny_tokenizer: Tokenizer, merge: bool
+) -> None:
+    beam = spelt_twice(tiny_tokenizer)
+    one = replace(batch, ids=batch.ids[:1])
+    of = LocalPriorTargets(Parrot(beam), tiny_prior, 3, WIDE, {batch.ids[0]: 3}, merge)  # type: ignore[arg-type]
+    targets, figures = of(one)
+    assert (targets.weights[0] > 0).tolist() == [True, True, not merge]
+    assert figures["survivors"] == (2.0 if merge else 3.0)
+
+
+def test_a_spelling_that_the_filter_drops_does_not_take_the_others_along(
+    batch: Batch, tiny_prior: Prior, tiny_tokenizer: Tokenizer
+) -> None:
+    beam = spelt_twice(tiny_tokenizer)
+    pieces = int(beam.lengths[0, 2]) - 1
+    assert pieces > 2, "the spelling in letters fits this reference, the short one does not"
+    one = replace(batch, ids=batch.ids[:1])
+    of = LocalPriorTargets(Parrot(beam), tiny_prior, 3, LengthFilter(), {batch.ids[0]: pieces}, True)  # type: ignore[arg-type]
+    targets, _ = of(one)
+    assert targets.weights[0].tolist() == [0.0, 0.0, 1.0]
+
+
+def test_pseudo_labels_teach_the_batchs_own_text(
+    tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer
+) -> None:
+    corpus = Corpus.load(tiny_corpus(["monday at nine", "ten"]), AudioSettings())
+    corpus.cuts[1].supervisions[0].text = None
+    batch = next(once(UtteranceReader(corpus, tiny_tokenizer), 60.0))
+    targets, figures = pseudo_labels(batch)
+    assert figures == {}
+    assert targets.labels.shape == (2, 1, 4)
+    assert targets.labels[0, 0].tolist() == [*tiny_tokenizer.encode("monday at nine"), tiny_tokenizer.eos]
+    assert targets.lengths.tolist() == [[4], [1]]
+    assert targets.weights.tolist() == [[1.0], [0.0]]
+
+
+def test_diagnostics_by_hand() -> None:
+    weights = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    keep = torch.tensor([[True, True, False], [False, True, False], [False, False, False]])
+    lengths = torch.tensor([[9, 11, 4], [7, 12, 5], [3, 3, 3]])
+    found = diagnostics(weights, keep, lengths, torch.tensor([10, 8, 9]))
+    assert found == {
+        "local_prior_entropy": pytest.approx(math.log(2) / 2),
+        "survivors": pytest.approx(1.0),
+        "share_without_survivor": pytest.approx(1 / 3),
+        "length_ratio": pytest.approx((9 / 10 + 12 / 8) / 2),
+    }

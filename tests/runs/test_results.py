@@ -1,0 +1,143 @@
+import io
+import json
+import math
+
+import pytest
+from rich.console import Console
+
+from priormatch.errors import UserError
+from priormatch.evaluation.decoding import Transcript, write_transcripts
+from priormatch.runs.results import draw, same_systems, score_systems, table, write_results
+from priormatch.runs.score import score_files
+
+REFERENCES = ["meeting at nine", "doctor at ten", "monday morning", "tuesday"]
+WORSE = ["meeting at ten", "doctor with ten", "monday morning", "monday"]
+BETTER = ["meeting at nine", "doctor with ten", "monday morning", "monday"]
+BEST = ["meeting at nine", "doctor at ten", "monday morning", "monday"]
+
+
+def write(path, hypotheses, references=REFERENCES):
+    rows = zip(hypotheses, references, strict=True)
+    transcripts = [
+        Transcript(f"u{i}", hypothesis, 3, reference, []) for i, (hypothesis, reference) in enumerate(rows)
+    ]
+    write_transcripts(path, transcripts)
+    return path
+
+
+def shown(results) -> str:
+    console = Console(width=200, file=io.StringIO())
+    console.print(table(results, "title"))
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def decoded(tmp_path):
+    systems = {"supervised": WORSE, "pseudo_label": BETTER, "lpm": BEST, "topline": REFERENCES}
+    return {name: {"test": write(tmp_path / f"{name}.jsonl", texts)} for name, texts in systems.items()}
+
+
+def test_rates_gains_and_recovery_by_hand(decoded):
+    results = score_systems(decoded)
+    systems = {name: tests["test"] for name, tests in results["systems"].items()}
+    assert [systems[name]["wer"] for name in decoded] == pytest.approx([100 * n / 9 for n in (3, 2, 1, 0)])
+    for each in systems.values():
+        low, high = each["wer_interval"]
+        assert low <= each["wer"] <= high
+    assert results["werr"]["pseudo_label"]["test"] == pytest.approx(100 / 3)
+    assert results["werr"]["lpm"]["test"] == pytest.approx(200 / 3)
+    assert results["gain"]["lpm"]["test"]["difference"] == pytest.approx(200 / 9)
+    assert results["gain"]["lpm"]["test"]["relative"] == pytest.approx(200 / 3)
+    assert results["lpm_against_pseudo_label"]["test"]["difference"] == pytest.approx(100 / 9)
+    assert set(results["werr"]) == {"pseudo_label", "lpm"}
+
+
+def test_the_table_shows_recovery_where_there_is_a_topline(decoded):
+    text = shown(score_systems(decoded))
+    assert "WERR %" in text
+    assert "66.7" in text
+    assert "local prior matching" in text
+
+
+def test_without_a_topline_the_relative_gain_and_its_p_value_are_shown(decoded):
+    del decoded["topline"], decoded["pseudo_label"]
+    results = score_systems(decoded)
+    assert results["werr"] == {}
+    assert results["lpm_against_pseudo_label"] == {}
+    text = shown(results)
+    assert "relative gain % (p)" in text
+    assert f"66.7 (p = {results['gain']['lpm']['test']['p_value']:.4f})" in text
+
+
+def test_utterances_without_a_reference_do_not_count(tmp_path):
+    references = [*REFERENCES[:2], None, None]
+    decoded = {
+        name: {"test": write(tmp_path / f"{name}.jsonl", texts, references)}
+        for name, texts in (("supervised", WORSE), ("lpm", BETTER))
+    }
+    systems = score_systems(decoded)["systems"]
+    assert systems["supervised"]["test"]["wer"] == pytest.approx(100 * 2 / 6)
+    assert systems["lpm"]["test"]["wer"] == pytest.approx(100 * 1 / 6)
+
+
+def test_no_gap_is_null_in_the_file_and_no_crash_on_the_screen(tmp_path, decoded):
+    decoded["topline"] = decoded["supervised"]
+    results = score_systems(decoded)
+    assert math.isnan(results["werr"]["lpm"]["test"])
+    assert "nan" in shown(results)
+    path = tmp_path / "results.json"
+    write_results(path, results)
+
+    def forbidden(constant):
+        raise ValueError(constant)
+
+    read = json.loads(path.read_text(), parse_constant=forbidden)
+    assert read["werr"]["lpm"]["test"] is None
+    assert read["systems"] == results["systems"]
+
+
+def test_results_are_compared_by_their_systems(tmp_path, decoded):
+    results, path = score_systems(decoded), tmp_path / "results.json"
+    write_results(path, {**results, "seed": 1})
+    assert same_systems(path, {**results, "seed": 2})
+    del decoded["lpm"]
+    assert not same_systems(path, score_systems(decoded))
+    path.write_text("{half")
+    assert not same_systems(path, results)
+
+
+def test_a_picture_is_drawn(tmp_path, decoded):
+    pytest.importorskip("matplotlib")
+    assert draw(score_systems(decoded), tmp_path / "results.png")
+    assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_score_shows_rates_and_compares_two(decoded, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    score_files([decoded["supervised"]["test"], decoded["lpm"]["test"]], None)
+    text = capsys.readouterr().out
+    assert "33.33" in text
+    assert "11.11" in text
+    assert "on the 4 common utterances the second has 22.22 points less WER" in text
+
+
+def test_score_takes_references_from_cuts(tmp_path, tiny_corpus, capsys):
+    cuts = tiny_corpus(REFERENCES)
+    transcripts = [Transcript(f"tiny-{i}", text, 3, None, []) for i, text in enumerate(WORSE)]
+    path = tmp_path / "decoded.jsonl"
+    write_transcripts(path, transcripts)
+    with pytest.raises(
+        UserError, match=r"4 utterances have no reference, the first is tiny-0: give --references"
+    ):
+        score_files([path], None)
+    score_files([path], cuts)
+    assert "33.33" in capsys.readouterr().out
+
+
+def test_score_refuses_strangers(tmp_path, tiny_corpus):
+    with pytest.raises(UserError, match="share no utterance"):
+        other = tmp_path / "other.jsonl"
+        write_transcripts(other, [Transcript("x", "at", 1, "at", [])])
+        score_files([write(tmp_path / "one.jsonl", WORSE), other], None)
+    with pytest.raises(UserError, match=r"4 utterances have no reference, the first is u0"):
+        score_files([tmp_path / "one.jsonl"], tiny_corpus(2))

@@ -1,0 +1,144 @@
+"""The user's own data, whatever it is, as a run takes it."""
+
+import json
+
+import pytest
+import soundfile
+from conftest import sentences, speak
+from lhotse import CutSet
+from lhotse.utils import fastcopy
+
+from priormatch.config import load_settings
+from priormatch.data.batches import read_cuts
+from priormatch.errors import UserError
+from priormatch.runs.data import make_own_data
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Folders of labelled and unlabelled audio by three speakers each, and a file of text."""
+    for name, transcribed in (("labelled", True), ("unlabelled", False)):
+        for number, text in enumerate(sentences(9, seed=len(name))):
+            path = tmp_path / name / f"speaker{number % 3}" / f"{number}.wav"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            soundfile.write(path, speak(text), 16_000)
+            if transcribed:
+                path.with_suffix(".txt").write_text(text.upper())
+    (tmp_path / "text.txt").write_text("\n".join(sentences(40, seed=1)) + "\n")
+    return {name: tmp_path / name for name in ("labelled", "unlabelled")} | {"text": tmp_path / "text.txt"}
+
+
+def make(folders, tmp_path, *overrides):
+    given = [f"{name}={path}" for name, path in folders.items()]
+    settings = load_settings(None, [*given, "prior.validation_share=0.1", *overrides])
+    return make_own_data(settings, tmp_path / "run")
+
+
+def texts(path):
+    return [cut.supervisions[0].text for cut in read_cuts(path)]
+
+
+def speakers(path):
+    return {cut.supervisions[0].speaker for cut in read_cuts(path)}
+
+
+def test_folders_become_cuts_with_speakers_held_apart(folders, tmp_path):
+    data = make(folders, tmp_path, "validation_share=0.3")
+    assert list(data.validation) == ["validation"]
+    assert speakers(data.labelled).isdisjoint(speakers(data.validation["validation"]))
+    assert len(texts(data.labelled) + texts(data.validation["validation"])) == 9
+    assert all(text == text.lower() for text in texts(data.labelled))
+    assert texts(data.unlabelled) == [None] * 9
+    assert data.test == data.validation
+    assert "no test set" in data.notes[0]
+    assert data.topline is None
+
+
+def test_some_of_the_text_is_held_out(folders, tmp_path):
+    data = make(folders, tmp_path)
+    rest, held_out = data.text.read_text().splitlines(), data.held_out_text.read_text().splitlines()
+    assert (len(rest), len(held_out)) == (36, 4)
+    assert sorted(rest + held_out) == sorted(sentences(40, seed=1))
+
+
+def test_a_second_call_does_nothing(folders, tmp_path):
+    data = make(folders, tmp_path)
+    before = data.labelled.stat().st_mtime_ns
+    assert make(folders, tmp_path).labelled.stat().st_mtime_ns == before
+
+
+def test_validation_and_test_sets_of_the_users_own(folders, tmp_path, tiny_corpus):
+    dev, clean, other = tiny_corpus(3, "dev"), tiny_corpus(2, "clean"), tiny_corpus(4, "other")
+    data = make(folders, tmp_path, f"validation=[{dev}]", f"test.clean={clean}", f"test.model={other}")
+    assert len(texts(data.labelled)) == 9
+    assert [len(texts(path)) for path in data.validation.values()] == [3]
+    assert {name: len(texts(path)) for name, path in data.test.items()} == {"clean": 2, "model": 4}
+    assert data.notes == []
+
+
+def test_cuts_of_any_origin_are_brought_into_shape(folders, tmp_path, tiny_corpus):
+    """Unlabelled cuts may have no supervision at all, and transcripts may be in capitals."""
+    cuts = read_cuts(tiny_corpus(4, "foreign"))
+    bare, loud = tmp_path / "bare.jsonl.gz", tmp_path / "loud.jsonl.gz"
+    CutSet.from_cuts(fastcopy(cut, supervisions=[]) for cut in cuts).to_file(bare)
+    CutSet.from_cuts(
+        fastcopy(
+            cut, supervisions=[fastcopy(cut.supervisions[0], text=f"{cut.supervisions[0].text.upper()}!")]
+        )
+        for cut in cuts
+    ).to_file(loud)
+    data = make({**folders, "unlabelled": bare, "labelled": loud}, tmp_path, "validation_share=0.5")
+    assert texts(data.unlabelled) == [None] * 4
+    found = texts(data.labelled) + texts(data.validation["validation"])
+    assert sorted(found) == sorted(cut.supervisions[0].text for cut in cuts)
+
+
+@pytest.mark.parametrize("name", ["labelled", "unlabelled", "text"])
+def test_what_is_not_given_is_asked_for(folders, tmp_path, name):
+    del folders[name]
+    with pytest.raises(UserError, match=f"^{name} is not set: give {name}=PATH"):
+        make(folders, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["labelled", "unlabelled", "text", "topline"])
+def test_what_is_not_there_is_named(folders, tmp_path, name):
+    with pytest.raises(UserError, match=f"^{name}=.*nowhere: there is no such file or folder"):
+        make({**folders, name: tmp_path / "nowhere"}, tmp_path)
+    assert not (tmp_path / "run" / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["labelled", "topline", "test.clean"])
+def test_speech_that_must_be_transcribed_and_is_not_is_refused_before_any_training(folders, tmp_path, name):
+    wrong = folders["unlabelled"]
+    with pytest.raises(UserError, match=rf"{name.replace('.', '/')}={wrong} holds no transcribed utterance"):
+        make({**folders, name: wrong}, tmp_path)
+
+
+def test_too_little_text_is_refused_by_name(folders, tmp_path):
+    folders["text"].write_text("at nine\n")
+    with pytest.raises(UserError, match=r"text\.txt holds only 1 sentences"):
+        make(folders, tmp_path)
+
+
+def test_an_empty_text_is_refused_by_name(folders, tmp_path):
+    folders["text"].write_text(" \n")
+    with pytest.raises(UserError, match=r"text\.txt"):
+        make(folders, tmp_path)
+
+
+def test_overlap_of_the_text_with_the_transcripts_is_told(folders, tmp_path, capsys):
+    folders["text"].write_text("".join(f"{text}\n" for text in sentences(40, seed=1) + sentences(9, seed=8)))
+    make(folders, tmp_path)
+    assert "overlap: " in capsys.readouterr().err
+
+
+def test_after_a_failure_the_mended_command_goes_through(folders, tmp_path):
+    broken = folders["labelled"] / "speaker0"
+    for path in broken.glob("*.wav"):
+        path.write_bytes(b"RIFF")
+    with pytest.raises(UserError, match="3 of 9 files"):
+        make(folders, tmp_path)
+    data = make(folders, tmp_path, "audio.max_bad_share=0.5")
+    record = json.loads((tmp_path / "run" / "data" / "stage.json").read_text())
+    assert record["finished"]
+    assert len(texts(data.labelled) + texts(data.validation["validation"])) == 6

@@ -1,0 +1,210 @@
+import json
+import os
+
+import pytest
+
+from priormatch.config import BatchSettings, load_settings
+from priormatch.errors import UserError
+from priormatch.runs import stage as module
+from priormatch.runs.stage import FILE, Stage, differences, fingerprint, read_record, set_aside
+
+
+def do(folder, settings, inputs=(), keep_old=False, text="work"):
+    """One stage that writes a file; tells whether there was anything to do."""
+    with Stage(folder, settings, dict(inputs), keep_old).work() as todo:
+        if todo:
+            (folder / "work.txt").write_text(text)
+    return todo
+
+
+def test_work_is_done_once(tmp_path, capsys):
+    out = tmp_path / "runs" / "stage"
+    assert do(out, {"updates": 3})
+    assert not do(out, {"updates": 3}, text="other")
+    assert (out / "work.txt").read_text() == "work"
+    assert "finished before, reused" in capsys.readouterr().err
+    assert [each.name for each in tmp_path.rglob("*.tmp")] == []
+
+
+def test_the_record_tells_settings_time_memory_and_versions(tmp_path):
+    do(tmp_path / "stage", {"batch": BatchSettings(seconds=3.0), "updates": 5})
+    record = json.loads((tmp_path / "stage" / FILE).read_text())
+    assert record["finished"] is True
+    assert record["recipe"]["settings"] == {"batch": {"seconds": 3.0, "utterances": 0}, "updates": 5}
+    assert record["seconds"] >= 0
+    assert record["peak_memory_mb"] > 1
+    assert {"python", "torch", "lhotse"} <= record["versions"].keys()
+
+
+def test_whole_settings_can_be_remembered(tmp_path):
+    settings = {"training": load_settings(None).training, "matching": load_settings(None).matching}
+    assert do(tmp_path / "stage", settings)
+    assert not do(tmp_path / "stage", settings)
+
+
+def test_other_settings_set_the_old_work_aside_in_a_run(tmp_path, capsys):
+    out = tmp_path / "stage"
+    do(out, {"matching": {"beam_size": 4, "updates": 9}})
+    assert do(out, {"matching": {"beam_size": 8, "updates": 9}}, keep_old=True, text="new")
+    assert do(out, {"matching": {"beam_size": 2, "updates": 9}}, keep_old=True, text="newer")
+    assert (tmp_path / "stage.1" / "work.txt").read_text() == "work"
+    assert (tmp_path / "stage.2" / "work.txt").read_text() == "new"
+    assert (out / "work.txt").read_text() == "newer"
+    assert "matching.beam_size changed" in capsys.readouterr().err
+
+
+def test_other_settings_are_refused_for_a_single_verb(tmp_path):
+    out = tmp_path / "stage"
+    do(out, {"matching": {"beam_size": 4}})
+    with pytest.raises(UserError, match=r"stage was made with other settings \(matching.beam_size\)"):
+        do(out, {"matching": {"beam_size": 8}})
+    assert (out / "work.txt").read_text() == "work"
+
+
+def test_another_version_makes_it_anew(tmp_path, monkeypatch):
+    do(tmp_path / "stage", {})
+    monkeypatch.setattr(module, "__version__", "99.0")
+    assert do(tmp_path / "stage", {}, keep_old=True)
+
+
+def test_an_input_that_changed_makes_it_anew(tmp_path):
+    source, out = tmp_path / "text.txt", tmp_path / "stage"
+    source.write_text("one")
+    do(out, {}, {"text": source})
+    assert not do(out, {}, {"text": source})
+    source.write_text("another")
+    with pytest.raises(UserError, match=r"inputs\.text"):
+        do(out, {}, {"text": source})
+    assert do(out, {}, {"text": source}, keep_old=True)
+
+
+def test_an_input_of_the_same_size_but_another_time_has_changed(tmp_path):
+    source = tmp_path / "text.txt"
+    source.write_text("one")
+    before = fingerprint(source)
+    os.utime(source, (1, 1))
+    assert fingerprint(source) != before
+
+
+def test_an_input_folder_is_told_by_all_its_files(tmp_path):
+    folder = tmp_path / "audio"
+    (folder / "below").mkdir(parents=True)
+    (folder / "below" / "a.wav").write_text("a")
+    before = fingerprint(folder)
+    assert fingerprint(folder) == before
+    (folder / "below" / "b.wav").write_text("b")
+    assert fingerprint(folder) != before
+
+
+def test_work_of_a_stage_is_told_by_what_it_was_made_from(tmp_path):
+    """A model made again under the same settings is the same model, whenever its file was written."""
+    first = tmp_path / "first"
+    do(first, {"updates": 3})
+    before = fingerprint(first / "work.txt")
+    (first / "work.txt").write_text("the same, written later")
+    assert fingerprint(first / "work.txt") == before
+    assert fingerprint(first / "model") != before
+    do(first, {"updates": 4}, keep_old=True)
+    assert fingerprint(first / "work.txt") != before
+
+
+def test_seconds_add_up_over_attempts(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    out = tmp_path / "stage"
+    with pytest.raises(KeyboardInterrupt), Stage(out, {}, {}).work():
+        (out / "work.txt").write_text("half")
+        clock[0] += 7.0
+        raise KeyboardInterrupt
+    assert read_record(out)["seconds"] == 7.0
+    assert read_record(out)["finished"] is False
+    clock[0] += 1000.0
+    with Stage(out, {}, {}).work() as todo:
+        assert todo
+        assert (out / "work.txt").read_text() == "half"  # gone on with, not thrown away
+        clock[0] += 5.0
+    assert read_record(out)["seconds"] == 12.0
+    assert read_record(out)["finished"] is True
+
+
+def test_work_that_came_to_nothing_is_no_hindrance(tmp_path):
+    """A mistyped path or a refused proposal leaves a record alone; the next try may ask for other things."""
+    out = tmp_path / "stage"
+    with pytest.raises(UserError, match="no such"), Stage(out, {"bar": 60}, {}).work():
+        raise UserError("no such file")
+    assert do(out, {"bar": 90})
+    assert [each.name for each in tmp_path.iterdir()] == ["stage"]
+
+
+def test_a_kill_before_the_first_record_is_no_hindrance(tmp_path):
+    out = tmp_path / "stage"
+    out.mkdir()
+    (out / f"{FILE}.tmp").write_text('{"half')
+    assert do(out, {})
+
+
+def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
+    for keep_old in (False, True):
+        out = tmp_path / f"thesis-{keep_old}"
+        out.mkdir()
+        (out / "chapter.txt").write_text("years of work")
+        with pytest.raises(UserError, match="was not made by priormatch"):
+            do(out, {}, keep_old=keep_old)
+        assert [each.name for each in out.iterdir()] == ["chapter.txt"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "out").write_text("something")
+    with pytest.raises(UserError, match="is a file"):
+        do(tmp_path / "out", {})
+    assert (tmp_path / "out").read_text() == "something"
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    (tmp_path / "out").mkdir()
+    assert do(tmp_path / "out", {})
+
+
+@pytest.mark.parametrize("content", [b"{half", b"\xff\xfe", b""])
+def test_a_damaged_record_names_itself(tmp_path, content):
+    do(tmp_path / "stage", {})
+    (tmp_path / "stage" / FILE).write_bytes(content)
+    with pytest.raises(UserError, match=r"stage\.json is damaged .*remove"):
+        do(tmp_path / "stage", {}, keep_old=True)
+    assert (tmp_path / "stage" / "work.txt").exists()
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", '{"scene": 1}', "3"])
+def test_a_record_of_something_else_is_foreign(tmp_path, content):
+    out = tmp_path / "theatre"
+    out.mkdir()
+    (out / FILE).write_text(content)
+    (out / "play.txt").write_text("text")
+    with pytest.raises(UserError, match="was not made by priormatch"):
+        do(out, {})
+
+
+def test_differences_are_dotted():
+    old = {"settings": {"a": {"b": 1, "c": [1, 2]}, "d": 3}, "inputs": {"text": "x"}}
+    new = {"settings": {"a": {"b": 2, "c": [1, 2]}, "e": 3}, "inputs": {"text": "y"}}
+    assert sorted(differences(old, new)) == ["a.b", "d", "e", "inputs.text"]
+    assert differences(old, old) == []
+
+
+def test_setting_aside_takes_the_first_free_number(tmp_path):
+    for number in range(3):
+        (tmp_path / "file.json").write_text(str(number))
+        set_aside(tmp_path / "file.json")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file.json.1", "file.json.2", "file.json.3"]
+    assert (tmp_path / "file.json.2").read_text() == "1"
+
+
+def test_unfinished_work_is_told_by_its_files(tmp_path):
+    """A model that is still being trained is not the one that will stand there in the end."""
+    out = tmp_path / "stage"
+    with pytest.raises(KeyboardInterrupt), Stage(out, {}, {}).work():
+        (out / "work.txt").write_text("half")
+        raise KeyboardInterrupt
+    before = fingerprint(out / "work.txt")
+    do(out, {}, text="whole")
+    assert fingerprint(out / "work.txt") != before

@@ -1,0 +1,204 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_run import command, files
+
+import priormatch
+from priormatch import config
+
+VERBS = [
+    "run",
+    "demo",
+    "settings",
+    "tokenizer",
+    "train-prior",
+    "train",
+    "lengths",
+    "match",
+    "decode",
+    "score",
+]
+PREPARES = ["librispeech", "librilight", "folder", "csv", "text", "demo"]
+
+
+def process(*words: str) -> subprocess.CompletedProcess:
+    source = Path(__file__).parents[1] / "src"
+    code = (
+        "import sys; from priormatch.cli import main\n"
+        "try: main()\n"
+        "finally: print('heavy:', sorted({'torch', 'lhotse', 'omegaconf', 'numpy'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(source), "COLUMNS": "100"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Run a command that must be refused in one sentence, with code 2, and with nothing left behind."""
+    monkeypatch.chdir(tmp_path)
+
+    def refused(*words):
+        before = files(tmp_path)
+        capsys.readouterr()
+        assert command(*words) == 2
+        assert files(tmp_path) == before
+        said = capsys.readouterr()
+        assert said.out == ""
+        (line,) = [line for line in said.err.splitlines() if line.startswith("priormatch: ")]
+        assert "Traceback" not in said.err
+        return line
+
+    return refused
+
+
+@pytest.mark.parametrize("verb", [*VERBS, *[f"prepare {each}" for each in PREPARES]])
+def test_every_verb_explains_itself_with_an_example(verb, capsys):
+    assert command(*verb.split(), "--help") == 0
+    said = capsys.readouterr().out
+    assert "Usage: " in said
+    assert f"Example: priormatch {verb}" in " ".join(said.split())
+
+
+def test_help_names_every_verb_and_loads_nothing_heavy():
+    ended = process("--help")
+    assert ended.returncode == 0
+    assert all(f"\n  {verb} " in ended.stdout for verb in [*VERBS, "prepare"])
+    assert "heavy: []" in ended.stdout
+
+
+def test_version():
+    ended = process("--version")
+    assert ended.returncode == 0
+    assert ended.stdout.splitlines()[0] == f"priormatch {priormatch.__version__}"
+    assert "heavy: []" in ended.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("prepare",)], ids=["priormatch", "prepare"])
+def test_no_verb_shows_the_help(words, capsys):
+    assert command(*words) == 2
+    assert capsys.readouterr().err.startswith("Usage: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("bogus",), "No such command 'bogus'"),
+        (("train",), "Missing option '--labelled'"),
+        (("decode", "--beam-size", "0"), "--beam-size"),
+        (("decode", "--beam", "3"), "--beam"),
+        (("prepare", "nothing"), "No such command 'nothing'"),
+        (("run",), "Missing argument"),
+    ],
+)
+def test_a_wrong_use_is_one_line(refused, words, expected):
+    said = refused(*words)
+    assert expected in said
+    assert said.endswith("(see --help)")
+
+
+def test_settings_are_printed_as_yaml_that_can_be_read_again(capsys, tmp_path):
+    assert command("settings", "--recipe", "demo", "training.seed=3") == 0
+    printed = capsys.readouterr().out
+    assert yaml.safe_load(printed)["training"]["seed"] == 3
+    (tmp_path / "again.yaml").write_text(printed)
+    assert config.load_settings(tmp_path / "again.yaml").training.seed == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "demo", "training.sede=3"),
+        ("demo", "training.sede=3"),
+        ("settings", "training.sede=3"),
+        ("tokenizer", "--out", "x", "training.sede=3"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_misspelt_setting_is_given_its_neighbour(refused, words):
+    assert "there is no setting training.sede: did you mean training.seed?" in refused(*words)
+
+
+def test_a_recipe_that_is_not_there(refused):
+    said = refused("run", "nowhere.yaml")
+    assert "nowhere.yaml" in said
+    assert "demo" in said
+
+
+def test_a_folder_called_demo_does_not_hide_the_recipe(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()
+    assert command("settings", "--recipe", "demo") == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("prepare", "folder", "nowhere", "--out", "x.jsonl.gz"),
+        ("prepare", "librispeech", "nowhere", "--out", "x"),
+        ("prepare", "librilight", "nowhere", "--out", "x"),
+        ("prepare", "csv", "nowhere", "--out", "x.jsonl.gz"),
+        ("prepare", "text", "nowhere", "--out", "x.txt"),
+        ("tokenizer", "--text", "nowhere", "--out", "x"),
+        ("train-prior", "--text", "a", "--validation-text", "b", "--tokenizer", "nowhere", "--out", "x"),
+        ("train", "--labelled", "a", "--validation", "b", "--tokenizer", "nowhere", "--out", "x"),
+        ("lengths", "--model", "nowhere", "--unlabelled", "b", "--out", "x"),
+        ("decode", "--model", "nowhere", "--cuts", "b", "--out", "x"),
+        ("score", "nowhere"),
+        ("run", "demo", "corpus=own", "labelled=nowhere", "unlabelled=nowhere", "text=nowhere", "runs=x"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_what_is_missing_is_named(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    assert command(*words) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("priormatch: ")
+    assert "nowhere" in said[-1]
+
+
+def test_a_folder_without_audio_is_named(refused, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "empty holds no audio" in refused("prepare", "folder", "empty", "--out", "x.jsonl.gz")
+    assert "empty holds no audio" in refused("prepare", "librispeech", "empty", "--out", "x")
+
+
+def test_a_tokenizer_of_nothing(refused):
+    assert "give --cuts or --text" in refused("tokenizer", "--out", "x")
+
+
+def test_own_data_must_be_given(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command("run", "demo", "corpus=own") == 2
+    assert "labelled is not set: give labelled=PATH" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there(tmp_path, monkeypatch, capsys, tiny_recognizer, tiny_corpus):
+    monkeypatch.chdir(tmp_path)
+    tiny_recognizer.save("model")
+    words = ("decode", "--model", "model", "--cuts", tiny_corpus(1), "--out", "x.jsonl", "device=gpu")
+    assert command(*words) == 2
+    assert "device=gpu: not a device" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(config, "load_settings", stopped)
+    assert command("settings") == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_an_error_of_ours_is_not_dressed_up_as_the_users(monkeypatch):
+    def wrong(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(config, "load_settings", wrong)
+    with pytest.raises(ZeroDivisionError):
+        command("settings")

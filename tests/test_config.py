@@ -1,0 +1,250 @@
+from dataclasses import fields, is_dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from priormatch.config import (
+    Settings,
+    all_keys,
+    load_settings,
+    recipe_folder,
+    recipe_names,
+    recipe_path,
+    to_yaml,
+)
+from priormatch.errors import UserError
+
+
+def refusal(recipe, *overrides) -> str:
+    with pytest.raises(UserError) as caught:
+        load_settings(recipe, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_that_comes_along_is_valid(name):
+    load_settings(recipe_folder() / f"{name}.yaml")
+
+
+def test_the_recipes_of_the_help_and_the_errors_come_along():
+    assert {"demo", "own"} <= set(recipe_names())
+
+
+def test_defaults_are_valid_and_survive_being_written_and_read(recipe):
+    settings = load_settings(None)
+    assert settings == Settings()
+    assert load_settings(recipe(to_yaml(settings))) == settings
+
+
+def test_every_field_has_a_key():
+    def count(kind):
+        return sum(1 + (count(each.type) if is_dataclass(each.type) else 0) for each in fields(kind))
+
+    keys = all_keys()
+    assert len(keys) == len(set(keys)) == count(Settings)
+    assert {"name", "matching", "matching.beam_size", "prior.model.bottlenecks"} <= set(keys)
+
+
+def test_overrides_beat_the_recipe_and_the_last_one_wins(recipe):
+    path = recipe("training: {seed: 5, updates: 7}\nname: mine\n")
+    settings = load_settings(path, ["training.seed=6", "training.seed=8", "matching.beam_size=2"])
+    assert (settings.training.seed, settings.training.updates) == (8, 7)
+    assert (settings.name, settings.matching.beam_size, settings.matching.updates) == ("mine", 2, 1_600_000)
+
+
+def test_lists_and_mappings_can_be_overridden():
+    settings = load_settings(
+        None,
+        [
+            "matching.mixing=[2,3]",
+            "matching.length_filter=[]",
+            "validation=[a.jsonl.gz, b c.jsonl.gz]",
+            "test={clean: x.jsonl.gz}",
+            "test.test-other=y z.jsonl.gz",
+            "training.batch={seconds: 30, utterances: 0}",
+        ],
+    )
+    assert settings.matching.mixing == [2, 3]
+    assert settings.matching.length_filter == []
+    assert settings.validation == ["a.jsonl.gz", "b c.jsonl.gz"]
+    assert settings.test == {"clean": "x.jsonl.gz", "test-other": "y z.jsonl.gz"}
+    assert (settings.training.batch.seconds, settings.training.batch.utterances) == (30.0, 0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a folder/b",
+        "k=v",
+        "007",
+        "1e3",
+        "true",
+        "no",
+        "null",
+        "a: b",
+        "a #b",
+        "[x]",
+        "{x}",
+        "'quoted'",
+        "~",
+        "*",
+        "- x",
+    ],
+)
+@pytest.mark.parametrize("key", ["text", "name", "test.clean"])
+def test_text_is_taken_as_it_stands(key, value):
+    settings = load_settings(None, [f"{key}={value}"])
+    assert (settings.test["clean"] if key == "test.clean" else getattr(settings, key)) == value
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="$\x00"), min_size=1))
+def test_any_path_can_be_given(value):
+    assert load_settings(None, [f"labelled={value}"]).labelled == value
+
+
+def test_a_text_setting_can_be_emptied(recipe):
+    assert load_settings(recipe("topline: cuts.jsonl.gz\n"), ["topline="]).topline == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("traning", "training"),
+        ("training.sed", "training.seed"),
+        ("matching.beamsize", "matching.beam_size"),
+        ("training.optimizer.lerning_rate", "training.optimizer.learning_rate"),
+        ("prior.model.embeding", "prior.model.embedding"),
+        ("beam_size", "matching.beam_size"),
+        ("unlabeled", "unlabelled"),
+    ],
+)
+def test_a_misspelt_key_is_given_its_neighbour(recipe, wrong, right):
+    assert refusal(None, f"{wrong}=1").endswith(f"there is no setting {wrong}: did you mean {right}?")
+    nested = "".join(f"{'  ' * depth}{name}:\n" for depth, name in enumerate(wrong.split(".")))
+    path = recipe(nested.rstrip() + " 1\n")
+    message = refusal(path)
+    assert message.startswith(str(path))
+    assert f"there is no setting {wrong}: did you mean {right}?" in message
+
+
+def test_a_key_like_no_other_is_told_where_to_look():
+    assert refusal(None, "xyzzy=1") == "xyzzy=1: there is no setting xyzzy: `priormatch settings` lists them"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("training.seed=x", ["training.seed", "'x'"]),
+        ("training.seed=1.5", ["training.seed", "1.5"]),
+        ("training.seed=", ["training.seed"]),
+        ("training.optimizer.kind=adam", ["adam", "sgd", "adamw"]),
+        ("matching.combine=both", ["both", "alternate", "sum"]),
+        ("matching.mixing=1", ["matching.mixing", "list", "[1,4]"]),
+        ("matching.mixing=[1,x]", ["matching.mixing", "'x'"]),
+        ("validation=a.jsonl.gz", ["validation", "list"]),
+        ("pseudo_labels=perhaps", ["pseudo_labels", "perhaps"]),
+        ("training=3", ["training", "3"]),
+        ("name.more=3", ["name"]),
+        ("training.batch={seconds: 3", ["training.batch"]),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named(override, words):
+    message = refusal(None, override)
+    assert message.startswith(override)
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize("override", ["seed", "=3", "--seed=3", "3=4", "a b=3", ""])
+def test_what_is_no_override_is_told_how_to_be_one(override):
+    assert "key=value" in refusal(None, override)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["model.blocks=[1,2]"], ["model.blocks", "3 entries"]),
+        (["model.channels=[]", "model.blocks=[]"], ["model.blocks"]),
+        (["model.kernel=4"], ["model.kernel=4", "odd"]),
+        (["training.batch.seconds=30"], ["training.batch", "either"]),
+        (["matching.batch.utterances=0"], ["matching.batch", "either"]),
+        (["training.ctc_weight=0.5"], ["training.ctc_weight=0.5", "model.ctc=true"]),
+        (["matching.beam_size=0"], ["matching.beam_size=0", "at least 1"]),
+        (["matching.mixing=[1]"], ["matching.mixing", "[1,4]"]),
+        (["matching.mixing=[0,4]"], ["matching.mixing"]),
+        (["matching.length_filter=[1.2,0.8]"], ["matching.length_filter"]),
+        (["matching.length_filter=[1.0]"], ["matching.length_filter"]),
+        (["matching.optimizer.kind=adamw"], ["matching.combine=sum"]),
+        (["audio.longest=0.05"], ["audio.longest"]),
+        (["audio.max_bad_share=1.5"], ["audio.max_bad_share=1.5"]),
+        (["audio.workers=-1"], ["audio.workers=-1"]),
+        (["validation_share=0"], ["validation_share"]),
+        (["prior.validation_share=1"], ["prior.validation_share"]),
+        (["training.updates=0"], ["training.updates=0"]),
+        (["matching.refresh_every=0"], ["matching.refresh_every=0"]),
+        (["training.report_every=0"], ["training.report_every=0"]),
+        (["training.seed=-1"], ["training.seed=-1"]),
+        (["training.seed=4294967296"], ["training.seed=4294967296"]),
+        (["training.optimizer.learning_rate=-0.1"], ["training.optimizer.learning_rate=-0.1"]),
+        (["prior.optimizer.clip=0"], ["prior.optimizer.clip"]),
+        (["model.dropout=1"], ["model.dropout"]),
+        (["training.label_smoothing=-0.1"], ["training.label_smoothing=-0.1"]),
+        (["threads=-2"], ["threads=-2"]),
+        (["name="], ["name="]),
+    ],
+    ids=lambda each: " ".join(each),
+)
+def test_settings_that_cannot_be_are_refused(overrides, words):
+    message = refusal(None, *overrides)
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    "text", ["- a\n- b\n", "training: {seed: 1\n", "\tname: x\n", "hello\n", "name: ${nowhere}\n"]
+)
+def test_a_broken_recipe_names_itself(recipe, text):
+    path = recipe(text)
+    assert refusal(path).startswith(str(path))
+
+
+def test_a_recipe_that_is_not_yaml_names_the_line(recipe):
+    assert "line 2 is not YAML" in refusal(recipe("name: x\ntraining: seed: 3\n"))
+
+
+def test_a_recipe_in_another_encoding_names_itself(tmp_path):
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("name: früh\n".encode("latin1"))
+    assert refusal(path).startswith(str(path))
+
+
+def test_an_empty_recipe_is_the_defaults(recipe):
+    assert load_settings(recipe("# nothing yet\n")) == Settings()
+
+
+def test_a_missing_recipe_names_those_there_are(tmp_path):
+    message = refusal(tmp_path / "nowhere.yaml")
+    assert "nowhere.yaml" in message
+    assert "demo" in message
+
+
+def test_recipes_are_found_by_path_or_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert recipe_path("demo") == recipe_folder() / "demo.yaml"
+    assert recipe_path("recipes/demo.yaml") == recipe_folder() / "demo.yaml"
+    assert recipe_path("elsewhere/demo.yaml").parts == ("elsewhere", "demo.yaml")
+    (tmp_path / "demo").mkdir()  # such as the folder of a corpus
+    assert recipe_path("demo") == recipe_folder() / "demo.yaml"
+    (tmp_path / "demo.yaml").write_text("name: mine\n")
+    assert recipe_path("demo.yaml").resolve() == tmp_path / "demo.yaml"

@@ -1,0 +1,81 @@
+import pytest
+
+from priormatch import progress
+from priormatch.progress import Meter, duration_text, say, track
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (-3, "0s"),
+        (0.4, "0s"),
+        (59.4, "59s"),
+        (59.6, "1m00s"),
+        (61, "1m01s"),
+        (3599.4, "59m59s"),
+        (3599.6, "1h00m"),
+        (7500, "2h05m"),
+        (360_000, "100h00m"),
+    ],
+)
+def test_durations_read_as_people_say_them(seconds, text):
+    assert duration_text(seconds) == text
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until it is moved."""
+
+    class Clock:
+        now = 100.0
+
+    monkeypatch.setattr(progress.time, "monotonic", lambda: Clock.now)
+    return Clock
+
+
+def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(clock, capsys):
+    with Meter("training", 100) as meter:
+        for _ in range(100):
+            clock.now += 1.0
+            meter.advance(note="loss 2")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 6
+    assert lines[0] == "training: 20/100, 1/s, 1m20s left  loss 2"
+    assert lines[-1] == "training: 100/100, 1/s  loss 2"
+
+
+def test_speed_counts_only_what_was_done_since_the_start(clock, capsys):
+    with Meter("training", 1000, done=900) as meter:
+        clock.now += 10.0
+        meter.advance(50)
+    assert capsys.readouterr().err == "training: 950/1000, 5/s, 10s left\n"
+
+
+def test_nothing_done_says_nothing(capsys):
+    with Meter("training", 10, done=10):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_total_there_is_no_time_left(clock, capsys):
+    assert list(track((each for each in "ab"), "reading")) == ["a", "b"]
+    assert capsys.readouterr().err.startswith("reading: 2, ")
+
+
+def test_tracking_counts_what_has_a_length(clock, capsys):
+    for _ in track([1, 2, 3], "reading"):
+        clock.now += 1.0
+    assert "reading: 3/3, 1/s" in capsys.readouterr().err
+
+
+def test_an_error_in_the_middle_passes_through(clock, capsys):
+    with pytest.raises(ValueError, match="stop"):
+        for each in track(range(10), "reading"):
+            if each == 3:
+                raise ValueError("stop")
+
+
+def test_square_brackets_are_just_text(capsys):
+    say("[bold]matching.mixing=[1,4][/bold] " + "x" * 300)
+    assert capsys.readouterr().err == "[bold]matching.mixing=[1,4][/bold] " + "x" * 300 + "\n"

@@ -1,0 +1,24 @@
+import pytest
+import torch
+
+from priormatch.errors import UserError
+from priormatch.training.device import find_device, mixed_precision
+
+
+def test_auto_takes_a_gpu_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert find_device("auto").type == "cuda"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert find_device("auto").type == "cpu"
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "cuda", "cuda:1"])
+def test_a_device_that_is_not_there_names_itself(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=f"device={name}: .*auto"):
+        find_device(name)
+
+
+def test_the_cpu_computes_in_float32():
+    with mixed_precision(torch.device("cpu")):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32

@@ -1,0 +1,160 @@
+"""Training teaches: tones become words, sentences become likelier."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from priormatch.config import (
+    AudioSettings,
+    BatchSettings,
+    ConvLMSettings,
+    ModelSettings,
+    OptimizerSettings,
+    PriorSettings,
+    TrainingSettings,
+)
+from priormatch.data.batches import Corpus
+from priormatch.errors import UserError
+from priormatch.evaluation.decoding import validation_errors
+from priormatch.matching.prior import Prior
+from priormatch.models.recognizer import Recognizer
+from priormatch.training.loop import Schedule, fit
+from priormatch.training.prior import PriorTraining, Sentences
+from priormatch.training.supervised import Supervised, ctc_losses, labelled_losses
+
+
+def test_a_tiny_recogniser_learns_its_utterances_by_heart(tiny_corpus, tiny_tokenizer, tmp_path):
+    settings = ModelSettings(20, [4, 6], [1, 1], 5, 48, dropout=0.0, ctc=True, longest_output=30)
+    training = TrainingSettings(
+        batch=BatchSettings(utterances=8), window_updates=60, window_deviation=3.0, ctc_weight=0.5
+    )
+    corpus = Corpus.load(tiny_corpus(8), AudioSettings(workers=0))
+    task = Supervised(Recognizer(settings, tiny_tokenizer), corpus, {"dev": corpus}, training, training.batch)
+    optimizer = OptimizerSettings("adamw", 0.005, clip=5.0, warm_up=20)
+    fit(task, Schedule(120, optimizer, 0, 40, report_every=40), tmp_path / "out", tmp_path, "supervised")
+    best = Recognizer.load(tmp_path / "out" / "model")
+    assert validation_errors(best, {"dev": corpus})["dev"] == {"wer": 0.0, "cer": 0.0}
+
+
+def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer, tmp_path):
+    grammar = [f"meeting at {hour} with {who}" for hour in ("nine", "ten") for who in ("doctor", "monday")]
+    text, held_out = Sentences(grammar * 4, tiny_tokenizer), Sentences(grammar, tiny_tokenizer)
+    prior = Prior(ConvLMSettings(16, 16, [[8, 16, 1]], 16, kernel=5, dropout=0.0), tiny_tokenizer)
+    task = PriorTraining(prior, text, held_out, PriorSettings(batch_tokens=100), seed=0)
+    before, _ = task.validate(0)
+    optimizer = OptimizerSettings("adamw", 0.02, clip=1.0, warm_up=10)
+    fit(task, Schedule(100, optimizer, 0, 50), tmp_path, tmp_path, "prior")
+    found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    after = min(each["perplexity"] for each in found if "perplexity" in each)
+    assert before > 10
+    # Two free choices of two: the mean over the pieces can fall to 4 ** (1 / pieces), and no lower.
+    floor = 4 ** (1 / (len(held_out.flat) / 4))
+    assert floor <= after < 1.15 * floor
+
+
+def test_perplexity_is_per_piece_and_per_word(tiny_prior, tiny_tokenizer):
+    held_out = Sentences(["meeting at nine", "with doctor"], tiny_tokenizer)
+    task = PriorTraining(tiny_prior, held_out, held_out, PriorSettings(batch_tokens=5), seed=0)
+    total = -float(tiny_prior.score_texts(["meeting at nine", "with doctor"]).sum())
+    score, figures = task.validate(0)
+    assert score == pytest.approx(math.exp(total / len(held_out.flat)), rel=1e-5)
+    assert figures["word_perplexity"] == pytest.approx(math.exp(total / 5), rel=1e-5)
+
+
+def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer):
+    found = Sentences(["at nine", "", " ", "ten"], tiny_tokenizer)
+    eos = tiny_tokenizer.eos
+    rows = [[*tiny_tokenizer.encode("at nine"), eos], [*tiny_tokenizer.encode("ten"), eos]]
+    assert found.flat.tolist() == rows[0] + rows[1]
+    labels, lengths = found.batch([1, 0])
+    assert lengths.tolist() == [len(rows[1]), len(rows[0])]
+    assert labels[1].tolist() == rows[0]
+    assert labels[0].tolist() == rows[1] + [eos] * (len(rows[0]) - len(rows[1]))
+
+
+@pytest.mark.parametrize("texts", [[], ["", " "]])
+def test_text_without_a_known_piece_is_refused(tiny_tokenizer, texts):
+    with pytest.raises(UserError, match="no sentence"):
+        Sentences(texts, tiny_tokenizer)
+
+
+def test_an_epoch_of_the_prior_sees_every_sentence_once(tiny_prior, tiny_tokenizer, tiny_sentences):
+    text = Sentences(tiny_sentences[:20], tiny_tokenizer)
+    task = PriorTraining(tiny_prior, text, text, PriorSettings(batch_tokens=50), seed=0)
+    pieces, updates = 0.0, 0
+    while task.epoch == 0:
+        _, figures = task.loss(updates)
+        pieces, updates = pieces + figures["pieces"], updates + 1
+    assert updates > 1
+    assert pieces == len(text.flat)
+
+
+def first_batch(tiny_corpus, model, training):
+    corpus = Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
+    return Supervised(model, corpus, {}, training, BatchSettings(utterances=4)).stream.take()
+
+
+def plain(**changes) -> TrainingSettings:
+    quiet = {"label_smoothing": 0.0, "input_sampling": 0.0, "piece_sampling": 0.0, "window_updates": 0}
+    return TrainingSettings(**{**quiet, **changes})
+
+
+def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(tiny_recognizer, tiny_corpus):
+    model, corpus = tiny_recognizer, Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
+    task = Supervised(model, corpus, {}, plain(), BatchSettings(utterances=4))
+    with torch.no_grad():
+        loss, figures = task.loss(0)
+    task.stream = Supervised(model, corpus, {}, plain(), BatchSettings(utterances=4)).stream
+    batch = task.stream.take()
+    by_hand = []
+    for row in range(4):
+        samples = batch.samples[row : row + 1]
+        encoded, frames = model.encode(batch.waveforms[row : row + 1, : samples[0]], samples)
+        labels = batch.labels[row : row + 1, : batch.label_lengths[row]]
+        log_q = model.decoder(model.memory(encoded, frames), labels[:, None])[0, 0].log_softmax(-1)
+        by_hand.append(-log_q[range(labels.shape[1]), labels[0]].sum().detach())
+    assert float(loss) == pytest.approx(float(sum(by_hand)) / 4, rel=1e-4)
+    assert figures["loss_per_piece"] == pytest.approx(
+        float(sum(by_hand) / batch.label_lengths.sum()), rel=1e-4
+    )
+
+
+def test_the_soft_window_lasts_for_so_many_updates(tiny_recognizer, tiny_corpus):
+    training = plain(window_updates=10, window_deviation=0.5)
+    batch = first_batch(tiny_corpus, tiny_recognizer, training)
+    with torch.no_grad():
+        inside, last, after, never = (
+            labelled_losses(tiny_recognizer, batch, training, update) for update in (0, 9, 10, None)
+        )
+    assert torch.equal(inside, last)
+    assert torch.equal(after, never)
+    assert not torch.allclose(inside, after)
+
+
+def test_the_ctc_term_is_added_with_its_weight(tiny_recognizer, tiny_corpus):
+    batch = first_batch(tiny_corpus, tiny_recognizer, plain())
+    with torch.no_grad():
+        encoded, frames = tiny_recognizer.encode(batch.waveforms, batch.samples)
+        term = ctc_losses(tiny_recognizer.ctc(encoded), frames, batch, tiny_recognizer.tokenizer.eos)
+        without = labelled_losses(tiny_recognizer, batch, plain())
+        together = labelled_losses(tiny_recognizer, batch, plain(ctc_weight=0.3))
+    torch.testing.assert_close(together, without + 0.3 * term)
+    assert (term > 0).all()
+
+
+def test_ctc_by_hand_and_free_where_the_transcript_does_not_fit(tiny_recognizer, tiny_corpus):
+    """Two frames, one piece a: the paths are (a, a), (a, blank), (blank, a)."""
+    from dataclasses import replace
+
+    batch = first_batch(tiny_corpus, tiny_recognizer, plain())
+    eos = tiny_recognizer.tokenizer.eos
+    logits = torch.randn(2, 2, eos + 1)
+    labels = torch.tensor([[3, eos, eos, eos], [1, 2, 3, eos]])
+    batch = replace(batch, labels=labels, label_lengths=torch.tensor([2, 4]))
+    p = logits[0].softmax(-1)
+    by_hand = p[0, 3] * p[1, 3] + p[0, 3] * p[1, eos] + p[0, eos] * p[1, 3]
+    found = ctc_losses(logits, torch.tensor([2, 2]), batch, eos)
+    assert float(found[0]) == pytest.approx(-math.log(by_hand), rel=1e-5)
+    assert float(found[1]) == 0.0

@@ -1,0 +1,152 @@
+"""The loop itself, on a task of one number."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from priormatch.config import OptimizerSettings
+from priormatch.errors import UserError
+from priormatch.training.checkpoint import read_checkpoint
+from priormatch.training.loop import MOST_BAD_UPDATES, Schedule, fit, seed_of
+
+SGD = OptimizerSettings("sgd", 0.1, clip=1.0)
+
+
+class OneNumber:
+    """Pulls a weight down by 0.1 an update; validation scores and losses can be set."""
+
+    def __init__(self, scores=(), losses=None):
+        self.model = nn.Linear(1, 1, bias=False)
+        nn.init.constant_(self.model.weight, 1.0)
+        self.scores, self.losses = dict(scores), losses or {}
+        self.saved, self.noise, self.modes = [], [], []
+
+    def loss(self, update):
+        self.noise.append(torch.rand(()).item())
+        self.modes.append(self.model.training)
+        return self.losses.get(update, 1.0) * self.model.weight.sum(), {"figure": float(update)}
+
+    def validate(self, update):
+        self.modes.append(self.model.training)
+        return self.scores.get(update, 1.0), {"validation": {"dev": update}}
+
+    def save(self, folder):
+        folder.mkdir(exist_ok=True)
+        self.saved.append(round(self.model.weight.item(), 3))
+
+    def state(self):
+        return {}, {}
+
+    def restore(self, tensors, state):
+        pass
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def run(task, folder, **changes):
+    how = {"updates": 6, "optimizer": SGD, "seed": 0, "validate_every": 2, "report_every": 3, **changes}
+    fit(task, Schedule(**how), folder, folder, "stage")
+
+
+def test_the_best_model_is_kept_and_a_tie_keeps_the_first(tmp_path):
+    task = OneNumber({2: 5.0, 4: 3.0, 6: 3.0})
+    run(task, tmp_path)
+    assert task.saved == [0.8, 0.6]
+    assert read_checkpoint(tmp_path)[1]["best"] == 3.0
+
+
+def test_a_trained_model_can_be_the_best_from_the_start(tmp_path):
+    task = OneNumber({0: 1.0, 2: 5.0, 4: 3.0, 6: 3.0})
+    run(task, tmp_path, validate_first=True)
+    assert task.saved == [1.0]
+    assert lines(tmp_path)[0] == {
+        "stage": "stage",
+        "update": 0,
+        "validation_score": 1.0,
+        "validation": {"dev": 0},
+    }
+
+
+def test_a_score_that_is_not_a_number_is_kept_only_until_there_is_one(tmp_path):
+    task = OneNumber({2: math.nan, 4: 7.0, 6: math.nan})
+    run(task, tmp_path)
+    assert task.saved == [0.8, 0.6]
+    assert read_checkpoint(tmp_path)[1]["best"] == 7.0
+
+
+def test_the_last_update_is_validated_though_it_is_not_due(tmp_path):
+    task = OneNumber()
+    run(task, tmp_path, updates=5)
+    assert [each["update"] for each in lines(tmp_path) if "validation_score" in each] == [2, 4, 5]
+    assert read_checkpoint(tmp_path)[1]["update"] == 5
+
+
+def test_reports_are_means_since_the_last(tmp_path):
+    run(OneNumber(), tmp_path)
+    reports = [each for each in lines(tmp_path) if "loss" in each]
+    assert [(each["update"], each["figure"]) for each in reports] == [(3, 1.0), (6, 4.0)]
+    assert [each["loss"] for each in reports] == pytest.approx([0.9, 0.6])
+    assert [each["learning_rate"] for each in reports] == pytest.approx([0.1, 0.1])
+
+
+def test_seconds_per_update_count_the_updates_since_the_resumption(tmp_path, monkeypatch):
+    from priormatch.training import loop
+
+    clock = iter(range(1000))
+    task = OneNumber()
+    run(task, tmp_path, updates=4, report_every=6)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
+    run(task, tmp_path, updates=6, report_every=6, checkpoint_seconds=1e9)
+    (report,) = [each for each in lines(tmp_path) if "loss" in each]
+    took = report["seconds_per_update"]
+    assert took >= 1  # every look at the clock is a second, and each update looks at least once
+    assert report["figure"] == 4.5
+
+
+def test_dropout_is_on_in_training_and_off_in_validation(tmp_path):
+    task = OneNumber()
+    run(task, tmp_path, updates=2)
+    assert task.modes == [True, True, False]
+
+
+def test_the_gradient_is_clipped(tmp_path):
+    task = OneNumber(losses={0: 100.0})
+    run(task, tmp_path, updates=1, report_every=1)
+    assert task.model.weight.item() == pytest.approx(0.9, abs=1e-4)
+    assert lines(tmp_path)[0]["gradient_norm"] == pytest.approx(100.0)
+
+
+def test_an_update_with_a_gradient_that_is_not_finite_is_skipped(tmp_path, capsys):
+    task = OneNumber(losses={1: math.nan, 3: math.inf})
+    run(task, tmp_path)
+    assert task.model.weight.item() == pytest.approx(0.6)
+    assert "update 1 skipped" in capsys.readouterr().err
+
+
+def test_only_skips_in_a_row_stop_the_training(tmp_path):
+    every_other = OneNumber(losses=dict.fromkeys(range(0, 100, 2), math.nan))
+    run(every_other, tmp_path / "other", updates=100)
+    assert every_other.model.weight.item() == pytest.approx(1 - 50 * 0.1, abs=1e-4)
+    all_bad = OneNumber(losses=dict.fromkeys(range(10, 100), math.nan))
+    with pytest.raises(UserError, match="not finite"):
+        run(all_bad, tmp_path / "all", updates=100)
+    assert len(all_bad.noise) == 10 + MOST_BAD_UPDATES
+
+
+def test_randomness_is_that_of_seed_and_update(tmp_path):
+    one, same, other = OneNumber(), OneNumber(), OneNumber()
+    run(one, tmp_path / "one", seed=1)
+    run(same, tmp_path / "same", seed=1, validate_every=1)
+    run(other, tmp_path / "other", seed=2)
+    assert one.noise == same.noise
+    assert len({*one.noise, *other.noise}) == 12
+
+
+def test_seeds_differ_in_the_bits_the_generator_looks_at():
+    seeds = [seed_of(seed, update) & 0xFFFFFFFF for seed in range(30) for update in range(30)]
+    assert len(set(seeds)) == 900

@@ -1,0 +1,250 @@
+"""Labelled and unlabelled speech together: the loss by hand, proposals, batches that teach nothing."""
+
+import json
+
+import pytest
+import torch
+
+from priormatch.config import (
+    AudioSettings,
+    BatchSettings,
+    MatchingSettings,
+    OptimizerSettings,
+    TrainingSettings,
+)
+from priormatch.data.batches import Corpus
+from priormatch.matching.mixing import is_paired
+from priormatch.matching.objective import sequence_loss
+from priormatch.matching.proposal import Proposal
+from priormatch.matching.targets import Targets, pseudo_labels
+from priormatch.training import matching as module
+from priormatch.training.loop import Schedule, fit
+from priormatch.training.matching import Matching, share_of
+
+QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0)
+
+
+@pytest.fixture
+def corpora(tiny_corpus):
+    audio = AudioSettings(workers=0)
+    labelled, unlabelled = tiny_corpus(6, "labelled"), tiny_corpus(9, "unlabelled", transcribed=False)
+    return Corpus.load(labelled, audio), Corpus.load(unlabelled, audio)
+
+
+@pytest.fixture
+def make(corpora, tiny_recognizer):
+    """A task whose targets are given, and the batches that it takes."""
+
+    def make(targets, training=QUIET, proposal=None, **settings):
+        task = Matching(
+            tiny_recognizer,
+            *corpora,
+            {"dev": corpora[0]},
+            targets,
+            proposal,
+            training,
+            MatchingSettings(**{"batch": BatchSettings(utterances=6), "mixing": [1, 2], **settings}),
+        )
+        return task, record(task.paired), record(task.unpaired)
+
+    return make
+
+
+def record(stream):
+    taken, take = [], stream.take
+
+    def recording():
+        taken.append(take())
+        return taken[-1]
+
+    stream.take = recording
+    return taken
+
+
+def two_hypotheses(batch):
+    """Fixed hypotheses with uneven weights; nothing at all for the first utterance."""
+    size = len(batch)
+    labels = torch.tensor([[1, 2, 28, 28], [3, 4, 5, 28]]).expand(size, 2, 4)
+    weights = torch.tensor([0.25, 0.75]).repeat(size, 1)
+    weights[0] = 0.0
+    return Targets(labels, torch.tensor([3, 4]).repeat(size, 1), weights), {"survivors": 1.5}
+
+
+def nothing(batch):
+    found, _ = two_hypotheses(batch)
+    return Targets(found.labels, found.lengths, torch.zeros_like(found.weights)), {
+        "length_ratio": float("nan")
+    }
+
+
+def negative_log_q(model, batch, labels, lengths):
+    encoded, frames = model.encode(batch.waveforms, batch.samples)
+    logits = model.decoder(model.memory(encoded, frames), labels)
+    return sequence_loss(logits, labels, lengths)
+
+
+def paired_sum(model, batch):
+    return negative_log_q(model, batch, batch.labels[:, None], batch.label_lengths[:, None]).sum()
+
+
+def unpaired_sum(model, batch):
+    targets, _ = two_hypotheses(batch)
+    losses = negative_log_q(model, batch, targets.labels, targets.lengths)
+    return (0.25 * losses[1:, 0] + 0.75 * losses[1:, 1]).sum()
+
+
+def gradients(model, loss):
+    model.zero_grad()
+    loss.backward()
+    return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+
+
+def test_sum_adds_both_losses_over_the_utterances_of_both(make):
+    task, paired, unpaired = make(two_hypotheses, combine="sum", loss_weight=0.3)
+    loss, figures = task.loss(0)
+    assert (len(paired[0]), len(unpaired[0])) == (2, 4)
+    by_hand = (paired_sum(task.model, paired[0]) + 0.3 * unpaired_sum(task.model, unpaired[0])) / 6
+    torch.testing.assert_close(loss, by_hand)
+    assert figures["survivors"] == 1.5
+    assert figures["paired_loss"] == pytest.approx(paired_sum(task.model, paired[0]).item() / 2, rel=1e-5)
+    assert figures["unpaired_loss"] == pytest.approx(
+        unpaired_sum(task.model, unpaired[0]).item() / 4, rel=1e-5
+    )
+
+
+def test_alternate_divides_each_loss_by_its_own_batch(make):
+    task, paired, unpaired = make(two_hypotheses, combine="alternate", loss_weight=0.3)
+    kinds = []
+    for update in range(6):
+        before = len(paired)
+        loss, figures = task.loss(update)
+        kinds.append(len(paired) > before)
+        if kinds[-1]:
+            by_hand = paired_sum(task.model, paired[-1]) / len(paired[-1])
+            assert "unpaired_loss" not in figures
+        else:
+            by_hand = 0.3 * unpaired_sum(task.model, unpaired[-1]) / len(unpaired[-1])
+            assert "paired_loss" not in figures
+        torch.testing.assert_close(loss, by_hand)
+    assert kinds == [is_paired(update, 1, 2) for update in range(6)]
+    assert sum(kinds) == 2
+    assert {len(each) for each in paired + unpaired} <= {6, 3}  # whole batches, and what is left at an end
+
+
+def test_an_unpaired_batch_without_a_survivor_has_no_gradient(make):
+    task, _, unpaired = make(nothing, combine="alternate")
+    unpaired_update = next(update for update in range(9) if not is_paired(update, 1, 2))
+    loss, _ = task.loss(unpaired_update)
+    assert loss.item() == 0.0
+    assert len(unpaired) == 1
+    found = gradients(task.model, loss)
+    assert found
+    assert all((each == 0).all() for each in found.values())
+
+
+def test_a_sum_without_a_survivor_teaches_the_paired_part_alone(make):
+    task, paired, _ = make(nothing, combine="sum", loss_weight=100.0)
+    loss, _ = task.loss(0)
+    found = gradients(task.model, loss)
+    expected = gradients(task.model, paired_sum(task.model, paired[0]) / 6)
+    for name, each in expected.items():
+        torch.testing.assert_close(found[name], each)
+
+
+def test_training_without_any_survivor_stays_finite(make, tmp_path):
+    task, _, _ = make(nothing, combine="sum")
+    optimizer = OptimizerSettings("adamw", 0.01, clip=1.0)
+    fit(task, Schedule(3, optimizer, 0, 3, report_every=1), tmp_path, tmp_path, "lpm")
+    assert all(each.isfinite().all() for each in task.model.parameters())
+    reports = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [each["unpaired_loss"] for each in reports if "loss" in each] == [0.0, 0.0, 0.0]
+
+
+def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(make):
+    """A weight of zero hides even a hypothesis of probability zero."""
+    task, _, _ = make(two_hypotheses, combine="alternate")
+    with torch.no_grad():
+        task.model.decoder.output.bias[7] = -torch.inf
+
+    def impossible(batch):
+        found, _ = two_hypotheses(batch)
+        labels = found.labels.clone()
+        labels[:, 0, 0] = 7
+        weights = found.weights.clone()
+        weights[:, 0], weights[:, 1] = 0.0, 1.0
+        return Targets(labels, found.lengths, weights), {}
+
+    task.targets = impossible
+    loss, _ = task.loss(0)
+    found = gradients(task.model, loss)
+    assert loss.isfinite()
+    assert all(each.isfinite().all() for each in found.values())
+
+
+def test_pseudo_labels_are_the_supervised_loss(make, corpora):
+    task, _, _ = make(pseudo_labels, combine="alternate", loss_weight=1.0)
+    task.unpaired = module.BatchStream(
+        module.UtteranceReader(corpora[0], task.model.tokenizer), BatchSettings(utterances=6), 0
+    )
+    loss, _ = task.loss(0)
+    task.unpaired.position, task.unpaired._batches = 0, None
+    batch = task.unpaired.take()
+    torch.testing.assert_close(loss, paired_sum(task.model, batch) / len(batch))
+
+
+def test_the_encoder_runs_once_for_all_hypotheses(make, monkeypatch):
+    task, _, _ = make(two_hypotheses, combine="alternate")
+    calls, encode = [], task.model.encode
+    monkeypatch.setattr(task.model, "encode", lambda *each: calls.append(1) or encode(*each))
+    task.loss(0)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "expected"),
+    [
+        (BatchSettings(utterances=16), 0.2, BatchSettings(utterances=3)),
+        (BatchSettings(utterances=2), 0.1, BatchSettings(utterances=1)),
+        (BatchSettings(seconds=40.0), 0.25, BatchSettings(seconds=10.0)),
+        (BatchSettings(utterances=16), 1.0, BatchSettings(utterances=16)),
+    ],
+)
+def test_shares_of_a_batch(size, share, expected):
+    assert share_of(size, share) == expected
+
+
+def test_the_proposal_is_refreshed_only_by_a_better_online_model(make, monkeypatch, tiny_recognizer):
+    proposal = Proposal(tiny_recognizer, cer=40.0)
+    task, _, _ = make(two_hypotheses, proposal=proposal)
+    cers = iter([35.0, 40.0, 39.0, 39.0])
+    monkeypatch.setattr(module, "validation_errors", lambda *_: {"dev": {"cer": next(cers), "wer": 0.0}})
+
+    def weight():
+        return proposal.model.decoder.start[0].item()
+
+    def validate(update, value):
+        with torch.no_grad():
+            task.model.decoder.start[0] = value
+        return task.validate(update)
+
+    first = weight()
+    score, figures = validate(0, 5.0)
+    assert (score, "proposal_refreshed" in figures, weight()) == (35.0, False, first)
+    score, figures = validate(10, 6.0)
+    assert (score, figures["proposal_refreshed"], figures["refreshes"], weight()) == (40.0, False, 0, first)
+    _, figures = validate(20, 7.0)
+    assert (figures["proposal_refreshed"], figures["proposal_cer"], weight()) == (True, 39.0, 7.0)
+    _, figures = validate(30, 8.0)
+    assert (figures["proposal_refreshed"], figures["refreshes"], weight()) == (False, 1, 7.0)
+    assert [each.update for each in proposal.history] == [10, 20, 30]
+
+
+def test_the_proposal_does_not_follow_the_online_model(make, tiny_recognizer):
+    proposal = Proposal(tiny_recognizer, cer=40.0)
+    with torch.no_grad():
+        tiny_recognizer.decoder.start.add_(1.0)
+    assert not torch.equal(proposal.model.decoder.start, tiny_recognizer.decoder.start)
+    assert not any(each.requires_grad for each in proposal.model.parameters())
+    assert all(each.requires_grad for each in tiny_recognizer.parameters())
+    tiny_recognizer.train()
+    assert not proposal.model.training

@@ -1,0 +1,83 @@
+import json
+import math
+
+from priormatch.training.metrics import MetricsLog
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_means_are_of_the_updates_since_the_last_report_and_skip_what_is_not_finite(tmp_path):
+    log = MetricsLog(tmp_path, "supervised", 0)
+    log.add({"loss": 1.0, "ratio": math.nan})
+    log.add({"loss": 3.0, "ratio": 0.5, "norm": math.inf})
+    assert log.means() == {"loss": 2.0, "ratio": 0.5}
+    log.add({"loss": 7.0})
+    assert log.means() == {"loss": 7.0}
+    log.close()
+
+
+def test_lines_after_the_checkpoint_are_taken_back_for_this_stage_alone(tmp_path):
+    log = MetricsLog(tmp_path, "lpm", 0)
+    for update in (0, 10, 20, 30):
+        log.write(update, {"loss": 1.0})
+    log.close()
+    other = MetricsLog(tmp_path, "prior", 0)
+    other.write(30, {"perplexity": 9.0})
+    other.close()
+    MetricsLog(tmp_path, "lpm", 20).close()
+    assert [(each["stage"], each["update"]) for each in lines(tmp_path)] == [
+        ("lpm", 0),
+        ("lpm", 10),
+        ("lpm", 20),
+        ("prior", 30),
+    ]
+
+
+def test_a_stage_that_begins_anew_leaves_no_line_of_its_first_validation(tmp_path):
+    MetricsLog(tmp_path, "lpm", 0).write(0, {"validation_score": 1.0})
+    again = MetricsLog(tmp_path, "lpm", 0)
+    again.write(0, {"validation_score": 1.0})
+    again.close()
+    assert len(lines(tmp_path)) == 1
+
+
+def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path):
+    log = MetricsLog(tmp_path, "lpm", 0)
+    log.write(5, {"loss": 1.0})
+    log.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"stage": "lpm", "upda')
+    MetricsLog(tmp_path, "lpm", 5).close()
+    assert [each["update"] for each in lines(tmp_path)] == [5]
+
+
+def test_numbers_are_events_too(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = MetricsLog(tmp_path, "lpm", 0)
+    log.write(5, {"loss": 1.5, "validation": {"dev": {"cer": 3.0}}})
+    log.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "lpm"))
+    events.Reload()
+    assert [(each.step, each.value) for each in events.Scalars("loss")] == [(5, 1.5)]
+
+
+def test_events_are_taken_back_as_the_lines_are(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = tmp_path / "tensorboard" / "lpm"
+    for begin, updates, loss in ((0, (0, 5, 10), 1.0), (5, (10, 15), 2.0)):
+        log = MetricsLog(tmp_path, "lpm", begin)
+        for update in updates:
+            log.write(update, {"loss": loss})
+        log.close()
+        if begin == 0:  # files are read in the order of their names, which begin with the second
+            (file,) = folder.iterdir()
+            file.rename(folder / "events.out.tfevents.1.before")
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    expected = [(0, 1.0), (5, 1.0), (10, 2.0), (15, 2.0)]
+    assert [(each.step, each.value) for each in events.Scalars("loss")] == expected
+    assert [(each["update"], each["loss"]) for each in lines(tmp_path)] == expected

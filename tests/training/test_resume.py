@@ -1,0 +1,213 @@
+"""Training that is stopped and gone on with ends with the same weights, to the bit."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from priormatch.config import (
+    AudioSettings,
+    AugmentSettings,
+    BatchSettings,
+    MatchingSettings,
+    OptimizerSettings,
+    PriorSettings,
+    TrainingSettings,
+)
+from priormatch.data.batches import Corpus
+from priormatch.errors import UserError
+from priormatch.matching.length_filter import keep_all
+from priormatch.matching.prior import Prior
+from priormatch.matching.proposal import Proposal
+from priormatch.matching.targets import LocalPriorTargets
+from priormatch.models.recognizer import Recognizer
+from priormatch.training.checkpoint import FILE, read_checkpoint
+from priormatch.training.loop import Schedule, fit
+from priormatch.training.matching import Matching
+from priormatch.training.prior import PriorTraining, Sentences
+from priormatch.training.supervised import Supervised
+
+UPDATES = 9
+TRAINING = TrainingSettings(
+    seed=3,
+    batch=BatchSettings(utterances=2),
+    window_updates=5,
+    ctc_weight=0.5,
+    input_sampling=0.2,
+    piece_sampling=0.3,
+    augment=AugmentSettings(1, 4, 1, 10, speeds=[0.9]),
+)
+ADAMW = OptimizerSettings("adamw", 0.01, clip=5.0, warm_up=2, weight_decay=0.01)
+SGD = OptimizerSettings("sgd", 0.05, momentum=0.5, decay_every=3)
+
+
+@pytest.fixture
+def make_supervised(tiny_corpus, tiny_model_settings, tiny_tokenizer):
+    path = tiny_corpus(5)
+
+    def make(workers=0):
+        torch.manual_seed(1)
+        corpus = Corpus.load(path, AudioSettings(workers=workers))
+        model = Recognizer(tiny_model_settings, tiny_tokenizer)
+        return Supervised(model, corpus, {"dev": corpus}, TRAINING, TRAINING.batch)
+
+    return make
+
+
+@pytest.fixture
+def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
+    def make(workers=0):
+        torch.manual_seed(1)
+        prior = Prior(tiny_prior_settings, tiny_tokenizer)
+        text = Sentences(tiny_sentences[:30], tiny_tokenizer)
+        held_out = Sentences(tiny_sentences[30:40], tiny_tokenizer)
+        return PriorTraining(prior, text, held_out, PriorSettings(batch_tokens=60), seed=3)
+
+    return make
+
+
+@pytest.fixture
+def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
+    labelled, unlabelled = tiny_corpus(5, "labelled"), tiny_corpus(7, "unlabelled", transcribed=False)
+
+    def make(workers=0, combine="sum"):
+        torch.manual_seed(1)
+        audio = AudioSettings(workers=workers)
+        online = Recognizer(tiny_model_settings, tiny_tokenizer).eval()
+        proposal = Proposal(online, cer=1e9)
+        targets = LocalPriorTargets(proposal, tiny_prior, 3, keep_all, {})
+        settings = MatchingSettings(
+            batch=BatchSettings(utterances=4), mixing=[1, 2], combine=combine, loss_weight=0.5
+        )
+        speech, more = Corpus.load(labelled, audio), Corpus.load(unlabelled, audio)
+        return Matching(online, speech, more, {"dev": speech}, targets, proposal, TRAINING, settings)
+
+    return make
+
+
+class Killed(Exception):
+    pass
+
+
+class Dying:
+    """A task that is killed at an update."""
+
+    def __init__(self, task, update):
+        self.task, self.update = task, update
+
+    def __getattr__(self, name):
+        return getattr(self.task, name)
+
+    def loss(self, update):
+        if update == self.update:
+            raise Killed
+        return self.task.loss(update)
+
+
+def schedule(optimizer=ADAMW, checkpoint_seconds=1e9, validate_first=False):
+    return Schedule(UPDATES, optimizer, 3, 3, validate_first, 1, checkpoint_seconds)
+
+
+def train(task, folder, how):
+    fit(task, how, folder, folder, "stage")
+
+
+def lines(folder):
+    """All that was reported but how long it took."""
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in each.items() if name != "seconds_per_update"} for each in found]
+
+
+def assert_same(one, other):
+    """Two folders of training hold the same weights, state, best model and reports."""
+    (tensors, state), (other_tensors, other_state) = read_checkpoint(one), read_checkpoint(other)
+    assert state == other_state
+    assert tensors.keys() == other_tensors.keys()
+    different = [name for name in tensors if not torch.equal(tensors[name], other_tensors[name])]
+    assert not different
+    weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (one, other)]
+    assert weights[0] == weights[1]
+    assert lines(one) == lines(other)
+
+
+def check(make, how, folder, kills):
+    train(make(), folder / "straight", how)
+    for update in kills:
+        with pytest.raises(Killed):
+            train(Dying(make(), update), folder / "killed", how)
+    train(make(), folder / "killed", how)
+    assert_same(folder / "straight", folder / "killed")
+
+
+@pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
+def test_supervised(make_supervised, tmp_path, every_update):
+    how = schedule(checkpoint_seconds=-1.0 if every_update else 1e9)
+    check(make_supervised, how, tmp_path, kills=[2, 5, 7])
+
+
+def test_supervised_sgd(make_supervised, tmp_path):
+    check(make_supervised, schedule(SGD), tmp_path, kills=[5])
+
+
+def test_supervised_with_a_worker(make_supervised, tmp_path):
+    check(lambda: make_supervised(workers=1), schedule(), tmp_path, kills=[5])
+
+
+def test_workers_change_nothing(make_supervised, tmp_path):
+    train(make_supervised(workers=0), tmp_path / "without", schedule())
+    train(make_supervised(workers=1), tmp_path / "with", schedule())
+    assert_same(tmp_path / "without", tmp_path / "with")
+
+
+@pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
+def test_prior(make_prior, tmp_path, optimizer):
+    check(make_prior, schedule(optimizer, checkpoint_seconds=-1.0), tmp_path, kills=[1, 6])
+
+
+@pytest.mark.parametrize("combine", ["sum", "alternate"])
+def test_matching(make_matching, tmp_path, combine):
+    how = schedule(ADAMW if combine == "sum" else SGD, validate_first=True)
+    check(lambda: make_matching(combine=combine), how, tmp_path, kills=[1, 5, 8])
+    history = read_checkpoint(tmp_path / "killed")[1]["task"]["proposal"]["history"]
+    assert [each["update"] for each in history] == [3, 6, 9]
+    assert history[0]["taken"]
+
+
+def test_matching_with_a_worker(make_matching, tmp_path):
+    check(lambda: make_matching(workers=1), schedule(validate_first=True), tmp_path, kills=[4])
+
+
+def test_a_kill_while_the_checkpoint_is_written_loses_only_that_checkpoint(make_prior, tmp_path):
+    train(make_prior(), tmp_path / "straight", schedule())
+    with pytest.raises(Killed):
+        train(Dying(make_prior(), 5), tmp_path / "killed", schedule())
+    (tmp_path / "killed" / f"{FILE}.tmp").write_bytes(b"half of a checkpoint")
+    (tmp_path / "killed" / "model" / "model.safetensors.tmp").write_bytes(b"half of a model")
+    train(make_prior(), tmp_path / "killed", schedule())
+    assert_same(tmp_path / "straight", tmp_path / "killed")
+
+
+def test_a_damaged_checkpoint_stops_before_anything_is_trained(make_prior, tmp_path):
+    with pytest.raises(Killed):
+        train(Dying(make_prior(), 5), tmp_path, schedule())
+    file = tmp_path / FILE
+    file.write_bytes(file.read_bytes()[:200])
+    before = (tmp_path / "metrics.jsonl").read_text()
+    with pytest.raises(UserError, match="is damaged"):
+        train(make_prior(), tmp_path, schedule())
+    assert (tmp_path / "metrics.jsonl").read_text() == before
+
+
+def test_another_seed_gives_other_weights(make_prior, tmp_path):
+    train(make_prior(), tmp_path / "3", schedule())
+    train(make_prior(), tmp_path / "4", replace(schedule(), seed=4))
+    one, other = (read_checkpoint(tmp_path / seed)[0] for seed in "34")
+    assert any(not torch.equal(one[name], other[name]) for name in one if name.startswith("model/"))
+
+
+def test_a_finished_training_is_left_as_it_is(make_prior, tmp_path):
+    train(make_prior(), tmp_path, schedule())
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
+    train(Dying(make_prior(), 0), tmp_path, schedule())
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.*")} == before
