@@ -13,7 +13,28 @@ from priormatch.config import (
     recipe_path,
     to_yaml,
 )
+from priormatch.config_checks import BOUNDS, keys_of
 from priormatch.errors import UserError
+
+
+def numbers(kind=Settings, before=""):
+    """Every dotted key of a number or of a list of them."""
+    for each in fields(kind):
+        if is_dataclass(each.type):
+            yield from numbers(each.type, f"{before}{each.name}.")
+        elif each.type in (int, float, list[int], list[float], list[list[int]]):
+            yield before + each.name
+
+
+NUMBERS = list(numbers())
+OVERRIDES = {
+    "model.channels": "[-1,1,1]",
+    "model.blocks": "[-1,1,1]",
+    "prior.model.bottlenecks": "[[-1,1,1]]",
+    "training.augment.speeds": "[-1]",
+    "matching.mixing": "[-1,1]",
+    "matching.length_filter": "[-1,1]",
+}
 
 
 def refusal(recipe, *overrides) -> str:
@@ -104,7 +125,7 @@ def test_lists_and_mappings_can_be_overridden():
         "- x",
     ],
 )
-@pytest.mark.parametrize("key", ["text", "name", "test.clean"])
+@pytest.mark.parametrize("key", ["text", "runs", "test.clean"])
 def test_text_is_taken_as_it_stands(key, value):
     settings = load_settings(None, [f"{key}={value}"])
     assert (settings.test["clean"] if key == "test.clean" else getattr(settings, key)) == value
@@ -203,12 +224,58 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
         (["training.label_smoothing=-0.1"], ["training.label_smoothing=-0.1"]),
         (["threads=-2"], ["threads=-2"]),
         (["name="], ["name="]),
+        (["name=.."], ["name=..", "plain name"]),
+        (["name=a/b"], ["name=a/b", "plain name"]),
+        (["name=a\\b"], ["plain name"]),
+        (["test={a/b: x.jsonl.gz}"], ["test.a/b", "plain name"]),
+        (["model.kernel=-3"], ["model.kernel=-3", "at least 1"]),
+        (["model.channels=[10,0,16]"], ["model.channels=[10, 0, 16]"]),
+        (["model.blocks=[3,-1,3]"], ["model.blocks=[3, -1, 3]"]),
+        (["prior.model.bottlenecks=[[64,128]]"], ["prior.model.bottlenecks=[[64, 128]]", "[[64,128,2]]"]),
+        (["prior.model.bottlenecks=[[64,0,2]]"], ["prior.model.bottlenecks"]),
+        (["training.augment.speeds=[0.9,0]"], ["training.augment.speeds=[0.9, 0.0]", "positive"]),
+        (["training.augment.time_width=-1"], ["training.augment.time_width=-1"]),
+        (["training.batch.seconds=-5"], ["training.batch.seconds=-5.0"]),
+        (["tokenizer.pieces=3"], ["tokenizer.pieces=3", "at least 4"]),
+        (["prior.optimizer.momentum=1"], ["prior.optimizer.momentum=1.0"]),
+        (["matching.optimizer.decay=0"], ["matching.optimizer.decay=0.0"]),
+        (["training.optimizer.decay=1.5"], ["training.optimizer.decay=1.5"]),
+        (["matching.max_proposal_cer=0"], ["matching.max_proposal_cer=0.0"]),
+        (["training.window_deviation=.nan"], ["training.window_deviation=nan"]),
+        (["demo.seed=-1"], ["demo.seed=-1"]),
     ],
     ids=lambda each: " ".join(each),
 )
 def test_settings_that_cannot_be_are_refused(overrides, words):
     message = refusal(None, *overrides)
     assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "model.blocks=[0,1,0]",
+        "prior.model.bottlenecks=[]",
+        "training.augment.speeds=[]",
+        "training.optimizer.decay=1",
+        "audio.max_bad_share=1",
+        "matching.loss_weight=0",
+        "name=a..b",
+    ],
+)
+def test_bounds_are_not_too_narrow(override):
+    load_settings(None, [override])
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_every_number_has_a_bound(key):
+    """So that a new setting is not forgotten: there is no number of which -1 would make sense."""
+    assert refusal(None, f"{key}={OVERRIDES.get(key, '-1')}").startswith(f"{key}=")
+
+
+def test_every_bound_is_for_a_setting_that_there_is():
+    for _, _, patterns in BOUNDS:
+        assert all(keys_of(pattern) for pattern in patterns.split())
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,50 @@
-"""Semi-supervised speech recognition by local prior matching."""
+"""Semi-supervised speech recognition by local prior matching.
+
+    from priormatch import Prior, Recognizer, match
+
+The pieces of the method can be imported from here as well; they are loaded when they are first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from priormatch.config import Settings as Settings
+    from priormatch.config import load_settings as load_settings
+    from priormatch.config import recipe_path as recipe_path
+    from priormatch.data.tokenizer import Tokenizer as Tokenizer
+    from priormatch.errors import UserError as UserError
+    from priormatch.library import match as match
+    from priormatch.matching.length_filter import LengthFilter as LengthFilter
+    from priormatch.matching.local_prior import local_prior as local_prior
+    from priormatch.matching.objective import lpm_loss as lpm_loss
+    from priormatch.matching.objective import sequence_loss as sequence_loss
+    from priormatch.matching.prior import Prior as Prior
+    from priormatch.models.recognizer import Recognizer as Recognizer
+    from priormatch.search.beam import Beam as Beam
+    from priormatch.search.beam import beam_search as beam_search
+
+_HOMES = {
+    "Beam": "search.beam",
+    "LengthFilter": "matching.length_filter",
+    "Prior": "matching.prior",
+    "Recognizer": "models.recognizer",
+    "Settings": "config",
+    "Tokenizer": "data.tokenizer",
+    "UserError": "errors",
+    "beam_search": "search.beam",
+    "load_settings": "config",
+    "local_prior": "matching.local_prior",
+    "lpm_loss": "matching.objective",
+    "match": "library",
+    "recipe_path": "config",
+    "sequence_loss": "matching.objective",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'priormatch' has no attribute {name!r}")
+    return getattr(import_module(f"priormatch.{_HOMES[name]}"), name)

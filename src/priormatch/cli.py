@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from priormatch import __version__
+from priormatch.cli_prepare import Force, Out, prepare
 from priormatch.config import Settings
 from priormatch.errors import UserError
 
@@ -17,7 +18,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-prepare = typer.Typer(help="Turn corpora into manifests of cuts, and text into sentences.", no_args_is_help=True)
 app.add_typer(prepare, name="prepare")
 
 STOPPED = 130  # the exit code after Ctrl-C
@@ -28,15 +28,13 @@ Overrides = Annotated[
 Recipe = Annotated[
     str | None, typer.Option("--recipe", help="A YAML file of settings, or the name of one that comes along.")
 ]
-Out = Annotated[Path, typer.Option("--out", help="Where the work goes.")]
 Model = Annotated[Path, typer.Option("--model", help="Folder of a recogniser.")]
 TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer, or of a model.")]
 Labelled = Annotated[Path, typer.Option("--labelled", help="Cuts of transcribed speech.")]
 Unlabelled = Annotated[Path, typer.Option("--unlabelled", help="Cuts of speech without transcripts.")]
-Validation = Annotated[list[Path], typer.Option("--validation", help="Cuts to choose models by; may be repeated.")]
-Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
-Verify = Annotated[bool, typer.Option("--verify", help="Decode every file whole, instead of reading its header.")]
-BadShare = Annotated[float, typer.Option("--max-bad-share", help="Stop when more of the audio is unreadable.")]
+Validation = Annotated[
+    list[Path], typer.Option("--validation", help="Cuts to choose models by; may be repeated.")
+]
 
 
 def main() -> None:
@@ -74,7 +72,9 @@ def version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Semi-supervised speech recognition by local prior matching."""
 
@@ -88,7 +88,9 @@ def settings_of(recipe: str | None, overrides: list[str] | None) -> Settings:
 
 @app.command()
 def run(
-    recipe: Annotated[str, typer.Argument(help="A YAML file of settings, or the name of one that comes along.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A YAML file of settings, or the name of one that comes along.")
+    ],
     overrides: Overrides = None,
 ) -> None:
     """Run a recipe from data to a table of results; finished stages are reused.
@@ -124,7 +126,9 @@ def settings(recipe: Recipe = None, overrides: Overrides = None) -> None:
 @app.command()
 def tokenizer(
     out: Out,
-    cuts: Annotated[list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to learn from.")] = None,
+    cuts: Annotated[
+        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to learn from.")
+    ] = None,
     text: Annotated[list[Path] | None, typer.Option("--text", help="Sentences to learn from.")] = None,
     recipe: Recipe = None,
     overrides: Overrides = None,
@@ -149,7 +153,9 @@ def tokenizer(
 
 @app.command("train-prior")
 def train_prior(
-    text: Annotated[Path, typer.Option("--text", help="Sentences, one a line, as `prepare text` writes them.")],
+    text: Annotated[
+        Path, typer.Option("--text", help="Sentences, one a line, as `prepare text` writes them.")
+    ],
     validation_text: Annotated[Path, typer.Option("--validation-text", help="Held-out sentences.")],
     tokenizer: TokenizerFolder,
     out: Out,
@@ -184,17 +190,23 @@ def train(
 ) -> None:
     """Train a recogniser on transcribed speech.
 
-    Example: priormatch train --labelled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer --out exp/sup
+    Example: priormatch train --labelled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer
+    --out exp/sup
     """
     wanted = settings_of(recipe, overrides)
     from priormatch.data.tokenizer import Tokenizer
     from priormatch.runs import work
+    from priormatch.runs.data import named_sets
+    from priormatch.runs.recipe import recipe_of_training
     from priormatch.runs.stage import Stage
 
-    pieces, sets = Tokenizer.load(tokenizer), named(validation)
-    used = {"model": wanted.model, "training": wanted.training, "audio": work.audible(wanted)}
-    inputs = {"labelled": labelled, "tokenizer": tokenizer, **{f"validation/{name}": sets[name] for name in sets}}
-    with Stage(out, used, inputs).work() as todo:
+    pieces, sets = Tokenizer.load(tokenizer), named_sets(validation)
+    inputs = {
+        "labelled": labelled,
+        "tokenizer": tokenizer,
+        **{f"validation/{name}": path for name, path in sets.items()},
+    }
+    with Stage(out, recipe_of_training(wanted), inputs).work() as todo:
         if todo:
             work.train_supervised([labelled], sets, pieces, wanted, out, out)
 
@@ -234,13 +246,20 @@ def match(
     """
     wanted = settings_of(recipe, overrides)
     from priormatch.runs import work
+    from priormatch.runs.data import named_sets
+    from priormatch.runs.recipe import recipe_of_matching
     from priormatch.runs.stage import Stage
 
-    sets = named(validation)
-    used = {"training": wanted.training, "matching": wanted.matching, "audio": work.audible(wanted)}
-    inputs = {"model": model, "prior": prior, "labelled": labelled, "unlabelled": unlabelled, "lengths": lengths}
-    inputs |= {f"validation/{name}": path for name, path in sets.items()}
-    with Stage(out, used, inputs).work() as todo:
+    sets = named_sets(validation)
+    inputs = {
+        "model": model,
+        "prior": prior,
+        "labelled": labelled,
+        "unlabelled": unlabelled,
+        "lengths": lengths,
+        **{f"validation/{name}": path for name, path in sets.items()},
+    }
+    with Stage(out, recipe_of_matching(wanted), inputs).work() as todo:
         if todo:
             work.match(model, prior, labelled, unlabelled, lengths, sets, wanted, out, out)
 
@@ -250,7 +269,9 @@ def decode(
     model: Model,
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to transcribe.")],
     out: Annotated[Path, typer.Option("--out", help="The file of transcripts, JSON lines.")],
-    beam_size: Annotated[int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")] = 1,
+    beam_size: Annotated[
+        int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")
+    ] = 1,
     overwrite: Force = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
@@ -269,9 +290,12 @@ def decode(
 
 @app.command()
 def score(
-    transcripts: Annotated[list[Path], typer.Argument(help="What `priormatch decode` wrote; two are also compared.")],
+    transcripts: Annotated[
+        list[Path], typer.Argument(help="What `priormatch decode` wrote; two are also compared.")
+    ],
     references: Annotated[
-        Path | None, typer.Option("--references", help="Cuts with the references, if the transcripts hold none.")
+        Path | None,
+        typer.Option("--references", help="Cuts with the references, if the transcripts hold none."),
     ] = None,
 ) -> None:
     """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
@@ -283,157 +307,14 @@ def score(
     score_files(transcripts, references)
 
 
-def named(paths: list[Path]) -> dict[str, Path]:
-    """Validation sets by the names of their files."""
-    sets = {path.name.split(".")[0]: path for path in paths}
-    if len(sets) < len(paths):
-        raise UserError(f"two validation sets have the same name: {', '.join(map(str, paths))}")
-    return sets
-
-
-def said(manifests: dict[str, Path]) -> None:
-    """Say what has been prepared."""
-    from lhotse import CutSet
-
-    from priormatch.data.manifest import summary
-
-    for name, path in manifests.items():
-        print(f"{name}: {summary(CutSet.from_file(path))}: {path}")
-
-
-@prepare.command()
-def librispeech(
-    folder: Annotated[Path, typer.Argument(help="The unpacked corpus.")],
-    out: Out,
-    part: Annotated[list[str] | None, typer.Option("--part", help="A subset, such as dev-clean; all by default.")] = None,
-    verify: Verify = False,
-    max_bad_share: BadShare = 0.05,
-    overwrite: Force = False,
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one recipe with several seeds.")],
 ) -> None:
-    """LibriSpeech, or anything laid out like it.
+    """Show the word error rates of several runs together, with paired tests over all of them, as Markdown.
 
-    Example: priormatch prepare librispeech LibriSpeech --out data
+    Example: priormatch compare runs/demo-0 runs/demo-1 runs/demo-2
     """
-    from priormatch.data.corpora import prepare_librispeech
+    from priormatch.runs.compare import compare_runs
 
-    said(
-        prepare_librispeech(
-            folder, out, part or (), verify=verify, max_bad_share=max_bad_share, overwrite=overwrite
-        )
-    )
-
-
-@prepare.command()
-def librilight(
-    folder: Annotated[Path, typer.Argument(help="The unpacked corpus: small, medium or large, or their parent.")],
-    out: Out,
-    longest: Annotated[float, typer.Option("--longest", help="Seconds of the longest segment.")] = 36.0,
-    part: Annotated[list[str] | None, typer.Option("--part", help="A subset, such as small; all by default.")] = None,
-    verify: Verify = False,
-    max_bad_share: BadShare = 0.05,
-    overwrite: Force = False,
-) -> None:
-    """Libri-Light as released: long chapters, cut by their voice activity.
-
-    Example: priormatch prepare librilight libri-light --out data
-    """
-    from priormatch.data.corpora import prepare_librilight
-
-    said(
-        prepare_librilight(
-            folder,
-            out,
-            longest,
-            parts=part or (),
-            verify=verify,
-            max_bad_share=max_bad_share,
-            overwrite=overwrite,
-        )
-    )
-
-
-@prepare.command()
-def folder(
-    folder: Annotated[Path, typer.Argument(help="Audio, with or without a .txt of the same name.")],
-    out: Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")],
-    max_bad_share: BadShare = 0.05,
-    overwrite: Force = False,
-) -> None:
-    """A folder of audio files.
-
-    Example: priormatch prepare folder recordings --out data/recordings.jsonl.gz
-    """
-    from priormatch.data.own_audio import prepare_folder
-
-    path = prepare_folder(folder, out, max_bad_share=max_bad_share, overwrite=overwrite)
-    said({path.name: path})
-
-
-@prepare.command()
-def csv(
-    file: Annotated[Path, typer.Argument(help="A table with the columns path, text, speaker, id, start, end.")],
-    out: Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")],
-    max_bad_share: BadShare = 0.05,
-    overwrite: Force = False,
-) -> None:
-    """A table of audio files, with commas or tabs.
-
-    Example: priormatch prepare csv calls.csv --out data/calls.jsonl.gz
-    """
-    from priormatch.data.own_audio import prepare_csv
-
-    path = prepare_csv(file, out, max_bad_share=max_bad_share, overwrite=overwrite)
-    said({path.name: path})
-
-
-@prepare.command()
-def text(
-    files: Annotated[list[Path], typer.Argument(help="Books or sentences: .txt, .gz or .xz files, or folders.")],
-    out: Annotated[Path, typer.Option("--out", help="The file of sentences.")],
-    exclude_books: Annotated[
-        Path | None, typer.Option("--exclude-books", help="Ids to leave out, one a line, or LibriSpeech's BOOKS.TXT.")
-    ] = None,
-    cuts: Annotated[
-        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts the text should not hold.")
-    ] = None,
-    drop_overlap: Annotated[
-        bool, typer.Option("--drop-overlap", help="Drop the sentences that overlap with the transcripts.")
-    ] = False,
-    lines_are_sentences: Annotated[
-        bool, typer.Option("--lines-are-sentences", help="Each line is a sentence already.")
-    ] = False,
-    overwrite: Force = False,
-) -> None:
-    """Text for the prior: split into sentences, normalised, compared with transcripts.
-
-    Example: priormatch prepare text corpus --exclude-books BOOKS.TXT --cuts data/dev-clean.jsonl.gz --out data/text.txt
-    """
-    from priormatch.data.text_files import prepare_text, read_book_ids
-    from priormatch.runs.work import transcripts_of
-
-    books = read_book_ids(exclude_books) if exclude_books else ()
-    spoken = [sentence for path in cuts or [] for sentence in transcripts_of(path)]
-    report = prepare_text(
-        files,
-        out,
-        books,
-        spoken,
-        drop_overlap=drop_overlap,
-        lines_are_sentences=lines_are_sentences,
-        overwrite=overwrite,
-    )
-    print(report)
-
-
-@prepare.command("demo")
-def prepare_demo_corpus(
-    out: Out, seed: Annotated[int, typer.Option("--seed", help="Of the sentences, the voices and the noise.")] = 0
-) -> None:
-    """The demo's own corpus, spoken by espeak-ng.
-
-    Example: priormatch prepare demo --out data/demo
-    """
-    from priormatch.data.demo import prepare_demo
-
-    prepare_demo(out, seed)
-    said({path.name: path for path in sorted(out.glob("*.jsonl.gz"))})
+    print(compare_runs(runs))

@@ -182,12 +182,16 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
+    from priormatch.config_checks import check
+
     tree = OmegaConf.structured(Settings)
     where = f"{recipe}"
     try:
         if recipe is not None:
             if not recipe.is_file():
-                raise UserError(f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}")
+                raise UserError(
+                    f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}"
+                )
             given = OmegaConf.load(recipe)
             if not OmegaConf.is_dict(given):
                 raise UserError(f"{recipe} is a list, and a recipe names settings: write key: value lines")
@@ -246,90 +250,6 @@ def all_keys(kind: type = Settings, before: str = "") -> list[str]:
     return keys
 
 
-def check(settings: Settings) -> None:
-    """Refuse settings that contradict each other, before any work."""
-    model, training, matching, audio = settings.model, settings.training, settings.matching, settings.audio
-    _need(bool(settings.name), "name", settings.name, "give the run a name")
-    _need(
-        len(model.channels) == len(model.blocks) > 0,
-        "model.blocks",
-        model.blocks,
-        f"give one number of blocks for each of the {len(model.channels)} entries of model.channels",
-    )
-    _need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
-    for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
-        _need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
-    _need(training.ctc_weight == 0 or model.ctc, "training.ctc_weight", training.ctc_weight, "needs model.ctc=true")
-    _need(
-        len(matching.mixing) == 2 and min(matching.mixing) >= 1,
-        "matching.mixing",
-        matching.mixing,
-        "give two positive numbers, paired and unpaired, such as [1,4]",
-    )
-    bounds = matching.length_filter
-    _need(
-        bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
-        "matching.length_filter",
-        bounds,
-        "give a lower and an upper bound, such as [0.95,1.05], or [] for none",
-    )
-    _need(
-        matching.combine == "sum" or matching.optimizer.kind == "sgd",
-        "matching.combine",
-        matching.combine,
-        "adamw would normalise the loss weight away in alternating steps; set matching.combine=sum",
-    )
-    _need(0 < audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
-    _check_ranges(settings)
-
-
-def _check_ranges(settings: Settings) -> None:
-    """Refuse numbers that no work can be done with."""
-    model, prior, training, matching = settings.model, settings.prior, settings.training, settings.matching
-    for key, count in (
-        ("matching.beam_size", matching.beam_size),
-        ("training.updates", training.updates),
-        ("matching.updates", matching.updates),
-        ("prior.updates", prior.updates),
-        ("training.report_every", training.report_every),
-        ("training.validate_every", training.validate_every),
-        ("prior.validate_every", prior.validate_every),
-        ("matching.refresh_every", matching.refresh_every),
-    ):
-        _need(count >= 1, key, count, "must be at least 1")
-    for key, share in (
-        ("validation_share", settings.validation_share),
-        ("prior.validation_share", prior.validation_share),
-    ):
-        _need(0 < share < 1, key, share, "is a share, between 0 and 1")
-    for key, share in (
-        ("model.dropout", model.dropout),
-        ("prior.model.dropout", prior.model.dropout),
-        ("training.label_smoothing", training.label_smoothing),
-        ("training.input_sampling", training.input_sampling),
-        ("training.piece_sampling", training.piece_sampling),
-    ):
-        _need(0 <= share < 1, key, share, "is a share, from 0 to below 1")
-    bad = settings.audio.max_bad_share
-    _need(0 <= bad <= 1, "audio.max_bad_share", bad, "is a share, between 0 and 1")
-    for key, optimizer in (
-        ("training.optimizer", training.optimizer),
-        ("matching.optimizer", matching.optimizer),
-        ("prior.optimizer", prior.optimizer),
-    ):
-        rate = optimizer.learning_rate
-        _need(rate > 0, f"{key}.learning_rate", rate, "must be positive")
-        _need(optimizer.clip > 0, f"{key}.clip", optimizer.clip, "must be positive")
-    _need(0 <= training.seed < 1 << 31, "training.seed", training.seed, "must be 0 or more, and below 2**31")
-    _need(settings.audio.workers >= 0, "audio.workers", settings.audio.workers, "must be 0 or more")
-    _need(settings.threads >= 0, "threads", settings.threads, "must be 0 or more")
-
-
-def _need(holds: bool, key: str, value: Any, what: str) -> None:
-    if not holds:
-        raise UserError(f"{key}={value}: {what}")
-
-
 def to_yaml(settings: Any) -> str:
     """Write a tree of settings as YAML."""
     from omegaconf import OmegaConf
@@ -351,6 +271,10 @@ def recipe_names() -> list[str]:
 def recipe_path(name: str) -> Path:
     """A recipe by its path, or by the name of one that comes along."""
     path = Path(name)
-    if path.is_file() or path.suffix not in ("", ".yaml") or (len(path.parts) > 1 and path.parts[0] != "recipes"):
+    if (
+        path.is_file()
+        or path.suffix not in ("", ".yaml")
+        or (len(path.parts) > 1 and path.parts[0] != "recipes")
+    ):
         return path
     return recipe_folder() / f"{path.stem}.yaml"

@@ -43,6 +43,7 @@ class Meter:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
+                TextColumn("{task.fields[speed]}"),
                 TimeRemainingColumn(),
                 TextColumn("{task.fields[note]}"),
                 console=console,
@@ -54,7 +55,9 @@ class Meter:
     def __enter__(self) -> "Meter":
         if self.bar is not None:
             self.bar.start()
-            self.task = self.bar.add_task(self.description, total=self.total, completed=self.done, note="")
+            self.task = self.bar.add_task(
+                self.description, total=self.total, completed=self.done, note="", speed=""
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,14 +71,16 @@ class Meter:
         self.done += amount
         self.note = self.note if note is None else note
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, note=self.note)
+            self.bar.update(self.task, completed=self.done, note=self.note, speed=f"{self._speed():.3g}/s")
         elif time.monotonic() - self.last_line >= SECONDS_BETWEEN_LINES:
             self._line()
 
+    def _speed(self) -> float:
+        return (self.done - self.began_at) / max(time.monotonic() - self.began, 1e-9)
+
     def _line(self) -> None:
         self.last_line = time.monotonic()
-        elapsed = self.last_line - self.began
-        speed = (self.done - self.began_at) / max(elapsed, 1e-9)
+        speed = self._speed()
         left = ""
         if self.total is not None and speed > 0 and self.done < self.total:
             left = f", {duration_text((self.total - self.done) / speed)} left"

@@ -1,6 +1,7 @@
 """Batches: a plan for each (seed, epoch), a stream that starts anywhere, audio that is read right."""
 
 import gc
+import logging
 import multiprocessing
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lhotse import CutSet
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from priormatch.config import AudioSettings, BatchSettings
 from priormatch.data.batches import (
@@ -19,6 +21,7 @@ from priormatch.data.batches import (
     BatchStream,
     Corpus,
     UtteranceReader,
+    _make_lhotse_strict,
     collate,
     cut_by_seconds,
     cut_text,
@@ -170,6 +173,45 @@ def test_audio_and_labels_resume_with_the_stream(reader: UtteranceReader) -> Non
     assert all(same(batch, resumed.take()) for batch in taken[5:])
 
 
+def test_the_logging_of_others_is_left_alone(tiny_corpus: MakeCorpus) -> None:
+    (cut,) = CutSet.from_file(tiny_corpus(["monday"]))
+    root = logging.getLogger()
+    before = (root.level, list(root.filters))
+    _make_lhotse_strict.cache_clear()
+    read_waveform(cut)
+    assert (root.level, root.filters) == before
+
+
+def test_pinning_reaches_every_tensor_and_changes_no_value(
+    reader: UtteranceReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned: list[torch.Tensor] = []
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        pinned.append(tensor.clone())
+        return pinned[-1]
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    (batch,) = once(reader, 100.0)
+    other = pin_memory(batch)  # as the DataLoader does it
+    assert same(batch, other)
+    assert (other.texts, other.bad) == (batch.texts, batch.bad)
+    tensors = [each for each in vars(other).values() if isinstance(each, torch.Tensor)]
+    assert len(tensors) == 4
+    assert all(any(each is one for one in pinned) for each in tensors)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_workers_give_batches_that_a_gpu_can_fetch(reader: UtteranceReader) -> None:
+    stream = BatchStream(reader, TWO, 1, workers=1)
+    batch = stream.take()
+    assert batch.waveforms.is_pinned()
+    assert batch.labels.is_pinned()
+    moved = batch.to(torch.device("cuda"))
+    assert moved.waveforms.is_cuda
+    assert same(batch, moved.to(torch.device("cpu")))
+
+
 def test_what_is_in_a_batch(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
     reader = UtteranceReader(Corpus.load(tiny_corpus(TEXTS), AUDIO), tiny_tokenizer)
     batch = reader.__getitems__([(1, (0, 0)), (0, (0, 0))])
@@ -244,7 +286,11 @@ def fill_with_nan(path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["wav", "flac"])
 @pytest.mark.parametrize("damage", [truncate, cut_the_end_off, break_header, Path.unlink])
 def test_unreadable_audio_is_skipped_and_counted(
-    tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer, suffix: str, damage: Callable[[Path], None]
+    tiny_corpus: MakeCorpus,
+    tiny_tokenizer: Tokenizer,
+    suffix: str,
+    damage: Callable[[Path], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     corpus = Corpus.load(tiny_corpus(TEXTS, suffix=suffix), AUDIO)
     damage(Path(corpus.cuts[3].recording.sources[0].source))
@@ -256,6 +302,7 @@ def test_unreadable_audio_is_skipped_and_counted(
     assert len(stream.bad["tiny-3"]) < 250
     ((bad, reason),) = [each for batch in once(stream.reader, 100.0) for each in batch.bad]
     assert (bad, reason) == ("tiny-3", stream.bad["tiny-3"])
+    assert not caplog.records  # lhotse stays as quiet as it is, so that nobody's logging need be turned down
 
 
 def test_a_longer_file_than_the_manifest_says_is_read_as_the_manifest_says(tiny_corpus: MakeCorpus) -> None:

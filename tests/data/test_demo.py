@@ -1,5 +1,6 @@
 """The demo corpus: its grammar, its speech and its files."""
 
+import calendar
 import datetime
 import os
 import random
@@ -51,17 +52,19 @@ def test_sentences_are_distinct_normalised_and_short(seed: int) -> None:
 
 
 def test_sentences_keep_to_their_place_and_to_the_calendar() -> None:
-    months = {"march": 3, "may": 5, "june": 6, "july": 7, "september": 9, "november": 11, "december": 12}
+    months = {name.lower(): number for number, name in enumerate(calendar.month_name) if name}
     open_days = {who: set(place["weekday"]) for place in PLACES for who in place["who"]}
-    dates = 0
+    dates, said = 0, set()
     for sentence in draw_sentences(5000, random.Random(0)):
         if match := re.search(rf"({'|'.join(WEEKDAYS)}) ({'|'.join(months)}) ([a-z ]+)$", sentence):
             dates += 1
+            said.add(match[2])
             day = datetime.date(2026, months[match[2]], 1 + ORDINALS.index(match[3]))
             assert WEEKDAYS[day.weekday()] == match[1], sentence
             for who in (who for who in open_days if f"{who} " in sentence):
                 assert match[1] in open_days[who], sentence
     assert dates > 500
+    assert said == set(months)
 
 
 def test_an_exhausted_grammar_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_folder(folder: Path, out: Path) -> None:
     assert prepare_folder(folder, out) == out
     cuts = read(out)
     assert {name: cut.supervisions[0].speaker for name, cut in cuts.items()} == {
-        "ann-deep-two": "deep",
+        "ann-deep-two": "ann",
         "ann-one": "ann",
         "bob-four": "bob",
         "bob-three": "bob",
@@ -195,7 +195,14 @@ def test_csv_with_tabs_reads_quotes_as_characters(folder: Path, out: Path) -> No
 def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
     write_audio(folder / "a.wav", 1)
     table = write_table(
-        folder, "path,start,end,text", "a.wav,0,1,", "a.wav,0.5,2,", "a.wav,1,,", "b.wav,,,", "a.wav,,,?!"
+        folder,
+        "path,start,end,text",
+        "a.wav,0,1,",
+        "a.wav,0.5,2,",
+        "a.wav,1,,",
+        "b.wav,,,",
+        "a.wav,,,?!",
+        "a.wav,,,at 5 pm",
     )
     prepare_csv(table, out, max_bad_share=0.9)
     assert list(read(out)) == ["a"]
@@ -204,6 +211,7 @@ def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
         "lasts 1.00 s, but line 4 asks for 1 to the end",
         "cannot be opened: No such file or directory",
         "its transcript '?!' holds no word",
+        "its transcript 'at 5 pm' has digits: write numbers as words",
     ]
 
 

@@ -83,7 +83,8 @@ def test_results_have_their_shape(finished):
     assert found["seed"] == 0
     assert (finished / "runs/tiny/settings.yaml").is_file()
     assert (finished / "runs/tiny/metrics.jsonl").is_file()
-    assert not [path for path in finished.rglob("*") if path.suffix in (".pt", ".pkl", ".pickle", ".tmp")]
+    assert not [path for path in finished.rglob("*") if path.suffix in (".pt", ".pkl", ".pickle")]
+    assert not list(finished.rglob("*.tmp*"))
 
 
 def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished):

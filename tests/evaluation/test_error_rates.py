@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from priormatch.evaluation.error_rates import (
     ErrorCounts,
     character_errors,
-    pooled,
     summed,
     word_error_rate_recovered,
     word_errors,
@@ -55,13 +54,12 @@ def test_no_reference_has_no_rate() -> None:
     assert math.isnan(word_errors([""], ["a"]).rate)
 
 
-def test_pooled_joins_utterances_and_summed_joins_runs() -> None:
+def test_summed_joins_runs() -> None:
     first = ErrorCounts(np.array([1, 0]), np.array([4, 6]))
     second = ErrorCounts(np.array([2, 3]), np.array([4, 6]))
-    assert pooled([first, second]).errors.tolist() == [1, 0, 2, 3]
     assert summed([first, second]).errors.tolist() == [3, 3]
     assert summed([first, second]).lengths.tolist() == [8, 12]
-    assert pooled([first, second]).rate == summed([first, second]).rate == 30.0
+    assert summed([first, second]).rate == 30.0
     with pytest.raises(ValueError, match="same references"):
         summed([first, ErrorCounts(np.array([1, 0]), np.array([6, 4]))])
 

@@ -10,6 +10,7 @@ from lhotse.utils import fastcopy
 
 from priormatch.config import load_settings
 from priormatch.data.batches import read_cuts
+from priormatch.data.manifest import SUFFIX
 from priormatch.errors import UserError
 from priormatch.runs.data import make_own_data
 
@@ -91,6 +92,72 @@ def test_cuts_of_any_origin_are_brought_into_shape(folders, tmp_path, tiny_corpu
     assert texts(data.unlabelled) == [None] * 4
     found = texts(data.labelled) + texts(data.validation["validation"])
     assert sorted(found) == sorted(cut.supervisions[0].text for cut in cuts)
+
+
+def test_validation_sets_are_called_after_their_files(folders, tmp_path, tiny_corpus):
+    dev, named = tiny_corpus(3, "dev"), tiny_corpus(2, "validation-other")
+    data = make(folders, tmp_path, f"validation=[{dev},{named}]")
+    assert {name: len(texts(path)) for name, path in data.validation.items()} == {
+        "validation-dev": 3,
+        "validation-other": 2,
+    }
+    assert all(path.parent == tmp_path / "run" / "data" for path in data.validation.values())
+
+
+@pytest.mark.parametrize("other", ["dev", "validation-dev"])
+def test_two_validation_sets_of_one_name_are_refused(folders, tmp_path, other):
+    one, two = f"a/dev{SUFFIX}", f"b/{other}{SUFFIX}"
+    with pytest.raises(
+        UserError, match=rf"^{one} and {two} would have the same name, validation-dev: rename"
+    ):
+        make(folders, tmp_path, f"validation=[{one},{two}]")
+
+
+def test_only_the_transcribed_part_of_the_labelled_speech_is_split(folders, tmp_path, capsys):
+    """A speaker without any transcript must not become the whole validation set."""
+    for number in (0, 3, 6):
+        (folders["labelled"] / "speaker0" / f"{number}.txt").unlink()
+    for seed in range(3):
+        data = make(folders, tmp_path / str(seed), f"training.seed={seed}")
+        parts = data.labelled, data.validation["validation"]
+        assert [len(texts(path)) for path in parts] == [3, 3]
+        assert None not in texts(parts[0]) + texts(parts[1])
+        assert "labelled: 3 of 9 utterances have no transcript and are left out" in capsys.readouterr().err
+
+
+def spoken(path, transcripts, tiny_corpus):
+    """Cuts with these transcripts, each by a speaker of its own."""
+    cuts = read_cuts(tiny_corpus(len(transcripts), f"of-{path.name.removesuffix(SUFFIX)}"))
+    CutSet.from_cuts(
+        fastcopy(cut, supervisions=[fastcopy(cut.supervisions[0], text=text, speaker=cut.id)])
+        for cut, text in zip(cuts, transcripts, strict=True)
+    ).to_file(path)
+    return path
+
+
+def test_given_cuts_with_digits_are_skipped_and_told(folders, tmp_path, tiny_corpus, capsys):
+    given = spoken(tmp_path / f"mine{SUFFIX}", ["at nine", "at 5 pm", "at ten", " "], tiny_corpus)
+    bad = read_cuts(given)[1].id
+    data = make({**folders, "labelled": given}, tmp_path, "validation_share=0.5")
+    assert sorted(texts(data.labelled) + texts(data.validation["validation"])) == ["at nine", "at ten"]
+    said = capsys.readouterr().err
+    assert f"labelled={given}: 1 of 4 utterances have transcripts that cannot be used and are skipped" in said
+    assert f"the first is {bad} (its transcript 'at 5 pm' has digits: write numbers as words)" in said
+
+
+def test_too_many_given_cuts_with_digits_stop_the_run(folders, tmp_path, tiny_corpus):
+    given = spoken(tmp_path / f"mine{SUFFIX}", ["at nine", "at 5", "at 6", "at ten"], tiny_corpus)
+    with pytest.raises(
+        UserError, match=r"2 of 4 utterances .* raise audio\.max_bad_share; .*'at 5' has digits"
+    ):
+        make({**folders, "labelled": given}, tmp_path)
+    data = make({**folders, "labelled": given}, tmp_path, "audio.max_bad_share=0.5")
+    assert len(texts(data.labelled)) == 1
+
+
+def test_unlabelled_cuts_need_no_good_transcript(folders, tmp_path, tiny_corpus):
+    given = spoken(tmp_path / f"mine{SUFFIX}", ["at 5", "at 6", "At nine."], tiny_corpus)
+    assert texts(make({**folders, "unlabelled": given}, tmp_path).unlabelled) == [None, None, "at nine"]
 
 
 @pytest.mark.parametrize("name", ["labelled", "unlabelled", "text"])

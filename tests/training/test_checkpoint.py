@@ -4,6 +4,7 @@ from torch import nn
 
 from priormatch.config import OptimizerSettings
 from priormatch.errors import UserError
+from priormatch.training import checkpoint
 from priormatch.training.checkpoint import (
     FILE,
     of_prefix,
@@ -53,8 +54,33 @@ def test_tensors_that_share_memory_are_written_each(tmp_path):
     whole = torch.randn(4, 4)
     write_checkpoint(tmp_path, {"whole": whole, "same": whole, "part": whole[:, 1], "turned": whole.T}, {})
     found, _ = read_checkpoint(tmp_path)
+    assert torch.equal(found["whole"], whole)
+    assert torch.equal(found["same"], whole)
     assert torch.equal(found["part"], whole[:, 1])
     assert torch.equal(found["turned"], whole.T)
+
+
+def test_only_tensors_that_share_memory_are_copied(tmp_path, monkeypatch):
+    written = {}
+    monkeypatch.setattr(checkpoint, "save_file", lambda tensors, path, metadata: written.update(tensors))
+    alone, shared = nn.Parameter(torch.randn(3)), torch.randn(4)
+    with pytest.raises(FileNotFoundError):  # as nothing was saved
+        write_checkpoint(tmp_path, {"alone": alone, "first": shared, "second": shared[1:3]}, {})
+    assert written["alone"].data_ptr() == alone.data_ptr()
+    assert written["first"].data_ptr() == shared.data_ptr()
+    assert written["second"].untyped_storage().data_ptr() != shared.data_ptr()
+    assert all(each.device.type == "cpu" and not each.requires_grad for each in written.values())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_checkpoint_takes_no_memory_on_the_gpu(tmp_path):
+    tensors = {"a": torch.randn(256, 256, device="cuda")}
+    tensors["b"] = tensors["a"][:8]
+    before = torch.cuda.max_memory_allocated()
+    write_checkpoint(tmp_path, tensors, {})
+    assert torch.cuda.max_memory_allocated() == before
+    found, _ = read_checkpoint(tmp_path)
+    assert all(torch.equal(found[name], tensors[name].cpu()) for name in tensors)
 
 
 def test_no_checkpoint_is_none(tmp_path):
@@ -64,7 +90,7 @@ def test_no_checkpoint_is_none(tmp_path):
 
 def test_a_half_written_file_is_not_looked_at(tmp_path):
     write_checkpoint(tmp_path, {"a": torch.ones(2)}, {"update": 1})
-    (tmp_path / f"{FILE}.tmp").write_bytes(b"half of a")
+    (tmp_path / f".tmp-{FILE}").write_bytes(b"half of a")
     assert read_checkpoint(tmp_path)[1] == {"update": 1}
     write_checkpoint(tmp_path, {"a": torch.ones(2)}, {"update": 2})
     assert read_checkpoint(tmp_path)[1] == {"update": 2}

@@ -182,8 +182,8 @@ def test_a_kill_while_the_checkpoint_is_written_loses_only_that_checkpoint(make_
     train(make_prior(), tmp_path / "straight", schedule())
     with pytest.raises(Killed):
         train(Dying(make_prior(), 5), tmp_path / "killed", schedule())
-    (tmp_path / "killed" / f"{FILE}.tmp").write_bytes(b"half of a checkpoint")
-    (tmp_path / "killed" / "model" / "model.safetensors.tmp").write_bytes(b"half of a model")
+    (tmp_path / "killed" / f".tmp-{FILE}").write_bytes(b"half of a checkpoint")
+    (tmp_path / "killed" / "model" / ".tmp-model.safetensors").write_bytes(b"half of a model")
     train(make_prior(), tmp_path / "killed", schedule())
     assert_same(tmp_path / "straight", tmp_path / "killed")
 

@@ -9,8 +9,7 @@ import soundfile
 from lhotse import Recording
 from lhotse.audio import AudioSource
 
-SAMPLING_RATE = 16_000
-"""The rate of all model input; other audio is resampled when it is loaded."""
+from priormatch.data import SAMPLE_RATE
 
 BLOCK = 1 << 19
 UNKNOWN_LENGTH = 0x7FFF_F000  # recorders that write WAV to a pipe promise this many bytes or more
@@ -66,7 +65,7 @@ def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
         num_samples=info.frames,
         duration=info.frames / info.samplerate,
     )
-    return recording if info.samplerate == SAMPLING_RATE else recording.resample(SAMPLING_RATE)
+    return recording if info.samplerate == SAMPLE_RATE else recording.resample(SAMPLE_RATE)
 
 
 def _find_damage(sound: soundfile.SoundFile) -> str | None:

@@ -1,12 +1,12 @@
 """From cuts to padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
-import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,12 +14,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from priormatch.config import AudioSettings, BatchSettings
-from priormatch.data.features import SAMPLE_RATE
+from priormatch.data import SAMPLE_RATE
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.progress import say
 
+if TYPE_CHECKING:  # lhotse is slow to import
+    from lhotse.cut import Cut
+
 MISSING_SECONDS = 0.1  # of audio that an inexact manifest may promise; beyond it, the file is damaged
+
+
+Request = list[tuple[int, tuple[int, int]]]
+"""The utterances of a batch: the index of each, and the (seed, epoch) it is visited in."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +57,20 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The batch with its tensors on a device."""
-        moved = {
-            name: getattr(self, name).to(device, non_blocking=True)
-            for name in ("waveforms", "samples", "labels", "label_lengths")
-        }
-        return replace(self, **moved)
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":
+        """The batch with its tensors where a GPU can fetch them by itself; the DataLoader calls this."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        return replace(
+            self,
+            waveforms=function(self.waveforms),
+            samples=function(self.samples),
+            labels=function(self.labels),
+            label_lengths=function(self.label_lengths),
+        )
 
 
 def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: int) -> list[np.ndarray]:
@@ -87,7 +103,7 @@ def cut_by_seconds(durations: np.ndarray, seconds: float) -> list[int]:
 class Corpus:
     """Cuts to train or to decode on, with their durations; too long and too short ones are left out."""
 
-    def __init__(self, cuts: Sequence, audio: AudioSettings, name: str = "corpus") -> None:  # type: ignore[type-arg]
+    def __init__(self, cuts: "Sequence[Cut]", audio: AudioSettings, name: str = "corpus") -> None:
         fits = [cut for cut in cuts if audio.shortest <= cut.duration <= audio.longest]
         self.skipped = len(cuts) - len(fits)
         if self.skipped:
@@ -109,7 +125,9 @@ class Corpus:
             if not with_text:
                 raise UserError(f"{path} holds no transcribed utterance: give cuts with text")
             if len(with_text) < len(cuts):
-                say(f"{path}: {len(cuts) - len(with_text)} of {len(cuts)} utterances have no transcript: skipped")
+                say(
+                    f"{path}: {len(cuts) - len(with_text)} of {len(cuts)} utterances have no transcript: skipped"
+                )
             cuts = with_text
         return Corpus(cuts, audio, str(path))
 
@@ -122,7 +140,7 @@ class Corpus:
         return float(self.durations.sum()) / 3600
 
 
-def read_cuts(path: Path) -> list:  # type: ignore[type-arg]
+def read_cuts(path: Path) -> "list[Cut]":
     """All cuts of a manifest."""
     from lhotse import CutSet
 
@@ -137,7 +155,7 @@ def read_cuts(path: Path) -> list:  # type: ignore[type-arg]
     return cuts
 
 
-def cut_text(cut) -> str | None:  # type: ignore[no-untyped-def]
+def cut_text(cut: "Cut") -> str | None:
     """The transcript of a cut, or None."""
     texts = [each.text for each in cut.supervisions if each.text]
     return " ".join(texts) if texts else None
@@ -152,10 +170,7 @@ class UtteranceReader:
         self.corpus, self.tokenizer = corpus, tokenizer
         self.piece_sampling, self.speeds = piece_sampling, [1.0, *speeds]
 
-    def __getitem__(self, index: int) -> Batch:
-        raise TypeError("ask for a whole batch")
-
-    def __getitems__(self, requests: list[tuple[int, tuple[int, ...]]]) -> Batch:
+    def __getitems__(self, requests: Request) -> Batch:
         """One batch for the loader, which asks for all its items at once."""
         ids, texts, waves, labels, bad = [], [], [], [], []
         for index, visit in requests:
@@ -173,7 +188,7 @@ class UtteranceReader:
         return collate(ids, texts, waves, labels, self.tokenizer.eos, bad)
 
 
-def read_waveform(cut, speed: float = 1.0) -> np.ndarray:  # type: ignore[no-untyped-def]
+def read_waveform(cut: "Cut", speed: float = 1.0) -> np.ndarray:
     """The samples of a cut at 16 kHz, the first channel alone, played `speed` times as fast."""
     _make_lhotse_strict()
     if cut.sampling_rate != SAMPLE_RATE:
@@ -188,15 +203,14 @@ def read_waveform(cut, speed: float = 1.0) -> np.ndarray:  # type: ignore[no-unt
 
 @cache
 def _make_lhotse_strict() -> None:
-    """Keep lhotse from filling up half a second of missing audio, and from logging a page a bad file."""
+    """Keep lhotse from filling up half a second of missing audio."""
     from lhotse import set_audio_duration_mismatch_tolerance
 
-    logging.getLogger().setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
         set_audio_duration_mismatch_tolerance(MISSING_SECONDS)
 
 
-def why_unreadable(cut, error: Exception) -> str:  # type: ignore[no-untyped-def]
+def why_unreadable(cut: "Cut", error: Exception) -> str:
     """One sentence on what is wrong with the audio of a cut whose reading raised an error."""
     from priormatch.data.audio import check_audio
 
@@ -275,9 +289,7 @@ class BatchStream:
 
 
 # Not a method of the stream: a cycle of references would keep the loader's workers from a timely end.
-def _endless_requests(
-    durations: np.ndarray, size: BatchSettings, seed: int, skip: int
-) -> Iterator[list[tuple[int, tuple[int, int]]]]:
+def _endless_requests(durations: np.ndarray, size: BatchSettings, seed: int, skip: int) -> Iterator[Request]:
     """The batches of epoch after epoch, without the first `skip` ones."""
     for epoch in count():
         plan = plan_batches(durations, size, seed, epoch)
@@ -294,9 +306,7 @@ def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[
     yield from _loader(reader, requests, workers)
 
 
-def _loader(
-    reader: UtteranceReader, requests: Iterator[list[tuple[int, tuple[int, int]]]], workers: int
-) -> Iterator[Batch]:
+def _loader(reader: UtteranceReader, requests: Iterator[Request], workers: int) -> Iterator[Batch]:
     """Read requested batches in order, ahead of their use when there are workers."""
     if workers == 0:
         yield from map(reader.__getitems__, requests)
@@ -306,7 +316,7 @@ def _loader(
         batch_sampler=_Requests(requests),
         num_workers=workers,
         collate_fn=_as_it_is,
-        pin_memory=False,
+        pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),  # else it would draw from the generator of the training, once a start
     )
     yield from loader
@@ -315,12 +325,12 @@ def _loader(
 class _Requests:
     """Lets a DataLoader iterate over requests once."""
 
-    def __init__(self, requests: Iterator[list[tuple[int, tuple[int, int]]]]) -> None:
+    def __init__(self, requests: Iterator[Request]) -> None:
         self.requests = requests
 
-    def __iter__(self) -> Iterator[list[tuple[int, tuple[int, int]]]]:
+    def __iter__(self) -> Iterator[Request]:
         return self.requests
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _as_it_is(batch: Any) -> Any:
     return batch

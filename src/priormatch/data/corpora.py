@@ -16,10 +16,7 @@ from priormatch.data.manifest import (
     utterance,
     write_manifests,
 )
-from priormatch.data.own_audio import prepare_csv, prepare_folder
 from priormatch.errors import UserError
-
-__all__ = ["join_intervals", "prepare_csv", "prepare_folder", "prepare_librilight", "prepare_librispeech"]
 
 
 def prepare_librispeech(

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-SAMPLE_RATE = 16_000
+from priormatch.data import SAMPLE_RATE
+
 FRAME = 400  # 25 ms
 STRIDE = 160  # 10 ms
 FFT = 512
@@ -38,6 +39,9 @@ class LogMel(nn.Module):
     no part and comes out as zero.
     """
 
+    window: Tensor
+    filters: Tensor
+
     def __init__(self, n_mels: int) -> None:
         super().__init__()
         self.register_buffer("window", torch.hamming_window(FRAME, periodic=False), persistent=False)
@@ -52,7 +56,7 @@ class LogMel(nn.Module):
         emphasised = torch.cat(
             [frames[..., :1] * (1 - PRE_EMPHASIS), frames[..., 1:] - PRE_EMPHASIS * frames[..., :-1]], dim=-1
         )
-        spectrum = torch.fft.rfft(emphasised * self.window, n=FFT).abs()
+        spectrum = torch.view_as_real(torch.fft.rfft(emphasised * self.window, n=FFT)).square().sum(-1).sqrt()
         with torch.autocast(spectrum.device.type, enabled=False):  # bfloat16 would leave two or three digits
             features = (spectrum @ self.filters).clamp(min=MEL_FLOOR).log()
         lengths = frame_counts(samples)

@@ -5,6 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path, PurePath
@@ -14,6 +15,7 @@ from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 
 from priormatch.data.audio import BadAudio
 from priormatch.errors import UserError
+from priormatch.files import replacing
 from priormatch.progress import say, track
 
 Source = TypeVar("Source")
@@ -125,26 +127,18 @@ def write_manifests(
         if out.exists() and not overwrite:
             raise UserError(f"{out} exists already: delete it, choose another place, or ask to overwrite it.")
     try:
-        for out, items in sources.items():
-            out.parent.mkdir(parents=True, exist_ok=True)
-            bad = _write_partial(out, items, cuts_of)
-            _list_bad(out, bad, len(items), max_bad_share)
-        for out in sources:
-            os.replace(_partial(out), out)
+        with ExitStack() as until_all_are_complete:
+            for out, items in sources.items():
+                out.parent.mkdir(parents=True, exist_ok=True)
+                temporary = until_all_are_complete.enter_context(replacing(out))
+                bad = _write(temporary, out.name.removesuffix(SUFFIX), items, cuts_of)
+                _list_bad(out, bad, len(items), max_bad_share)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}; choose another place.") from error
-    finally:
-        for out in sources:
-            if out.parent.is_dir():
-                _partial(out).unlink(missing_ok=True)
 
 
-def _partial(out: Path) -> Path:
-    return out.with_name(f".{out.name.removesuffix(SUFFIX)}.partial{SUFFIX}")
-
-
-def _write_partial(
-    out: Path, sources: Sequence[Source], cuts_of: Callable[[Source], list[MonoCut]]
+def _write(
+    path: Path, name: str, sources: Sequence[Source], cuts_of: Callable[[Source], list[MonoCut]]
 ) -> list[BadAudio]:
     def try_cuts(source: Source) -> list[MonoCut] | BadAudio:
         try:
@@ -153,9 +147,9 @@ def _write_partial(
             return bad
 
     bad = []
-    with CutSet.open_writer(_partial(out), overwrite=True) as writer:
+    with CutSet.open_writer(path, overwrite=True) as writer:
         results = _map_in_threads(try_cuts, sources)
-        for result in track(results, f"reading {out.name.removesuffix(SUFFIX)}", total=len(sources)):
+        for result in track(results, f"reading {name}", total=len(sources)):
             if isinstance(result, BadAudio):
                 bad.append(result)
             else:
@@ -177,12 +171,13 @@ def _list_bad(out: Path, bad: list[BadAudio], total: int, max_bad_share: float) 
     if not bad:
         listing.unlink(missing_ok=True)
         return
-    partial = listing.with_name(f".{listing.name}.partial")
-    with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+    with (
+        replacing(listing) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
         table.writerow(["path", "reason"])
         table.writerows([each.path, each.reason] for each in bad)
-    os.replace(partial, listing)
     first = f"the first is {bad[0].path} ({bad[0].reason})"
     if len(bad) == total:
         raise UserError(f"nothing is left for {out}, as all {total} files are listed in {listing}; {first}.")

@@ -11,7 +11,7 @@ from lhotse import MonoCut
 
 from priormatch.data.audio import BadAudio, open_recording
 from priormatch.data.manifest import distinct_names, existing_folder, name_of, utterance, write_manifests
-from priormatch.data.text import normalise_sentence
+from priormatch.data.text import spoken_text
 from priormatch.errors import UserError
 from priormatch.progress import say
 
@@ -21,17 +21,16 @@ ROUNDING = 0.01
 """Seconds by which an end may lie beyond the audio, for tables whose times are rounded."""
 
 
-def prepare_folder(
-    folder: Path, out: Path, *, verify: bool = True, max_bad_share: float = 0.05, overwrite: bool = False
-) -> Path:
+def prepare_folder(folder: Path, out: Path, *, max_bad_share: float = 0.05, overwrite: bool = False) -> Path:
     """Write the manifest `out` of all audio in a folder and below it, with transcripts where there are any.
 
     - `NAME.txt` beside `NAME.wav` (.flac, .ogg, .opus, .mp3) is its transcript; audio without is
-      untranscribed. Where the transcript holds no word, the utterance is skipped and listed.
-    - The speaker is the name of the sub-folder that the file lies in; files directly in `folder` have none.
+      untranscribed. Where the transcript holds no word, or digits, the utterance is skipped and listed.
+    - The speaker is the first folder below `folder` (ann/monday/one.wav is by ann); files directly in `folder`
+      have none.
     - The id is the path below `folder` without suffix, with "-" for "/", numbered where two would be equal.
     - Of audio with several channels the first is used: Lhotse cannot mix them lazily.
-    - All samples are decoded to find damage; without `verify` only the header and the end are read.
+    - All samples are decoded to find damage.
     """
     existing_folder(folder)
     paths = sorted(
@@ -44,8 +43,9 @@ def prepare_folder(
 
     def cuts_of(source: tuple[Path, str]) -> list[MonoCut]:
         path, name = source
-        recording = open_recording(path, name, decode=verify)
-        speaker = None if path.parent == folder else path.parent.name
+        recording = open_recording(path, name, decode=True)
+        *above, _ = path.relative_to(folder).parts
+        speaker = above[0] if above else None
         return [utterance(name, recording, _read_transcript(path), speaker)]
 
     names = distinct_names(name_of(path.relative_to(folder)) for path in paths)
@@ -53,9 +53,7 @@ def prepare_folder(
     return out
 
 
-def prepare_csv(
-    file: Path, out: Path, *, verify: bool = True, max_bad_share: float = 0.05, overwrite: bool = False
-) -> Path:
+def prepare_csv(file: Path, out: Path, *, max_bad_share: float = 0.05, overwrite: bool = False) -> Path:
     """Write the manifest `out` of the audio that a table names, with commas or tabs between its columns.
 
     The header names the columns. `path` is relative to the table's folder or absolute; the others may be
@@ -78,7 +76,7 @@ def prepare_csv(
     def cuts_of(source: tuple[Row, str]) -> list[MonoCut]:
         row, name = source
         path = file.parent / row.path
-        recording = open_once(path, name_of(row.path), verify)
+        recording = open_once(path, name_of(row.path), decode=True)
         end = recording.duration if row.end is None else min(row.end, recording.duration)
         if end <= row.start or end < (row.end or 0) - ROUNDING:
             span = f"{row.start:g} to {'the end' if row.end is None else format(row.end, 'g')}"
@@ -181,6 +179,7 @@ def _read_transcript(audio: Path) -> str | None:
 
 
 def _normalise(audio: Path, text: str) -> str:
-    if normalised := normalise_sentence(text):
-        return normalised
-    raise BadAudio(audio, f"its transcript {text.strip()[:40]!r} holds no word")
+    try:
+        return spoken_text(text)
+    except ValueError as error:
+        raise BadAudio(audio, str(error)) from error

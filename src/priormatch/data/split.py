@@ -1,20 +1,20 @@
 """A validation set cut from the training data, with speakers of its own."""
 
 import random
-import warnings
 from collections import defaultdict
 
 from lhotse import CutSet, MonoCut
 
 from priormatch.errors import UserError
+from priormatch.progress import say
 
 
 def split_by_speaker(cuts: CutSet, share: float, seed: int) -> tuple[CutSet, CutSet]:
     """Split into training and validation cuts that share no speaker; the same seed gives the same split.
 
     Validation gets about `share` of the duration: at least one speaker, never all. Utterances of unknown
-    speakers stay in training. With fewer than two known speakers single utterances are drawn, and a warning
-    says so.
+    speakers stay in training. With fewer than two known speakers single utterances are drawn, and the
+    user is told.
     """
     if not 0 < share < 1:
         raise UserError(f"the validation share must lie between 0 and 1, not {share:g}.")
@@ -23,10 +23,7 @@ def split_by_speaker(cuts: CutSet, share: float, seed: int) -> tuple[CutSet, Cut
         raise UserError(f"{len(utterances)} utterance(s) cannot be split for validation: give more data.")
     groups: list[str | None] = [_speaker(cut) for cut in utterances]
     if len(set(groups) - {None}) < 2:
-        warnings.warn(
-            "fewer than two speakers are named, so validation is drawn by utterance and shares voices",
-            stacklevel=2,
-        )
+        say("fewer than two speakers are named, so validation is drawn by utterance and shares voices")
         groups = [cut.id for cut in utterances]
     seconds: dict[str, float] = defaultdict(float)
     for group, cut in zip(groups, utterances, strict=True):

@@ -50,6 +50,19 @@ def normalise_sentence(text: str) -> str:
     return " ".join(word for word in words if word)
 
 
+def spoken_text(transcript: str) -> str:
+    """Normalise a transcript; raise `ValueError` with the reason where that does not give the words spoken.
+
+    Normalisation deletes digits, and a transcript with words missing would teach nonsense.
+    """
+    begin = f"its transcript {transcript.strip()[:40]!r}"
+    if any(map(str.isdigit, transcript)):
+        raise ValueError(f"{begin} has digits: write numbers as words")
+    if text := normalise_sentence(transcript):
+        return text
+    raise ValueError(f"{begin} holds no word")
+
+
 def _unquoted(word: str) -> str:
     """Strip apostrophes from the edges save a contraction's own: 'hello' to hello, but 'tis and o' stay."""
     core = word.strip("'")

@@ -2,17 +2,16 @@
 
 import gzip
 import lzma
-import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO
 
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
 from priormatch.data.text import STOPS, normalise_sentence, split_sentences
 from priormatch.errors import UserError
+from priormatch.files import replacing
 from priormatch.progress import track
 
 CHUNK_CHARACTERS = 1_000_000  # of running text held in memory at once
@@ -74,7 +73,8 @@ def prepare_text(
     overlap = TranscriptOverlap(transcripts)
     found = (line for book in track(kept, "reading text") for line in _sentences(book, lines_are_sentences))
     sentences = words = 0
-    with _written_whole(out) as stream:
+    _make_folder_of(out)
+    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
         for sentence in overlap.watch(found, drop_overlap):
             sentences += 1
             words += sentence.count(" ") + 1
@@ -194,20 +194,11 @@ def _check_out(out: Path, books: list[Path], overwrite: bool) -> None:
         raise UserError(f"{out} is among the files to read; choose another place for the sentences.")
 
 
-@contextmanager
-def _written_whole(path: Path) -> Iterator[TextIO]:
-    """Open a file for writing that takes its name only once it is complete."""
+def _make_folder_of(out: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"The folder of {path} cannot be made ({error}); choose another place.") from error
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+        raise UserError(f"The folder of {out} cannot be made ({error}); choose another place.") from error
 
 
 def _nothing_left(books: list[Path], excluded: int, dropped: int) -> str:

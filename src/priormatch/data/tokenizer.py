@@ -10,6 +10,7 @@ import numpy as np
 import sentencepiece
 
 from priormatch.errors import UserError
+from priormatch.files import replacing
 
 MODEL_FILE = "tokenizer.model"
 CONTROL_PIECES = 3  # <unk>, <s> and </s> lead SentencePiece's vocabulary and are no classes of ours
@@ -60,7 +61,9 @@ class Tokenizer:
         found = self._processor.NBestEncodeAsIds(word, SPELLINGS)
         return list(dict.fromkeys(self._classes(ids) for ids in found))
 
-    def encode(self, text: str, sampling: float = 0.0, random: np.random.Generator | None = None) -> list[int]:
+    def encode(
+        self, text: str, sampling: float = 0.0, random: np.random.Generator | None = None
+    ) -> list[int]:
         """Classes of a sentence without its end.
 
         With probability `sampling` a word is spelt by one of its ten best spellings, drawn uniformly.
@@ -96,9 +99,8 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         """Write `tokenizer.model` into the folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f"{MODEL_FILE}.tmp"
-        temporary.write_bytes(self.model)
-        os.replace(temporary, folder / MODEL_FILE)
+        with replacing(folder / MODEL_FILE) as temporary:
+            temporary.write_bytes(self.model)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Tokenizer":
@@ -113,8 +115,11 @@ class Tokenizer:
             raise UserError(f"{file} is not a SentencePiece model ({error}): make it again") from error
 
 
-def train_tokenizer(sentences: Sequence[str], pieces: int, longest_input: int = 1_000_000) -> Tokenizer:
-    """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalised sentences."""
+def train_tokenizer(sentences: Sequence[str], pieces: int, most_sentences: int = 1_000_000) -> Tokenizer:
+    """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalised sentences.
+
+    Of more than `most_sentences`, so many are drawn at random.
+    """
     if not any(sentence.strip() for sentence in sentences):
         raise UserError("the text for the tokenizer is empty: give transcripts or sentences")
     model = io.BytesIO()
@@ -126,7 +131,7 @@ def train_tokenizer(sentences: Sequence[str], pieces: int, longest_input: int = 
             vocab_size=pieces,
             character_coverage=1.0,
             split_by_unicode_script=False,
-            input_sentence_size=longest_input,
+            input_sentence_size=most_sentences,
             shuffle_input_sentence=True,
             num_threads=1,  # the order of additions, and so the model, must not depend on the machine
             minloglevel=2,

@@ -41,14 +41,6 @@ def character_errors(references: Sequence[str], hypotheses: Sequence[str]) -> Er
     return _count(jiwer.process_characters, references, hypotheses)
 
 
-def pooled(parts: Iterable[ErrorCounts]) -> ErrorCounts:
-    """Join the counts of different utterances, such as those of several test sets, end to end."""
-    parts = list(parts)
-    return ErrorCounts(
-        np.concatenate([part.errors for part in parts]), np.concatenate([part.lengths for part in parts])
-    )
-
-
 def summed(runs: Iterable[ErrorCounts]) -> ErrorCounts:
     """Add up the counts of several runs, such as seeds, over the same utterances in the same order."""
     runs = list(runs)

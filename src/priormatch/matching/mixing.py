@@ -15,10 +15,3 @@ def is_paired(update: int, paired: int, unpaired: int) -> bool:
 def paired_share(paired: int, unpaired: int) -> float:
     """The paired data's share of a batch that holds both kinds."""
     return paired / (paired + unpaired)
-
-
-def batches_taken(update: int, paired: int, unpaired: int) -> tuple[int, int]:
-    """How many paired and unpaired batches the alternating updates before `update` have taken."""
-    total, rarer = paired + unpaired, min(paired, unpaired)
-    rare = (update + 1) * rarer // total - rarer // total
-    return (rare, update - rare) if paired <= unpaired else (update - rare, rare)

@@ -42,7 +42,9 @@ class GatedBlock(nn.Module):
             CausalConv(before, 2 * after, kernel, dropout)
             for before, after, kernel in zip(widths[:-1], widths[1:], kernels, strict=True)
         )
-        self.skip = normed_linear(widths[0], widths[-1], dropout) if widths[0] != widths[-1] else nn.Identity()
+        self.skip = (
+            normed_linear(widths[0], widths[-1], dropout) if widths[0] != widths[-1] else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, U, C_in) -> (B, U, C_out)."""

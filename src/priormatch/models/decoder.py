@@ -20,7 +20,7 @@ class Memory:
 
 
 class AttentionDecoder(nn.Module):
-    """p(y_u | y_<u, x) = softmax(W(h_u + c_u)), h_u = GRU(y_<u), c_u = attention of h_u over the encoder's frames.
+    """p(y_u | y_<u, x) = softmax(W(h_u + c_u)), h_u = GRU(y_<u), c_u what h_u attends to among the frames.
 
     There is no input feeding, so teacher forcing is one GRU call and one attention over all positions.
     """
@@ -65,15 +65,8 @@ class AttentionDecoder(nn.Module):
         state (B, k, D), classes (B, k) the ones chosen last, None at the start -> logits (B, k, C), state.
         """
         before = self.start.expand_as(state) if classes is None else self.embedding(classes)
-        gru = self.gru
-        after = torch.gru_cell(
-            before.flatten(0, 1),
-            state.flatten(0, 1),
-            gru.weight_ih_l0,
-            gru.weight_hh_l0,
-            gru.bias_ih_l0,
-            gru.bias_hh_l0,
-        ).view_as(state)
+        flat = before.flatten(0, 1), state.flatten(0, 1)
+        after = torch.gru_cell(*flat, *self.gru.all_weights[0]).view_as(state)
         return self.output(after + attend(after, memory, None)), after
 
 

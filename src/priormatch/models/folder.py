@@ -1,6 +1,5 @@
 """A model on disk: weights as safetensors, settings as YAML, the tokenizer's model; no pickles."""
 
-import os
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
+from priormatch.files import replace_text, replacing
 
 WEIGHTS, SETTINGS = "model.safetensors", "model.yaml"
 AnySettings = TypeVar("AnySettings")
@@ -23,32 +23,39 @@ def write_model(
 
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(folder)
-    tree = OmegaConf.create({"kind": kind, "settings": OmegaConf.to_container(OmegaConf.structured(settings))})
+    tree = OmegaConf.create(
+        {"kind": kind, "settings": OmegaConf.to_container(OmegaConf.structured(settings))}
+    )
     replace_text(folder / SETTINGS, OmegaConf.to_yaml(tree))
-    temporary = folder / f"{WEIGHTS}.tmp"
-    save_file({name: value.detach().contiguous() for name, value in weights.items()}, temporary)
-    os.replace(temporary, folder / WEIGHTS)
+    with replacing(folder / WEIGHTS) as temporary:
+        save_file({name: value.detach().contiguous() for name, value in weights.items()}, temporary)
 
 
 def read_model(
     folder: Path, kind: str, schema: type[AnySettings]
 ) -> tuple[AnySettings, Tokenizer, dict[str, Tensor]]:
     """Read settings, tokenizer and weights of a model folder of the given kind."""
-    from omegaconf import OmegaConf
+    from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     for file in (folder / SETTINGS, folder / WEIGHTS):
         if not file.is_file():
-            raise UserError(f"{folder} holds no {kind}: {file.name} is missing; give the folder of a trained model")
+            raise UserError(
+                f"{folder} holds no {kind}: {file.name} is missing; give the folder of a trained model"
+            )
     try:
-        tree = OmegaConf.load(folder / SETTINGS)
+        tree = cast(DictConfig, OmegaConf.load(folder / SETTINGS))
         if tree.get("kind") != kind:
             raise UserError(f"{folder} holds a {tree.get('kind')}, and a {kind} is wanted")
-        settings = cast(AnySettings, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), tree.settings)))
+        settings = cast(
+            AnySettings, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), tree.settings))
+        )
         weights = load_file(folder / WEIGHTS)
     except (OmegaConfBaseException, YAMLError, SafetensorError, ValueError, TypeError) as error:
-        raise UserError(f"{folder} cannot be read ({str(error).splitlines()[0]}): train or copy it again") from error
+        raise UserError(
+            f"{folder} cannot be read ({str(error).splitlines()[0]}): train or copy it again"
+        ) from error
     return settings, Tokenizer.load(folder), weights
 
 
@@ -60,10 +67,3 @@ def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> 
         raise UserError(
             f"the weights in {folder} do not fit its {SETTINGS} and tokenizer: train or copy it again"
         ) from error
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file at once: it is either the old one or the new one, whole."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

@@ -28,7 +28,12 @@ class Recognizer(nn.Module):
         self.settings, self.tokenizer = settings, tokenizer
         self.features = LogMel(settings.n_mels)
         self.encoder = TDSEncoder(
-            settings.n_mels, settings.channels, settings.blocks, 2 * settings.size, settings.kernel, settings.dropout
+            settings.n_mels,
+            settings.channels,
+            settings.blocks,
+            2 * settings.size,
+            settings.kernel,
+            settings.dropout,
         )
         self.decoder = AttentionDecoder(tokenizer.classes, settings.size)
         self.ctc = nn.Linear(2 * settings.size, tokenizer.classes) if settings.ctc else None
@@ -38,7 +43,9 @@ class Recognizer(nn.Module):
         """Where the weights lie."""
         return self.decoder.start.device
 
-    def encode(self, waveforms: Tensor, samples: Tensor, augment: SpecAugment | None = None) -> tuple[Tensor, Tensor]:
+    def encode(
+        self, waveforms: Tensor, samples: Tensor, augment: SpecAugment | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, 2D) and their lengths (B,)."""
         features, lengths = self.features(waveforms, samples)
         if augment is not None:

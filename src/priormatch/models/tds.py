@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -117,7 +118,7 @@ class TDSEncoder(nn.Module):
             lengths = (lengths + 1) // 2
             mask = time_mask(lengths, (x.shape[1] + 1) // 2)[:, :, None].to(x.dtype)
             count = (lengths * self.width * channels).clamp(min=1).float()
-            for layer in stage:
+            for layer in cast(nn.ModuleList, stage):
                 x = layer(x, mask, count)
         return self.head(x), lengths
 

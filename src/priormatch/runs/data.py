@@ -1,13 +1,24 @@
 """The data of a run: whatever the user has, as manifests and sentences in the run's own folder."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lhotse import CutSet, SupervisionSegment
+from lhotse.cut import Cut
+from lhotse.utils import fastcopy
+
 from priormatch.config import Settings
+from priormatch.data.batches import cut_text, read_cuts
 from priormatch.data.manifest import SUFFIX, summary
+from priormatch.data.own_audio import prepare_csv, prepare_folder
+from priormatch.data.split import split_by_speaker
+from priormatch.data.text import spoken_text
+from priormatch.data.text_files import find_text_files, prepare_text, read_sentences
 from priormatch.errors import UserError
 from priormatch.progress import say
 from priormatch.runs.stage import Stage
+from priormatch.runs.work import transcripts_of
 
 
 @dataclass(frozen=True)
@@ -26,10 +37,10 @@ class RunData:
 
 def make_demo_data(settings: Settings, folder: Path) -> RunData:
     """The embedded corpus, made on the spot."""
-    from priormatch.data.demo import prepare_demo
+    from priormatch.data.demo import VERSION, prepare_demo
 
-    stage = Stage(folder / "data", {"demo": settings.demo}, {}, keep_old=True)
     corpus = folder / "data"
+    stage = Stage(corpus, {"demo": settings.demo, "version": VERSION}, {}, keep_old=True)
     with stage.work() as todo:
         if todo:
             prepare_demo(corpus, settings.demo.seed)
@@ -49,10 +60,13 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
     named = {"labelled": settings.labelled, "unlabelled": settings.unlabelled, "text": settings.text}
     for name, value in named.items():
         if not value:
-            raise UserError(f"{name} is not set: give {name}=PATH, of cuts or of a folder (see recipes/own.yaml)")
+            raise UserError(
+                f"{name} is not set: give {name}=PATH, of cuts or of a folder (see recipes/own.yaml)"
+            )
+    validation = named_sets([Path(path) for path in settings.validation], "validation")
     given = {
         **named,
-        **{f"validation-{i}": path for i, path in enumerate(settings.validation)},
+        **{name: str(path) for name, path in validation.items()},
         **{f"test/{name}": path for name, path in settings.test.items()},
         **({"topline": settings.topline} if settings.topline else {}),
     }
@@ -68,10 +82,11 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
     with stage.work() as todo:
         if todo:
             write_own_data(settings, inputs, data)
-    validation = sorted(data.glob(f"validation*{SUFFIX}"))
-    sets = {path.name.removesuffix(SUFFIX): path for path in validation}
+    sets = {name: data / f"{name}{SUFFIX}" for name in validation or ["validation"]}
     tests = {name: data / f"test-{name}{SUFFIX}" for name in settings.test}
-    notes = [] if tests else ["no test set was given: scored on the validation sets, which also chose the models"]
+    notes = (
+        [] if tests else ["no test set was given: scored on the validation sets, which also chose the models"]
+    )
     topline = data / f"topline{SUFFIX}" if settings.topline else None
     return RunData(
         data / f"labelled{SUFFIX}",
@@ -87,61 +102,76 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
 
 def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> None:
     """Turn every input into the run's own manifests and sentences; what a kill left half done is made again."""
-    from lhotse import CutSet
-
-    from priormatch.data.batches import cut_text
-    from priormatch.data.split import split_by_speaker
-
     cuts = {}
     for name, path in inputs.items():
         if name != "text":
             target = data / f"{name.replace('/', '-')}{SUFFIX}"
-            cuts[name] = take_cuts(path, target, settings)
+            cuts[name] = take_cuts(name, path, target, settings)
             if name != "unlabelled" and not any(cut_text(cut) for cut in cuts[name]):
                 raise UserError(f"{name}={path} holds no transcribed utterance: give audio with transcripts")
             say(f"{name}: {summary(cuts[name])}")
     if not settings.validation:
-        train, validation = split_by_speaker(cuts["labelled"], settings.validation_share, settings.training.seed)
-        for name, part in (("labelled", train), ("validation", validation)):
-            CutSet.from_cuts(list(part)).to_file(data / f"{name}{SUFFIX}")
-            say(f"{name}: {summary(part)}, speakers held apart")
+        hold_out_speakers(cuts["labelled"], data, settings)
     take_text(inputs["text"], data, settings)
 
 
-def take_cuts(path: Path, target: Path, settings: Settings):  # type: ignore[no-untyped-def]
-    """Cuts of a manifest or of a folder of audio, written to `target`."""
-    from lhotse import CutSet
+def hold_out_speakers(labelled: CutSet, data: Path, settings: Settings) -> None:
+    """Write the transcribed part of the labelled cuts anew, less some speakers, who become the validation set."""
+    transcribed = [cut for cut in labelled if cut_text(cut)]
+    if missing := len(labelled) - len(transcribed):
+        say(f"labelled: {missing} of {len(labelled)} utterances have no transcript and are left out")
+    share, seed = settings.validation_share, settings.training.seed
+    train, validation = split_by_speaker(CutSet.from_cuts(transcribed), share, seed)
+    for name, part in (("labelled", train), ("validation", validation)):
+        part.to_file(data / f"{name}{SUFFIX}")
+        say(f"{name} after the split: {summary(part)}")
 
-    from priormatch.data.batches import read_cuts
-    from priormatch.data.own_audio import prepare_csv, prepare_folder
 
+def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet:
+    """Cuts of a manifest, a table or a folder of audio, written to `target`."""
     if path.is_dir():
         prepare_folder(path, target, max_bad_share=settings.audio.max_bad_share, overwrite=True)
     elif path.suffix in (".csv", ".tsv"):
         prepare_csv(path, target, max_bad_share=settings.audio.max_bad_share, overwrite=True)
     else:
-        CutSet.from_cuts(map(conform, read_cuts(path))).to_file(target)
+        cuts = conform_all(read_cuts(path), name, path, settings.audio.max_bad_share)
+        CutSet.from_cuts(cuts).to_file(target)
     return CutSet.from_cuts(read_cuts(target))
 
 
-def conform(cut):  # type: ignore[no-untyped-def]
-    """A cut of any origin as the manifests here have them: one supervision, its text normalised or None."""
-    from lhotse import SupervisionSegment
-    from lhotse.utils import fastcopy
+def conform_all(cuts: Sequence[Cut], name: str, path: Path, max_bad_share: float) -> list[Cut]:
+    """Conform the cuts of an input, less those whose transcripts cannot be used; too many stop the run."""
+    good, bad = [], []
+    for cut in cuts:
+        try:
+            good.append(conform(cut, heard_only=name == "unlabelled"))
+        except ValueError as reason:
+            bad.append(f"{cut.id} ({reason})")
+    if bad:
+        skipped = f"{name}={path}: {len(bad)} of {len(cuts)} utterances have transcripts that cannot be used"
+        if not good or len(bad) > max(1, max_bad_share * len(cuts)):
+            raise UserError(f"{skipped}: mend them or raise audio.max_bad_share; the first is {bad[0]}")
+        say(f"{skipped} and are skipped; the first is {bad[0]}")
+    return good
 
-    from priormatch.data.batches import cut_text
-    from priormatch.data.text import normalise_sentence
 
-    text = normalise_sentence(cut_text(cut) or "") or None
+def conform(cut: Cut, heard_only: bool = False) -> Cut:
+    """A cut of any origin as the manifests here have them: one supervision, its text normalised or None.
+
+    A transcript that does not give the words spoken raises `ValueError`, or is dropped if the cut is `heard_only`.
+    """
+    transcript, text = (cut_text(cut) or "").strip(), None
+    try:
+        text = spoken_text(transcript) if transcript else None
+    except ValueError:
+        if not heard_only:
+            raise
     first = next(iter(cut.supervisions), SupervisionSegment(cut.id, cut.id, 0.0, cut.duration))
     return fastcopy(cut, supervisions=[fastcopy(first, start=0.0, duration=cut.duration, text=text)])
 
 
 def take_text(path: Path, data: Path, settings: Settings) -> None:
     """Normalised sentences for the prior, some held out, with a word about overlap with the transcripts."""
-    from priormatch.data.text_files import find_text_files, prepare_text, read_sentences
-    from priormatch.runs.work import transcripts_of
-
     spoken = [text for cuts in sorted(data.glob(f"*{SUFFIX}")) for text in transcripts_of(cuts)]
     whole = data / "text-all.txt"
     say(str(prepare_text(find_text_files([path]), whole, transcripts=spoken, overwrite=True)))
@@ -162,3 +192,15 @@ def existing(name: str, value: str) -> Path:
     if not path.exists():
         raise UserError(f"{name}={value}: there is no such file or folder")
     return path
+
+
+def named_sets(paths: Sequence[Path], prefix: str = "") -> dict[str, Path]:
+    """Sets of cuts by the names of their files, with `prefix` before those that do not begin with it."""
+    sets: dict[str, Path] = {}
+    for path in paths:
+        name = path.name.split(".")[0]
+        name = name if name.startswith(prefix) else f"{prefix}-{name}"
+        if name in sets:
+            raise UserError(f"{sets[name]} and {path} would have the same name, {name}: rename one of them")
+        sets[name] = path
+    return sets

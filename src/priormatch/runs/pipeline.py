@@ -1,7 +1,7 @@
 """`priormatch run`: from data to a table of results, stage by stage."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,13 @@ import torch
 from priormatch.config import Settings, to_yaml
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.models.folder import replace_text
+from priormatch.files import replace_text
 from priormatch.progress import duration_text, say
 from priormatch.runs import work
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
+from priormatch.runs.recipe import audible, recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
-from priormatch.runs.stage import Stage, plain, read_record, set_aside
+from priormatch.runs.stage import Stage, read_record, set_aside
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,12 @@ class Run:
     folder: Path
     settings: Settings
     data: RunData
+    stages: dict[str, Stage] = field(default_factory=dict)
 
     def stage(self, name: str, settings: dict[str, Any], inputs: dict[str, Path]) -> Stage:
         """A stage in the run's folder; the old work is kept aside when the settings have changed."""
-        return Stage(self.folder / name, settings, inputs, keep_old=True)
+        self.stages[name] = Stage(self.folder / name, settings, inputs, keep_old=True)
+        return self.stages[name]
 
     def tokenizer(self) -> Tokenizer:
         """Word pieces from the transcripts or from the text."""
@@ -53,46 +56,52 @@ class Run:
                 work.train_prior(sentences, others, tokenizer, self.settings, out, self.folder)
         return out / "model"
 
-    def recognizer_settings(self) -> dict[str, Any]:
-        """What every recogniser of the run depends on."""
-        return {"model": self.settings.model, "training": self.settings.training, "audio": work.audible(self.settings)}
-
     def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:
         """A recogniser trained from scratch on the labelled speech, and on `more`."""
         out = self.folder / name
-        inputs = {"labelled": self.data.labelled, "tokenizer": self.folder / "tokenizer", **self.data.validation}
+        inputs = {
+            "labelled": self.data.labelled,
+            "tokenizer": self.folder / "tokenizer",
+            **self.data.validation,
+        }
         if more is not None:
             inputs["more"] = more
-        wanted = {**self.recognizer_settings(), "updates": updates}
+        wanted = recipe_of_training(self.settings) | {"updates": updates}
         with self.stage(name, wanted, inputs).work() as todo:
             if todo:
                 labelled = [self.data.labelled] if more is None else [self.data.labelled, more]
                 work.train_supervised(
-                    labelled, self.data.validation, tokenizer, self.settings, out, self.folder, updates=updates
+                    labelled,
+                    self.data.validation,
+                    tokenizer,
+                    self.settings,
+                    out,
+                    self.folder,
+                    updates=updates,
                 )
         return out / "model"
 
     def longer(self, start: Path, tokenizer: Tokenizer) -> Path:
         """The supervised recogniser trained on for as long as matching will, on the labelled speech alone."""
         out = self.folder / "supervised-longer"
-        wanted = {**self.recognizer_settings(), "matching": self.schedule_settings()}
+        wanted = recipe_of_schedule(self.settings)
         with self.stage(out.name, wanted, {"labelled": self.data.labelled, "start": start}).work() as todo:
             if todo:
                 work.train_supervised(
-                    [self.data.labelled], self.data.validation, tokenizer, self.settings, out, self.folder, start=start
+                    [self.data.labelled],
+                    self.data.validation,
+                    tokenizer,
+                    self.settings,
+                    out,
+                    self.folder,
+                    start=start,
                 )
         return out / "model"
-
-    def schedule_settings(self) -> dict[str, Any]:
-        """What pseudo-labels and longer training take over from matching."""
-        matching = self.settings.matching
-        names = ("updates", "batch", "optimizer", "mixing", "combine", "loss_weight", "refresh_every")
-        return {name: plain(getattr(matching, name)) for name in names}
 
     def lengths(self, model: Path) -> Path:
         """Greedy transcripts of the unlabelled speech: reference lengths, and pseudo-labels."""
         out = self.folder / "lengths" / "lengths.jsonl"
-        wanted = {"audio": work.audible(self.settings)}
+        wanted = {"audio": audible(self.settings)}
         inputs = {"model": model, "unlabelled": self.data.unlabelled}
         with self.stage("lengths", wanted, inputs).work() as todo:
             if todo:
@@ -103,8 +112,13 @@ class Run:
     def pseudo_label(self, model: Path, lengths: Path) -> Path:
         """A recogniser trained on from `model` on fixed pseudo-labels."""
         out, labels = self.folder / "pseudo_label", lengths.with_name(f"pseudo-labelled{SUFFIX}")
-        wanted = {**self.recognizer_settings(), "matching": self.schedule_settings()}
-        inputs = {"model": model, "labelled": self.data.labelled, "pseudo_labelled": labels, **self.data.validation}
+        wanted = recipe_of_schedule(self.settings)
+        inputs = {
+            "model": model,
+            "labelled": self.data.labelled,
+            "pseudo_labelled": labels,
+            **self.data.validation,
+        }
         with self.stage("pseudo_label", wanted, inputs).work() as todo:
             if todo:
                 work.train_on_pseudo_labels(
@@ -115,7 +129,7 @@ class Run:
     def lpm(self, model: Path, prior: Path, lengths: Path) -> Path:
         """Local prior matching, from `model`."""
         out, data = self.folder / "lpm", self.data
-        wanted = {**self.recognizer_settings(), "matching": self.settings.matching}
+        wanted = recipe_of_matching(self.settings)
         inputs = {"model": model, "prior": prior, "lengths": lengths, "labelled": data.labelled}
         inputs |= {"unlabelled": data.unlabelled, **data.validation}
         with self.stage("lpm", wanted, inputs).work() as todo:
@@ -136,7 +150,7 @@ class Run:
     def decode(self, system: str, model: Path) -> dict[str, Path]:
         """Greedy transcripts of the test sets."""
         out = self.folder / "decoded" / system
-        wanted = {"audio": work.audible(self.settings)}
+        wanted = {"audio": audible(self.settings)}
         inputs = {"model": model, **{f"test/{name}": path for name, path in self.data.test.items()}}
         with self.stage(f"decoded/{system}", wanted, inputs).work() as todo:
             if todo:
@@ -175,10 +189,9 @@ def run(settings: Settings) -> Path:
 
 def finish(this: Run, results: dict[str, Any]) -> None:
     """Write, draw and show the results."""
+    folders = {"data": this.folder / "data"} | {name: stage.folder for name, stage in this.stages.items()}
     records = {
-        str(path.parent.relative_to(this.folder)): record
-        for path in sorted(this.folder.glob("**/stage.json"))
-        if not path.parent.suffix[1:].isdigit() and (record := read_record(path.parent)) is not None
+        name: record for name, folder in folders.items() if (record := read_record(folder)) is not None
     }
     seconds = {name: record["seconds"] for name, record in records.items()}
     results |= {
@@ -191,7 +204,9 @@ def finish(this: Run, results: dict[str, Any]) -> None:
     }
     path = this.folder / "results.json"
     if path.exists() and not same_systems(path, results):
-        say(f"results.json: the old one is kept as {set_aside(path)}")
+        for old in (path, path.with_suffix(".png")):
+            if old.exists():
+                say(f"{old.name}: the old one is kept as {set_aside(old)}")
     write_results(path, results)
     drawn = draw(results, this.folder / "results.png")
     show(results, f"{this.settings.name}: word error rates")
@@ -200,4 +215,6 @@ def finish(this: Run, results: dict[str, Any]) -> None:
     say(f"{duration_text(results['seconds']['total'])} of work, {results['peak_memory_mb']:.0f} MB at most")
     picture = f" and {path.with_suffix('.png')}" if drawn else ""
     say(f"results: {path}{picture}")
-    say(f"models: {this.folder / 'lpm' / 'model'} and its neighbours; TensorBoard: {this.folder / 'tensorboard'}")
+    say(
+        f"models: {this.folder / 'lpm' / 'model'} and its neighbours; TensorBoard: {this.folder / 'tensorboard'}"
+    )

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap
-from priormatch.evaluation.decoding import Transcript, read_transcripts
 from priormatch.evaluation.error_rates import (
     ErrorCounts,
     character_errors,
     word_error_rate_recovered,
     word_errors,
 )
-from priormatch.models.folder import replace_text
+from priormatch.evaluation.transcripts import Transcript, read_transcripts
+from priormatch.files import replace_text
 
 BASE, TOP = "supervised", "topline"
 NAMES = {
@@ -33,7 +33,9 @@ def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
     transcripts = {
         system: {test: transcribed(path) for test, path in tests.items()} for system, tests in decoded.items()
     }
-    errors = {system: {test: wers(each) for test, each in tests.items()} for system, tests in transcripts.items()}
+    errors = {
+        system: {test: wers(each) for test, each in tests.items()} for system, tests in transcripts.items()
+    }
     systems = {
         system: {test: rates(errors[system][test], each) for test, each in tests.items()}
         for system, tests in transcripts.items()
@@ -64,12 +66,16 @@ def transcribed(path: Path) -> list[Transcript]:
 
 def wers(transcripts: list[Transcript]) -> ErrorCounts:
     """Word errors of each utterance."""
-    return word_errors([each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts])
+    return word_errors(
+        [each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts]
+    )
 
 
 def rates(errors: ErrorCounts, transcripts: list[Transcript]) -> dict[str, Any]:
     """WER with its 95 % interval, and CER, in percent."""
-    cer = character_errors([each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts])
+    cer = character_errors(
+        [each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts]
+    )
     return {"wer": errors.rate, "wer_interval": list(bootstrap_interval(errors)), "cer": cer.rate}
 
 
@@ -121,10 +127,15 @@ def show(results: Mapping[str, Any], title: str) -> None:
     for test, against in results["lpm_against_pseudo_label"].items():
         low, high = against["interval"]
         console.print(
-            f"{test}: local prior matching is {against['difference']:.2f} points of WER below the pseudo-labels"
+            f"{test}: local prior matching is {above_or_below(against['difference'])} the pseudo-labels"
             f" (95 % {low:.2f} to {high:.2f}, p = {against['p_value']:.4f})",
             highlight=False,
         )
+
+
+def above_or_below(difference: float) -> str:
+    """How far a word error rate lies below another: points, and in which direction."""
+    return f"{abs(difference):.2f} points of WER {'below' if difference >= 0 else 'above'}"
 
 
 def draw(results: Mapping[str, Any], path: Path) -> bool:

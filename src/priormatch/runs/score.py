@@ -9,8 +9,8 @@ from rich.table import Table
 
 from priormatch.data.batches import cut_text, read_cuts
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import Transcript, read_transcripts
-from priormatch.runs.results import compare, rates, wers
+from priormatch.evaluation.transcripts import Transcript, read_transcripts
+from priormatch.runs.results import above_or_below, compare, rates, wers
 
 
 def score_files(files: Sequence[Path], references: Path | None) -> None:
@@ -24,7 +24,11 @@ def score_files(files: Sequence[Path], references: Path | None) -> None:
         found = rates(wers(transcripts), transcripts)
         low, high = found["wer_interval"]
         shown.add_row(
-            str(path), f"{len(transcripts):,}", f"{found['wer']:.2f}", f"{low:.2f}-{high:.2f}", f"{found['cer']:.2f}"
+            str(path),
+            f"{len(transcripts):,}",
+            f"{found['wer']:.2f}",
+            f"{low:.2f}-{high:.2f}",
+            f"{found['cer']:.2f}",
         )
     console = Console()
     console.print(shown)
@@ -36,8 +40,9 @@ def score_files(files: Sequence[Path], references: Path | None) -> None:
         found = compare(wers([first[each] for each in common]), wers([second[each] for each in common]))
         low, high = found["interval"]
         console.print(
-            f"on the {len(common):,} common utterances the second has {found['difference']:.2f} points less WER than the"
-            f" first (95 % {low:.2f} to {high:.2f}, p = {found['p_value']:.4f}), {found['relative']:.1f} % relative",
+            f"on the {len(common):,} common utterances the second is {above_or_below(found['difference'])}"
+            f" the first (95 % {low:.2f} to {high:.2f}, p = {found['p_value']:.4f}),"
+            f" {found['relative']:.1f} % relative",
             highlight=False,
         )
 

@@ -1,9 +1,9 @@
 """A stage of a run: a folder that remembers the settings and inputs it was made from."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
-import os
 import platform
 import time
 from collections.abc import Iterator, Mapping
@@ -12,19 +12,24 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from priormatch import __version__
 from priormatch.errors import UserError
+from priormatch.files import TEMPORARY, replace_text
 from priormatch.progress import duration_text, say
 
 FILE = "stage.json"
+LOCK = "stage.lock"
+OWN = (FILE, f"{TEMPORARY}{FILE}", LOCK)
+FORMAT = (
+    1  # raised when what a stage leaves behind changes its meaning, so that old work is not taken for new
+)
 
 
 class Stage:
     """Work that ends up in one folder, done once for given settings and inputs.
 
-    `stage.json` in the folder tells what the work was made from, whether it is finished, and the seconds and
-    memory it took. A folder begun with the same settings is gone on with, one with others is never written over:
-    it is set aside when `keep_old`, and refused otherwise.
+    `stage.json` in the folder tells what the work was made from, whether it is finished, what files it left, and
+    the seconds and memory it took. A folder begun with the same settings is gone on with, one with others is
+    never written over: it is set aside when `keep_old`, and refused otherwise.
     """
 
     def __init__(
@@ -34,25 +39,34 @@ class Stage:
         self.recipe = {
             "settings": {name: plain(value) for name, value in settings.items()},
             "inputs": {name: fingerprint(path) for name, path in inputs.items()},
-            "priormatch": __version__,
+            "format": FORMAT,
         }
         self.record = read_record(folder)
         if not holds_work(folder):  # nothing is lost by other settings
             self.record = None
         elif self.record is None:
-            raise UserError(f"{folder} exists and was not made by priormatch: give another place, or empty it")
+            raise UserError(
+                f"{folder} exists and was not made by priormatch: give another place, or empty it"
+            )
         elif self.record["recipe"] != self.recipe:
             changed = ", ".join(differences(self.record["recipe"], self.recipe))
             if not keep_old:
-                raise UserError(f"{folder} was made with other settings ({changed}): give another place, or remove it")
+                raise UserError(
+                    f"{folder} was made with other settings ({changed}): give another place, or remove it"
+                )
             aside = set_aside(folder)
             say(f"{folder.name}: made anew, since {changed} changed; the old one is kept as {aside}")
             self.record = None
 
     @property
     def finished(self) -> bool:
-        """Whether the work is done."""
-        return self.record is not None and self.record["finished"]
+        """Whether the work is done and its files are still there."""
+        return self.record is not None and self.record["finished"] and not self.missing()
+
+    def missing(self) -> list[str]:
+        """Files that the finished work left and that are gone, or have another size."""
+        files = self.record.get("files", {}) if self.record is not None else {}
+        return [name for name, size in files.items() if size_of(self.folder / name) != size]
 
     @contextlib.contextmanager
     def work(self) -> Iterator[bool]:
@@ -64,6 +78,8 @@ class Stage:
             say(f"{self.folder.name}: finished before, reused")
             yield False
             return
+        if self.record is not None and self.record["finished"]:
+            say(f"{self.folder.name}: done again, since {self.missing()[0]} is gone or changed")
         self.folder.mkdir(parents=True, exist_ok=True)
         before = self.record["seconds"] if self.record is not None else 0.0
         began = time.monotonic()
@@ -75,21 +91,43 @@ class Stage:
                 "peak_memory_mb": peak_memory_mb(),
                 "versions": versions(),
                 "recipe": self.recipe,
+                "files": files_of(self.folder) if finished else {},
             }
-            temporary = self.folder / f"{FILE}.tmp"
-            temporary.write_text(json.dumps(self.record, indent=2) + "\n", encoding="utf-8")
-            os.replace(temporary, self.folder / FILE)
+            replace_text(self.folder / FILE, json.dumps(self.record, indent=2) + "\n")
 
-        write(finished=False)
-        say(f"{self.folder.name} ...")
-        try:
-            yield True
-        except BaseException:
+        with alone_in(self.folder):
             write(finished=False)
-            raise
-        write(finished=True)
+            say(f"{self.folder.name} ...")
+            try:
+                yield True
+            except BaseException:
+                write(finished=False)
+                raise
+            write(finished=True)
         assert self.record is not None
         say(f"{self.folder.name}: done in {duration_text(self.record['seconds'])}")
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder, so that no second process works in it at the same time."""
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process is at work in {folder}: wait for it, or stop it") from error
+        yield
+
+
+def files_of(folder: Path) -> dict[str, int]:
+    """Sizes of all files in a folder and below it, the stage's own records left out."""
+    found = sorted(each for each in folder.rglob("*") if each.is_file() and each.name not in OWN)
+    return {str(each.relative_to(folder)): each.stat().st_size for each in found}
+
+
+def size_of(file: Path) -> int | None:
+    """The size of a file, or None where there is none."""
+    return file.stat().st_size if file.is_file() else None
 
 
 def holds_work(folder: Path) -> bool:
@@ -98,7 +136,7 @@ def holds_work(folder: Path) -> bool:
         return False
     if not folder.is_dir():
         raise UserError(f"{folder} is a file, and a folder is wanted: give another place")
-    return any(each.name not in (FILE, f"{FILE}.tmp") for each in folder.iterdir())
+    return any(each.name not in OWN for each in folder.iterdir())
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -126,7 +164,11 @@ def fingerprint(path: Path) -> Any:
             within = str(path.relative_to(place))
             return f"{within} of {digest(record['recipe'])}"
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    stats = [(str(each.relative_to(path)), (s := each.stat()).st_size, s.st_mtime_ns) for each in files if each.exists()]
+    stats = [
+        (str(each.relative_to(path)), (s := each.stat()).st_size, s.st_mtime_ns)
+        for each in files
+        if each.exists()
+    ]
     return f"{path.resolve()} {digest(stats)}"
 
 
@@ -137,7 +179,9 @@ def digest(value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """Settings as JSON will give them back."""
-    return json.loads(json.dumps(asdict(value) if is_dataclass(value) and not isinstance(value, type) else value))
+    return json.loads(
+        json.dumps(asdict(value) if is_dataclass(value) and not isinstance(value, type) else value)
+    )
 
 
 def differences(old: Any, new: Any, before: str = "") -> list[str]:
@@ -146,7 +190,9 @@ def differences(old: Any, new: Any, before: str = "") -> list[str]:
         return [] if old == new else [before.removeprefix("settings.")]
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return [
-        each for name in names for each in differences(old.get(name), new.get(name), f"{before}.{name}".lstrip("."))
+        each
+        for name in names
+        for each in differences(old.get(name), new.get(name), f"{before}.{name}".lstrip("."))
     ]
 
 

@@ -4,27 +4,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from priormatch.config import Settings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
+from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import (
-    decode_with_progress,
-    mean_cer,
-    read_transcripts,
-    validation_errors,
-    write_transcripts,
-)
+from priormatch.evaluation.decoding import decode_to_file, mean_cer, validation_errors
+from priormatch.evaluation.transcripts import read_transcripts
+from priormatch.files import replacing
 from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal, require_fit
 from priormatch.matching.targets import LocalPriorTargets, pseudo_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
-from priormatch.training.device import find_device
+from priormatch.runs.stage import fingerprint
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.matching import Matching
 from priormatch.training.prior import PriorTraining, Sentences
@@ -47,11 +45,6 @@ def transcripts_of(cuts: Path) -> list[str]:
     return [text for cut in read_cuts(cuts) if (text := cut_text(cut))]
 
 
-def audible(settings: Settings) -> dict[str, float]:
-    """The settings of audio that change what a model hears."""
-    return {"longest": settings.audio.longest, "shortest": settings.audio.shortest}
-
-
 def sentences_of(path: Path) -> list[str]:
     """The sentences of a file of text."""
     if sentences := list(read_sentences(path)):
@@ -60,7 +53,12 @@ def sentences_of(path: Path) -> list[str]:
 
 
 def train_prior(
-    text: Sequence[str], held_out: Sequence[str], tokenizer: Tokenizer, settings: Settings, out: Path, log: Path
+    text: Sequence[str],
+    held_out: Sequence[str],
+    tokenizer: Tokenizer,
+    settings: Settings,
+    out: Path,
+    log: Path,
 ) -> None:
     """Train the prior on sentences."""
     torch.manual_seed(settings.training.seed)
@@ -80,15 +78,19 @@ def train_prior(
 
 
 def load_validation(paths: Mapping[str, Path], settings: Settings) -> dict[str, Corpus]:
-    """Validation sets, thinned evenly to training.validate_on utterances each."""
-    sets = {}
-    for name, path in paths.items():
-        corpus = Corpus.load(path, settings.audio, transcribed=True)
-        most = settings.training.validate_on
-        if 0 < most < len(corpus):
-            corpus = Corpus(corpus.cuts[:: -(-len(corpus) // most)], settings.audio, corpus.name)
-        sets[name] = corpus
-    return sets
+    """Validation sets, thinned to training.validate_on utterances each."""
+    return {
+        name: thin(Corpus.load(path, settings.audio, transcribed=True), settings.training.validate_on)
+        for name, path in paths.items()
+    }
+
+
+def thin(corpus: Corpus, most: int) -> Corpus:
+    """At most so many utterances of a corpus, always the same; all of them for 0."""
+    if most == 0 or most >= len(corpus):
+        return corpus
+    kept = sorted(np.random.default_rng(0).permutation(len(corpus))[:most])
+    return Corpus([corpus.cuts[index] for index in kept], corpus.audio, corpus.name)
 
 
 def train_supervised(
@@ -158,50 +160,65 @@ def match(
     out: Path,
     log: Path,
 ) -> None:
-    """Local prior matching: the model at `model` becomes both the online model and the first proposal."""
+    """Local prior matching from files: the model at `model` is both the online model and the first proposal."""
     device = find_device(settings.device)
     online, judge = Recognizer.load(model, device), Prior.load(prior, device)
     judge.require_tokenizer(online.tokenizer, str(model))
     reference_lengths = {each.id: each.pieces for each in read_transcripts(lengths)}
-    sets = load_validation(validation, settings)
+    match_corpora(
+        online,
+        judge,
+        Corpus.load(labelled, settings.audio, transcribed=True),
+        Corpus.load(unlabelled, settings.audio),
+        reference_lengths,
+        load_validation(validation, settings),
+        settings,
+        out,
+        log,
+    )
+
+
+def match_corpora(
+    online: Recognizer,
+    prior: Prior,
+    labelled: Corpus,
+    unlabelled: Corpus,
+    reference_lengths: Mapping[str, int],
+    validation: Mapping[str, Corpus],
+    settings: Settings,
+    out: Path,
+    log: Path,
+) -> None:
+    """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`."""
     matching = settings.matching
-    cer = mean_cer(validation_errors(online, sets))
+    cer = mean_cer(validation_errors(online, validation))
     require_fit(cer, matching.max_proposal_cer)
     proposal = Proposal(online, cer)
     targets = LocalPriorTargets(
         proposal,
-        judge,
+        prior,
         matching.beam_size,
         LengthFilter(*matching.length_filter) if matching.length_filter else keep_all,
         reference_lengths,
         matching.merge_spellings,
     )
-    speech = Corpus.load(unlabelled, settings.audio)
-    without = sum(reference_lengths.get(cut.id, 0) == 0 for cut in speech.cuts)
-    if without:
-        speech = drop_without_length(speech, reference_lengths, lengths)
-    task = Matching(
-        online,
-        Corpus.load(labelled, settings.audio, transcribed=True),
-        speech,
-        sets,
-        targets,
-        proposal,
-        settings.training,
-        matching,
-    )
+    speech = with_lengths(unlabelled, reference_lengths)
     say(f"{out.name}: {speech.hours:.2f} unlabelled hours, proposal's validation CER {cer:.2f} %")
+    task = Matching(online, labelled, speech, validation, targets, proposal, settings.training, matching)
     fit(task, matching_schedule(settings), out, log, out.name)
 
 
-def drop_without_length(corpus: Corpus, lengths: Mapping[str, int], source: Path) -> Corpus:
+def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
     """Leave out utterances in which greedy decoding heard nothing, as the authors do."""
     kept = [cut for cut in corpus.cuts if lengths.get(cut.id, 0) > 0]
+    if len(kept) == len(corpus):
+        return corpus
     if not kept:
         raise UserError(
-            f"{source} has a length for no utterance of {corpus.name}: make it with `priormatch lengths`"
+            f"no utterance of {corpus.name} has a reference length: make them of it with `priormatch lengths`"
         )
-    say(f"{corpus.name}: {len(corpus) - len(kept)} of {len(corpus)} utterances have no length in {source}: left out")
+    without = len(corpus) - len(kept)
+    say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length: left out")
     return Corpus(kept, corpus.audio, corpus.name)
 
 
@@ -234,8 +251,8 @@ def decode_to(model: Path, cuts: Path, settings: Settings, out: Path, beam_size:
     """Transcribe the cuts of a manifest into a file of JSON lines."""
     recognizer = Recognizer.load(model, find_device(settings.device))
     corpus = Corpus.load(cuts, settings.audio)
-    transcripts = decode_with_progress(recognizer, corpus, f"decoding {cuts.name}", beam_size, settings.audio.workers)
-    write_transcripts(out, transcripts)
+    key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
+    decode_to_file(recognizer, corpus, out, key, beam_size)
 
 
 def write_pseudo_labels(cuts: Path, transcripts: Path, out: Path) -> None:
@@ -249,12 +266,11 @@ def write_pseudo_labels(cuts: Path, transcripts: Path, out: Path) -> None:
         if text := found.get(cut.id):
             supervisions = [fastcopy(cut.supervisions[0], text=text)]
             labelled.append(fastcopy(cut, supervisions=supervisions))
-    CutSet.from_cuts(labelled).to_file(out)
+    with replacing(out) as temporary:
+        CutSet.from_cuts(labelled).to_file(temporary)
 
 
 def parameters(model: torch.nn.Module) -> str:
     """The number of a model's parameters, as people say it."""
     count = sum(each.numel() for each in model.parameters())
     return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k"
-
-

@@ -1,7 +1,6 @@
 """Checkpoints: everything a run needs to go on, in one safetensors file that is replaced at once."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from priormatch.errors import UserError
+from priormatch.files import replacing
 
 FILE = "checkpoint.safetensors"
 
@@ -18,13 +18,21 @@ FILE = "checkpoint.safetensors"
 def write_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Write tensors and a small JSON state; a kill at any moment leaves the old file or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f"{FILE}.tmp"
-    save_file(
-        {name: value.detach().contiguous().clone() for name, value in tensors.items()},
-        temporary,
-        metadata={"state": json.dumps(state)},
-    )
-    os.replace(temporary, folder / FILE)
+    with replacing(folder / FILE) as temporary:
+        save_file(_apart(tensors), temporary, metadata={"state": json.dumps(state)})
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in the CPU's memory, each in its own, as safetensors wants them; copied only where need be."""
+    apart: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, value in tensors.items():
+        value = value.detach().cpu().contiguous()
+        if value.untyped_storage().data_ptr() in taken:
+            value = value.clone()
+        taken.add(value.untyped_storage().data_ptr())
+        apart[name] = value
+    return apart
 
 
 def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -42,7 +50,7 @@ def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """The optimiser's state by parameter name."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{names[parameter]}|{key}": torch.as_tensor(value)
         for parameter, values in optimizer.state.items()

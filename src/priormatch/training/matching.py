@@ -1,4 +1,4 @@
-"""Training on labelled and unlabelled speech together: local prior matching, and whatever else gives targets."""
+"""Training on labelled and unlabelled speech together, towards transcripts and towards targets."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,19 +8,21 @@ from torch import Tensor
 
 from priormatch.config import BatchSettings, MatchingSettings, TrainingSettings
 from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
+from priormatch.device import mixed_precision
 from priormatch.evaluation.decoding import mean_cer, validation_errors
 from priormatch.matching.mixing import is_paired, paired_share
 from priormatch.matching.objective import lpm_loss, sample_inputs, sequence_loss
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import Targets
 from priormatch.models.recognizer import Recognizer
-from priormatch.training.device import mixed_precision
 from priormatch.training.supervised import labelled_losses, labelled_stream, spec_augment
 
 TargetsOf = Callable[[Batch], tuple[Targets, dict[str, float]]]
 
 
-def unlabelled_losses(model: Recognizer, batch: Batch, targets: Targets, settings: TrainingSettings) -> Tensor:
+def unlabelled_losses(
+    model: Recognizer, batch: Batch, targets: Targets, settings: TrainingSettings
+) -> Tensor:
     """The targets' weighted cross-entropy for each utterance, (B,); the encoder runs once."""
     encoded, lengths = model.encode(batch.waveforms, batch.samples, spec_augment(settings))
     inputs = sample_inputs(targets.labels, settings.input_sampling, model.tokenizer.eos)
@@ -31,7 +33,10 @@ def unlabelled_losses(model: Recognizer, batch: Batch, targets: Targets, setting
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
     """A part of a batch."""
-    return BatchSettings(seconds=size.seconds * share, utterances=max(round(size.utterances * share), 1) if size.utterances else 0)
+    return BatchSettings(
+        seconds=size.seconds * share,
+        utterances=max(round(size.utterances * share), 1) if size.utterances else 0,
+    )
 
 
 class Matching:
@@ -66,7 +71,8 @@ class Matching:
         """(sum of the paired losses + α · sum of the LPM losses) / utterances of the update's batch."""
         both = self.matching.combine == "sum"
         total: Tensor | float = 0.0
-        utterances, figures = 0, {}
+        utterances = 0
+        figures: dict[str, float] = {}
         if both or is_paired(update, *self.matching.mixing):
             batch = self.paired.take().to(self.model.device)
             with mixed_precision(self.model.device):
@@ -86,13 +92,19 @@ class Matching:
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
         """Mean validation CER; refreshes the proposal with the online model when that is better."""
+        if self.proposal is not None and update == 0:
+            return self.proposal.cer, {"proposal_cer": self.proposal.cer}  # they are one model still
         errors = validation_errors(self.model, self.validation)
         cer = mean_cer(errors)
         figures: dict[str, Any] = {"validation": errors}
-        if self.proposal is not None and update > 0:
+        if self.proposal is not None:
             taken = self.proposal.refresh(self.model, cer, update)
             refreshes = sum(each.taken for each in self.proposal.history)
-            figures |= {"proposal_refreshed": taken, "proposal_cer": self.proposal.cer, "refreshes": refreshes}
+            figures |= {
+                "proposal_refreshed": taken,
+                "proposal_cer": self.proposal.cer,
+                "refreshes": refreshes,
+            }
         return cer, figures
 
     def save(self, folder: Path) -> None:

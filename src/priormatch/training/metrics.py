@@ -6,13 +6,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from priormatch.models.folder import replace_text
+from priormatch.files import replace_text
 
 
 class MetricsLog:
     """Appends to `metrics.jsonl` of a run; lines of this stage after `update` are taken back first.
 
-    Those are the lines of updates that a kill has undone and that will be made again; from update 0, all.
+    Those are the lines of updates that a kill has undone and that will be made again. From update 0 all lines of
+    the stage are taken back, and kept in `metrics.old.jsonl`.
     """
 
     def __init__(self, folder: Path, stage: str, update: int) -> None:
@@ -21,9 +22,15 @@ class MetricsLog:
         self.file, self.stage = folder / "metrics.jsonl", stage
         folder.mkdir(parents=True, exist_ok=True)
         if self.file.exists():
-            kept = [line for line in self.file.read_text().splitlines() if not self._undone(line, update)]
-            replace_text(self.file, "".join(f"{line}\n" for line in kept))
-        self.events = SummaryWriter(str(folder / "tensorboard" / stage), purge_step=update + 1 if update else 0)
+            lines = self.file.read_text().splitlines()
+            undone = [line for line in lines if self._undone(line, update)]
+            if undone and update == 0:  # the stage is made anew, perhaps with other settings
+                with (folder / "metrics.old.jsonl").open("a", encoding="utf-8") as old:
+                    old.writelines(f"{line}\n" for line in undone)
+            replace_text(self.file, "".join(f"{line}\n" for line in lines if not self._undone(line, update)))
+        self.events = SummaryWriter(
+            str(folder / "tensorboard" / stage), purge_step=update + 1 if update else 0
+        )
         self.sums: dict[str, float] = defaultdict(float)
         self.counts: dict[str, int] = defaultdict(int)
 

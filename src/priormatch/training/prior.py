@@ -12,9 +12,9 @@ from torch import Tensor
 from priormatch.config import BatchSettings, PriorSettings
 from priormatch.data.batches import plan_batches
 from priormatch.data.tokenizer import Tokenizer
+from priormatch.device import mixed_precision
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior, pad
-from priormatch.training.device import mixed_precision
 
 
 class Sentences:
@@ -37,7 +37,9 @@ class Sentences:
 class PriorTraining:
     """Minimises the cross-entropy of sentences; scored by perplexity a piece on held-out ones."""
 
-    def __init__(self, prior: Prior, text: Sentences, held_out: Sentences, settings: PriorSettings, seed: int) -> None:
+    def __init__(
+        self, prior: Prior, text: Sentences, held_out: Sentences, settings: PriorSettings, seed: int
+    ) -> None:
         self.model, self.text, self.held_out, self.seed = prior, text, held_out, seed
         self.size = BatchSettings(seconds=settings.batch_tokens)
         self.epoch, self.position = 0, 0

@@ -10,14 +10,16 @@ from torch.nn import functional
 from priormatch.config import AudioSettings, BatchSettings, TrainingSettings
 from priormatch.data.augment import SpecAugment
 from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
+from priormatch.device import mixed_precision
 from priormatch.evaluation.decoding import mean_cer, validation_errors
 from priormatch.matching.objective import sample_inputs, sequence_loss
 from priormatch.models.decoder import soft_window
 from priormatch.models.recognizer import Recognizer
-from priormatch.training.device import mixed_precision
 
 
-def labelled_losses(model: Recognizer, batch: Batch, settings: TrainingSettings, update: int | None = None) -> Tensor:
+def labelled_losses(
+    model: Recognizer, batch: Batch, settings: TrainingSettings, update: int | None = None
+) -> Tensor:
     """Cross-entropy of each utterance's transcript, (B,), with the CTC term where there is one.
 
     The soft attention window is on while `update` lies below settings.window_updates; None keeps it off.
@@ -32,7 +34,9 @@ def labelled_losses(model: Recognizer, batch: Batch, settings: TrainingSettings,
     logits = model.decoder(model.memory(encoded, lengths), inputs[:, None], window)[:, 0]
     losses = sequence_loss(logits, batch.labels, batch.label_lengths, settings.label_smoothing)
     if settings.ctc_weight > 0 and model.ctc is not None:
-        losses = losses + settings.ctc_weight * ctc_losses(model.ctc(encoded), lengths, batch, model.tokenizer.eos)
+        losses = losses + settings.ctc_weight * ctc_losses(
+            model.ctc(encoded), lengths, batch, model.tokenizer.eos
+        )
     return losses
 
 
@@ -43,7 +47,13 @@ def ctc_losses(logits: Tensor, lengths: Tensor, batch: Batch, blank: int) -> Ten
     """
     log_q = logits.float().log_softmax(dim=-1).transpose(0, 1)
     return functional.ctc_loss(
-        log_q, batch.labels, lengths, batch.label_lengths - 1, blank=blank, reduction="none", zero_infinity=True
+        log_q,
+        batch.labels,
+        lengths,
+        batch.label_lengths - 1,
+        blank=blank,
+        reduction="none",
+        zero_infinity=True,
     )
 
 
@@ -85,7 +95,10 @@ class Supervised:
         with mixed_precision(self.model.device):
             losses = labelled_losses(self.model, batch, self.settings, update)
         pieces = float(batch.label_lengths.sum())
-        return losses.mean(), {"loss_per_piece": float(losses.detach().sum()) / pieces, "audio_seconds": batch.seconds}
+        return losses.mean(), {
+            "loss_per_piece": float(losses.detach().sum()) / pieces,
+            "audio_seconds": batch.seconds,
+        }
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
         """Mean validation CER."""

@@ -17,8 +17,9 @@ import soundfile
 from lhotse import MonoCut, Recording
 from lhotse.audio import AudioSource
 
+from priormatch.data import SAMPLE_RATE
 from priormatch.data.demo.grammar import draw_sentences
-from priormatch.data.demo.speech import SAMPLE_RATE, Conditions, check_installed, record
+from priormatch.data.demo.speech import Conditions, check_installed, record
 from priormatch.data.manifest import utterance
 from priormatch.errors import UserError
 from priormatch.progress import track
@@ -62,7 +63,7 @@ class DemoSizes:
     unlabelled: int = 1700
     validation: int = 150
     test: int = 1000
-    text: int = 20000
+    text: int = 15000
     text_validation: int = 1000
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter, resample_poly
 
+from priormatch.data import SAMPLE_RATE
 from priormatch.data.demo import espeak
 from priormatch.errors import UserError
 
-SAMPLE_RATE = 16000
 FRAME = SAMPLE_RATE // 100
 """Utterances last a whole number of hundredths of a second, so that their times are short decimals."""
 

@@ -1,8 +1,10 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 
+from priormatch.device import find_device, mixed_precision
 from priormatch.errors import UserError
-from priormatch.training.device import find_device, mixed_precision
 
 
 def test_auto_takes_a_gpu_where_there_is_one(monkeypatch):
@@ -17,6 +19,17 @@ def test_a_device_that_is_not_there_names_itself(monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=f"device={name}: .*auto"):
         find_device(name)
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_a_gpu_that_only_imitates_bfloat16_computes_in_float32(monkeypatch):
+    native = False
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation
+    )
+    assert isinstance(mixed_precision(torch.device("cuda")), nullcontext)
+    native = True
+    assert isinstance(mixed_precision(torch.device("cuda")), torch.autocast)
 
 
 def test_the_cpu_computes_in_float32():

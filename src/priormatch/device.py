@@ -22,6 +22,6 @@ def find_device(name: str) -> torch.device:
 
 def mixed_precision(device: torch.device) -> AbstractContextManager[object]:
     """bfloat16 for the large products on a GPU that has it; float32 elsewhere."""
-    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+    if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.autocast("cuda", dtype=torch.bfloat16)
     return nullcontext()

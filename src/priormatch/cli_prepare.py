@@ -1,0 +1,179 @@
+"""The verb `prepare`: corpora to manifests of cuts, text to sentences."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+prepare = typer.Typer(
+    help="Turn corpora into manifests of cuts, and text into sentences.", no_args_is_help=True
+)
+
+Out = Annotated[Path, typer.Option("--out", help="Where the work goes.")]
+Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="Decode every file whole, instead of reading its header.")
+]
+BadShare = Annotated[
+    float, typer.Option("--max-bad-share", help="Stop when more of the audio is unreadable.")
+]
+
+
+@prepare.command()
+def librispeech(
+    folder: Annotated[Path, typer.Argument(help="The unpacked corpus.")],
+    out: Out,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help="A subset, such as dev-clean; all by default.")
+    ] = None,
+    verify: Verify = False,
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """LibriSpeech, or anything laid out like it.
+
+    Example: priormatch prepare librispeech LibriSpeech --out data
+    """
+    from priormatch.data.corpora import prepare_librispeech
+
+    said(
+        prepare_librispeech(
+            folder, out, part or (), verify=verify, max_bad_share=max_bad_share, overwrite=overwrite
+        )
+    )
+
+
+@prepare.command()
+def librilight(
+    folder: Annotated[
+        Path, typer.Argument(help="The unpacked corpus: small, medium or large, or their parent.")
+    ],
+    out: Out,
+    longest: Annotated[float, typer.Option("--longest", help="Seconds of the longest segment.")] = 36.0,
+    part: Annotated[
+        list[str] | None, typer.Option("--part", help="A subset, such as small; all by default.")
+    ] = None,
+    verify: Verify = False,
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """Libri-Light as released: long chapters, cut by their voice activity.
+
+    Example: priormatch prepare librilight libri-light --out data
+    """
+    from priormatch.data.corpora import prepare_librilight
+
+    said(
+        prepare_librilight(
+            folder,
+            out,
+            longest,
+            parts=part or (),
+            verify=verify,
+            max_bad_share=max_bad_share,
+            overwrite=overwrite,
+        )
+    )
+
+
+@prepare.command()
+def folder(
+    folder: Annotated[Path, typer.Argument(help="Audio, with or without a .txt of the same name.")],
+    out: Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")],
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """A folder of audio files.
+
+    Example: priormatch prepare folder recordings --out data/recordings.jsonl.gz
+    """
+    from priormatch.data.own_audio import prepare_folder
+
+    path = prepare_folder(folder, out, max_bad_share=max_bad_share, overwrite=overwrite)
+    said({path.name: path})
+
+
+@prepare.command()
+def csv(
+    file: Annotated[
+        Path, typer.Argument(help="A table with the columns path, text, speaker, id, start, end.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")],
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """A table of audio files, with commas or tabs.
+
+    Example: priormatch prepare csv calls.csv --out data/calls.jsonl.gz
+    """
+    from priormatch.data.own_audio import prepare_csv
+
+    path = prepare_csv(file, out, max_bad_share=max_bad_share, overwrite=overwrite)
+    said({path.name: path})
+
+
+@prepare.command()
+def text(
+    files: Annotated[
+        list[Path], typer.Argument(help="Books or sentences: .txt, .gz or .xz files, or folders.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The file of sentences.")],
+    exclude_books: Annotated[
+        Path | None,
+        typer.Option("--exclude-books", help="Ids to leave out, one a line, or LibriSpeech's BOOKS.TXT."),
+    ] = None,
+    cuts: Annotated[
+        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts the text should not hold.")
+    ] = None,
+    drop_overlap: Annotated[
+        bool, typer.Option("--drop-overlap", help="Drop the sentences that overlap with the transcripts.")
+    ] = False,
+    lines_are_sentences: Annotated[
+        bool, typer.Option("--lines-are-sentences", help="Each line is a sentence already.")
+    ] = False,
+    overwrite: Force = False,
+) -> None:
+    """Text for the prior: split into sentences, normalised, compared with transcripts.
+
+    Example: priormatch prepare text corpus --exclude-books BOOKS.TXT --cuts data/dev-clean.jsonl.gz --out data/text.txt
+    """
+    from priormatch.data.text_files import prepare_text, read_book_ids
+    from priormatch.runs.work import transcripts_of
+
+    books = read_book_ids(exclude_books) if exclude_books else ()
+    spoken = [sentence for path in cuts or [] for sentence in transcripts_of(path)]
+    report = prepare_text(
+        files,
+        out,
+        books,
+        spoken,
+        drop_overlap=drop_overlap,
+        lines_are_sentences=lines_are_sentences,
+        overwrite=overwrite,
+    )
+    print(report)
+
+
+@prepare.command("demo")
+def prepare_demo_corpus(
+    out: Out,
+    seed: Annotated[int, typer.Option("--seed", help="Of the sentences, the voices and the noise.")] = 0,
+) -> None:
+    """The demo's own corpus, spoken by espeak-ng.
+
+    Example: priormatch prepare demo --out data/demo
+    """
+    from priormatch.data.demo import prepare_demo
+
+    prepare_demo(out, seed)
+    said({path.name: path for path in sorted(out.glob("*.jsonl.gz"))})
+
+
+def said(manifests: dict[str, Path]) -> None:
+    """Say what has been prepared."""
+    from lhotse import CutSet
+
+    from priormatch.data.manifest import summary
+
+    for name, path in manifests.items():
+        print(f"{name}: {summary(CutSet.from_file(path))}: {path}")

@@ -1,0 +1,132 @@
+"""What settings must be: each number within its bounds, and all of them in agreement."""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from operator import attrgetter
+from typing import Any
+
+from priormatch.config import Settings, all_keys
+from priormatch.errors import UserError
+
+# What must hold, in words and as a test, and the keys it holds for; of a list, it must hold for every entry.
+BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    (
+        "must be at least 1",
+        lambda number: number >= 1,
+        """
+        training.updates matching.updates prior.updates
+        training.report_every *.validate_every matching.refresh_every
+        model.n_mels model.channels model.kernel model.size model.longest_output
+        prior.model.embedding prior.model.width prior.model.head prior.model.kernel prior.batch_tokens
+        matching.beam_size
+        """,
+    ),
+    (
+        "must be 0 or more",
+        lambda number: number >= 0,
+        """
+        threads audio.workers model.blocks *.batch.seconds *.batch.utterances training.augment.*_masks
+        training.augment.*_width training.window_updates training.validate_on training.ctc_weight
+        matching.loss_weight *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
+        """,
+    ),
+    (
+        "must be positive",
+        lambda number: number > 0,
+        """
+        audio.shortest audio.longest training.augment.speeds training.window_deviation
+        training.checkpoint_seconds matching.max_proposal_cer *.optimizer.learning_rate *.optimizer.clip
+        """,
+    ),
+    ("is a share, between 0 and 1", lambda share: 0 < share < 1, "validation_share prior.validation_share"),
+    (
+        "is a share, from 0 to below 1",
+        lambda share: 0 <= share < 1,
+        """
+        model.dropout prior.model.dropout training.label_smoothing training.input_sampling
+        training.piece_sampling *.optimizer.momentum
+        """,
+    ),
+    ("is a share, from 0 to 1", lambda share: 0 <= share <= 1, "audio.max_bad_share"),
+    ("is a factor, above 0 and at most 1", lambda factor: 0 < factor <= 1, "*.optimizer.decay"),
+    ("must be at least 4, as three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
+    ("must be 0 or more, and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),
+)
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings that no work can be done with or that contradict each other, before any work."""
+    for what, holds, patterns in BOUNDS:
+        for key in keys_of(patterns):
+            value = attrgetter(key)(settings)
+            entries = value if isinstance(value, list) else [value]
+            _need(all(map(holds, entries)), key, value, what)
+    _check_names(settings)
+    _check_models(settings)
+    _check_training(settings)
+
+
+def keys_of(patterns: str) -> list[str]:
+    """The settings that a list of patterns stands for, such as *.batch.seconds."""
+    return [key for pattern in patterns.split() for key in all_keys() if fnmatchcase(key, pattern)]
+
+
+def _check_names(settings: Settings) -> None:
+    """Names become names of files and folders."""
+    for key, name in (("name", settings.name), *((f"test.{name}", name) for name in settings.test)):
+        plain = name not in ("", ".", "..") and not {"/", "\\"} & set(name)
+        _need(plain, key, name, "names a folder or file: give a plain name, without / or \\")
+
+
+def _check_models(settings: Settings) -> None:
+    model, bottlenecks = settings.model, settings.prior.model.bottlenecks
+    _need(
+        len(model.channels) == len(model.blocks) > 0,
+        "model.blocks",
+        model.blocks,
+        f"give one number of blocks for each of the {len(model.channels)} entries of model.channels",
+    )
+    _need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
+    _need(
+        all(len(each) == 3 and min(each) >= 1 for each in bottlenecks),
+        "prior.model.bottlenecks",
+        bottlenecks,
+        "give three positive numbers for each, inner width, outer width and how many, such as [[64,128,2]]",
+    )
+
+
+def _check_training(settings: Settings) -> None:
+    training, matching, audio = settings.training, settings.matching, settings.audio
+    _need(audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
+    for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
+        _need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
+    _need(
+        training.ctc_weight == 0 or settings.model.ctc,
+        "training.ctc_weight",
+        training.ctc_weight,
+        "needs model.ctc=true",
+    )
+    _need(
+        len(matching.mixing) == 2 and min(matching.mixing) >= 1,
+        "matching.mixing",
+        matching.mixing,
+        "give two positive numbers, paired and unpaired, such as [1,4]",
+    )
+    bounds = matching.length_filter
+    _need(
+        bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
+        "matching.length_filter",
+        bounds,
+        "give a lower and an upper bound, such as [0.95,1.05], or [] for none",
+    )
+    _need(
+        matching.combine == "sum" or matching.optimizer.kind == "sgd",
+        "matching.combine",
+        matching.combine,
+        "adamw would normalise the loss weight away in alternating steps; set matching.combine=sum",
+    )
+
+
+def _need(holds: bool, key: str, value: Any, what: str) -> None:
+    if not holds:
+        raise UserError(f"{key}={value}: {what}")

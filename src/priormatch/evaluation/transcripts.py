@@ -1,0 +1,102 @@
+"""Decoded utterances on disk: one JSON object a line."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from priormatch.errors import UserError
+from priormatch.files import replace_text
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """One decoded utterance: its best hypothesis, that one's length in pieces, and the n-best with scores."""
+
+    id: str
+    hypothesis: str
+    pieces: int
+    reference: str | None
+    nbest: list[tuple[str, float]]
+
+
+def to_line(transcript: Transcript) -> str:
+    """A transcript as a line of JSON."""
+    entry: dict[str, object] = {
+        "id": transcript.id,
+        "hypothesis": transcript.hypothesis,
+        "pieces": transcript.pieces,
+    }
+    if transcript.reference is not None:
+        entry["reference"] = transcript.reference
+    if len(transcript.nbest) > 1:
+        entry["nbest"] = [{"text": text, "score": score} for text, score in transcript.nbest]
+    return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def from_line(line: bytes) -> Transcript:
+    """What `to_line` wrote; anything else raises a ValueError."""
+    try:
+        entry = json.loads(line)
+        nbest = [(each["text"], each["score"]) for each in entry.get("nbest", [])]
+        return Transcript(
+            str(entry["id"]), entry["hypothesis"], entry.get("pieces", 0), entry.get("reference"), nbest
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def write_transcripts(path: Path, transcripts: Sequence[Transcript]) -> None:
+    """Write transcripts as JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, "".join(map(to_line, transcripts)))
+
+
+def read_transcripts(path: Path) -> list[Transcript]:
+    """Read what `write_transcripts` wrote."""
+    if not path.is_file():
+        raise UserError(
+            f"no transcripts at {path}: make them with `priormatch decode` or `priormatch lengths`"
+        )
+    transcripts = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            transcripts.append(from_line(line))
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: not a transcript ({error}); decode again") from error
+    if not transcripts:
+        raise UserError(f"{path} holds no transcripts: decode again")
+    return transcripts
+
+
+class PartialTranscripts:
+    """Transcripts of a decoding under way, in `OUT.partial`, so that a kill does not lose them.
+
+    The first line names what decodes (`key`); what another model or search has left there is begun anew.
+    """
+
+    def __init__(self, out: Path, key: str) -> None:
+        self.path = out.with_name(f"{out.name}.partial")
+        self.found: dict[str, Transcript] = {}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        first = json.dumps({"key": key}) + "\n"
+        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.is_file() else []
+        if lines and lines[0] == first.encode():
+            for line in lines[1:]:
+                try:
+                    transcript = from_line(line)
+                except ValueError:
+                    break  # a line cut off by the kill
+                self.found[transcript.id] = transcript
+        replace_text(self.path, first + "".join(map(to_line, self.found.values())))
+
+    def add(self, transcripts: Sequence[Transcript]) -> None:
+        """Put down what has been decoded."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(map(to_line, transcripts))
+        self.found |= {each.id: each for each in transcripts}
+
+    def remove(self) -> None:
+        """Remove the file, once the whole is written."""
+        os.unlink(self.path)

@@ -1,0 +1,32 @@
+"""Files that appear whole: written under a temporary name beside their place, then moved there at once."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+TEMPORARY = ".tmp-"
+"""How the names of files begin that are not yet whole."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the folder of `path`, which becomes `path` at the end and is removed on failure.
+
+    Its name keeps the ending, by which libraries choose a format, and is always the same: what a kill leaves
+    behind is written over the next time.
+    """
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file at once: it is either the old one or the new one, whole."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,94 @@
+"""Local prior matching as one call, for use from Python."""
+
+import copy
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from priormatch.config import Settings
+from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.device import find_device
+from priormatch.errors import UserError
+from priormatch.evaluation.decoding import greedy_lengths
+from priormatch.matching.prior import Prior
+from priormatch.models.recognizer import Recognizer
+from priormatch.runs.recipe import recipe_of_matching
+from priormatch.runs.stage import Stage, digest
+from priormatch.runs.work import match_corpora, thin
+
+AnyPath = str | os.PathLike[str]
+Cuts = AnyPath | Iterable[Any]
+"""A manifest's path, or Lhotse cuts."""
+
+
+def match(
+    model: Recognizer | AnyPath,
+    prior: Prior | AnyPath,
+    labelled: Cuts,
+    unlabelled: Cuts,
+    validation: Mapping[str, Cuts],
+    out: AnyPath,
+    lengths: Mapping[str, int] | None = None,
+    settings: Settings | None = None,
+) -> Recognizer:
+    """Train a recogniser further on unlabelled speech by local prior matching.
+
+    `lengths` gives the estimated number of pieces of each unlabelled utterance by its id; without them they are
+    taken from greedy decoding. Checkpoints, metrics and the best model go to the folder `out`, and a call that
+    was stopped goes on from there. The model given is left as it is; returned is the one with the best mean CER
+    on the validation sets.
+
+        better = match("exp/sup/model", "exp/prior/model", "train.jsonl.gz", "more.jsonl.gz",
+                       {"dev": "dev.jsonl.gz"}, "exp/lpm", settings=load_settings(recipe_path("own")))
+    """
+    settings, out = settings or Settings(), Path(out)
+    device = find_device(settings.device)
+    online = copy.deepcopy(model) if isinstance(model, Recognizer) else Recognizer.load(model)
+    judge = copy.deepcopy(prior) if isinstance(prior, Prior) else Prior.load(prior)
+    judge.require_tokenizer(online.tokenizer, "the recogniser")
+    if not validation:
+        raise UserError(
+            "validation is empty: give at least one set of transcribed cuts to choose the model by"
+        )
+    paired = _corpus(labelled, settings, "labelled", transcribed=True)
+    speech = _corpus(unlabelled, settings, "unlabelled")
+    sets = {
+        name: thin(_corpus(cuts, settings, name, transcribed=True), settings.training.validate_on)
+        for name, cuts in validation.items()
+    }
+    used = recipe_of_matching(settings) | {
+        "models": [_digest_of(online), _digest_of(judge)],
+        "lengths": None if lengths is None else digest(dict(lengths)),
+        "cuts": [
+            digest([(cut.id, cut_text(cut)) for cut in each.cuts])
+            for each in (paired, speech, *sets.values())
+        ],
+    }
+    with Stage(out, used, {}).work() as todo:
+        if todo:
+            online, judge = online.to(device), judge.to(device)
+            known = greedy_lengths(online, speech) if lengths is None else lengths
+            match_corpora(online, judge, paired, speech, known, sets, settings, out, out)
+    return Recognizer.load(out / "model", device)
+
+
+def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False) -> Corpus:
+    """A corpus of a manifest or of cuts; of those with a transcript alone, if so wanted."""
+    found = read_cuts(Path(cuts)) if isinstance(cuts, str | os.PathLike) else list(cuts)
+    kept = [cut for cut in found if not transcribed or cut_text(cut)]
+    if not kept:
+        raise UserError(f"{name} holds no {'transcribed ' if transcribed else ''}utterance: give other cuts")
+    return Corpus(kept, settings.audio, name)
+
+
+def _digest_of(model: torch.nn.Module) -> str:
+    """A hash of a model's weights."""
+    hashed = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        hashed.update(name.encode())
+        hashed.update(value.cpu().contiguous().numpy().tobytes())
+    return hashed.hexdigest()[:16]

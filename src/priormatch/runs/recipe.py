@@ -1,0 +1,31 @@
+"""What the work of a stage depends on, as plain settings: change one of them, and the work is another."""
+
+from typing import Any
+
+from priormatch.config import Settings
+from priormatch.runs.stage import plain
+
+COSMETIC = ("report_every", "checkpoint_seconds")  # of training: they change what is told, not what is learnt
+SCHEDULE = ("updates", "batch", "optimizer", "mixing", "combine", "loss_weight", "refresh_every")
+
+
+def audible(settings: Settings) -> dict[str, Any]:
+    """The settings of audio that change what a model hears."""
+    return {"longest": settings.audio.longest, "shortest": settings.audio.shortest}
+
+
+def recipe_of_training(settings: Settings) -> dict[str, Any]:
+    """What a supervised recogniser depends on."""
+    training = {name: value for name, value in plain(settings.training).items() if name not in COSMETIC}
+    return {"model": settings.model, "training": training, "audio": audible(settings)}
+
+
+def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
+    """What pseudo-labels and longer supervised training depend on: matching's schedule, not its method."""
+    matching = plain(settings.matching)
+    return recipe_of_training(settings) | {"matching": {name: matching[name] for name in SCHEDULE}}
+
+
+def recipe_of_matching(settings: Settings) -> dict[str, Any]:
+    """What local prior matching depends on."""
+    return recipe_of_training(settings) | {"matching": settings.matching}
