@@ -1,4 +1,7 @@
+import io
+
 import pytest
+from rich.console import Console
 
 from priormatch import progress
 from priormatch.progress import Meter, duration_text, say, track
@@ -79,3 +82,14 @@ def test_an_error_in_the_middle_passes_through(clock, capsys):
 def test_square_brackets_are_just_text(capsys):
     say("[bold]matching.mixing=[1,4][/bold] " + "x" * 300)
     assert capsys.readouterr().err == "[bold]matching.mixing=[1,4][/bold] " + "x" * 300 + "\n"
+
+
+def test_a_terminal_sees_a_bar_with_speed_and_what_is_left(clock, monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=200)
+    monkeypatch.setattr(progress, "console", screen)
+    with Meter("training", 100, done=40) as meter:
+        clock.now += 10.0
+        meter.advance(30, note="loss 2")
+    shown = screen.file.getvalue()
+    for part in ("training", "70/100", "3/s", "loss 2"):
+        assert part in shown

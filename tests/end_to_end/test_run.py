@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tiny_run import command, files, make_folders
 
+from priormatch.evaluation import decoding
 from priormatch.progress import Meter
 
 OWN = ("run", "tiny.yaml", "labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
@@ -112,6 +113,7 @@ def test_a_second_call_changes_no_model_and_no_stage(finished, monkeypatch):
     before = {name: content for name, content in files(finished).items() if "results" not in name}
     assert command(*TESTED) == 0
     assert {name: content for name, content in files(finished).items() if "results" not in name} == before
+    assert not list(finished.rglob("results.*.1"))
 
 
 def test_a_setting_of_matching_redoes_matching_alone(home, capsys):
@@ -145,6 +147,25 @@ def test_workers_threads_and_place_redo_nothing(home, capsys):
     assert redone(capsys.readouterr().err) == set()
 
 
+def test_how_often_to_report_and_to_save_redoes_nothing(home, capsys):
+    often = ("training.report_every=1", "training.checkpoint_seconds=0.5")
+    assert command(*TESTED, f"runs={home / 'runs'}", *often) == 0
+    assert redone(capsys.readouterr().err) == set()
+
+
+def test_a_model_that_is_gone_is_made_again_and_nothing_else(home, capsys):
+    before = weights(home)
+    (home / "runs/tiny/supervised/model/model.yaml").unlink()
+    (home / "runs/tiny/lpm/checkpoint.safetensors").unlink()  # no one needs it any more
+    assert command(*TESTED, f"runs={home / 'runs'}") == 0
+    said = capsys.readouterr().err
+    assert "supervised: made anew, since model/model.yaml is gone or changed" in said
+    assert [line for line in said.splitlines() if line.endswith(" ...")] == ["supervised ..."]
+    after = weights(home)
+    assert {name: after[name] for name in before} == before
+    assert (home / "runs/tiny/supervised.1/model/model.safetensors").is_file()
+
+
 def test_other_systems_set_the_old_results_aside(home):
     before = results(home)["systems"]
     assert command(*TESTED, f"runs={home / 'runs'}", "pseudo_labels=true") == 0
@@ -152,6 +173,7 @@ def test_other_systems_set_the_old_results_aside(home):
     assert found["systems"].keys() == {"supervised", "pseudo_label", "lpm"}
     assert found["lpm_against_pseudo_label"]["clean"].keys() >= {"difference", "p_value"}
     assert json.loads((home / "runs/tiny/results.json.1").read_text())["systems"] == before
+    assert (home / "runs/tiny/results.png").exists() == (home / "runs/tiny/results.png.1").exists()
 
 
 def test_a_topline_gives_the_recovered_share(home, capsys, monkeypatch):
@@ -176,13 +198,15 @@ def test_without_a_test_set_the_validation_set_is_scored_and_that_is_said(fresh,
 def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(finished, fresh, monkeypatch, capsys):
     """Stopped once in each long stage, the run ends with the models and results of the one that was not."""
     advance = Meter.advance
-    stops = [("reading labelled", 5), ("prior", 13), ("supervised", 33), ("decoding unlabelled.jsonl.gz", 7)]
-    stops += [("supervised-longer", 3), ("lpm", 6), ("decoding test-clean.jsonl.gz", 2)]
-    for where in stops:
+    monkeypatch.setattr(decoding, "BATCH_SECONDS", 2.0)  # so that there are several
+    unlabelled, test = (f"decoding runs/tiny/data/{name}.jsonl.gz" for name in ("unlabelled", "test-clean"))
+    stops = [("reading labelled", 5), ("prior", 13), ("supervised", 33), (unlabelled, 7)]
+    stops += [("supervised-longer", 3), ("lpm", 6), (test, 2)]
+    for where, after in stops:
 
-        def stop(self, amount=1, note=None, where=where):
+        def stop(self, amount=1, note=None, where=where, after=after):
             advance(self, amount, note)
-            if (self.description, self.done) == where:
+            if self.description == where and after <= self.done < self.total:
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
@@ -195,6 +219,7 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(finished, fresh, mon
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
     assert not [name for name in folders(fresh) if name.endswith(".1")]
+    assert not list(fresh.rglob("*.partial"))
 
 
 KILL = """

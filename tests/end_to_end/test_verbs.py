@@ -197,7 +197,7 @@ def test_models_of_the_wrong_kind_or_none_at_all(refused):
 
 def test_lengths_of_other_speech(refused):
     said = refused(*match(lengths="exp/sup-test.jsonl", out="exp/n4"), "--recipe", "tiny.yaml")
-    assert "exp/sup-test.jsonl has a length for no utterance of data/unlabelled.jsonl.gz" in said
+    assert "no utterance of data/unlabelled.jsonl.gz has a reference length" in said
 
 
 def test_a_mistyped_path_is_no_hindrance_to_the_mended_command(refused, at_home):

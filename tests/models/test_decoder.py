@@ -74,14 +74,14 @@ def test_keys_come_first_and_values_after(decoder: AttentionDecoder) -> None:
 def test_logits_do_not_depend_on_padding(decoder: AttentionDecoder, windowed: bool) -> None:
     frames, lengths = [6, 2, 4], [5, 3, 1]
     memory, labels = memory_of(decoder, frames, longest=9), torch.randint(CLASSES, (3, 1, 5))
-    counts = torch.tensor(frames), torch.tensor(lengths)
-    window = soft_window(*counts, 9, 5, 4.0)[:, None] if windowed else None
+    counts = torch.tensor(frames), torch.tensor(lengths)[:, None]
+    window = soft_window(*counts, 9, 5, 4.0) if windowed else None
     together = decoder(memory, labels, window)
     for row, (t, u) in enumerate(zip(frames, lengths, strict=True)):
         own = Memory(*(each[row : row + 1, :t] for each in (memory.keys, memory.values, memory.mask)))
         window = None
         if windowed:
-            window = soft_window(torch.tensor([t]), torch.tensor([u]), t, u, 4.0)[:, None]
+            window = soft_window(torch.tensor([t]), torch.tensor([[u]]), t, u, 4.0)
         alone = decoder(own, labels[row : row + 1, :, :u], window)
         torch.testing.assert_close(together[row : row + 1, :, :u], alone)
 
@@ -106,7 +106,7 @@ def test_hypotheses_do_not_mix(decoder: AttentionDecoder) -> None:
 def test_an_utterance_without_frames_gives_no_nan(decoder: AttentionDecoder) -> None:
     memory = memory_of(decoder, [0, 3])
     logits, _ = decoder.step(memory, decoder.first_state(2, 2), None)
-    window = soft_window(torch.tensor([0, 3]), torch.tensor([4, 0]), 3, 4, 4.0)[:, None]
+    window = soft_window(torch.tensor([0, 3]), torch.tensor([[4], [0]]), 3, 4, 4.0)
     forced = decoder(memory, torch.zeros(2, 1, 4, dtype=torch.long), window)
     assert torch.isfinite(logits).all()
     assert torch.isfinite(forced).all()
@@ -115,12 +115,14 @@ def test_an_utterance_without_frames_gives_no_nan(decoder: AttentionDecoder) -> 
 
 
 def test_the_window_by_hand() -> None:
-    window = soft_window(torch.tensor([6, 4]), torch.tensor([3, 4]), longest=6, width=4, deviation=4.0)
-    assert window.shape == (2, 4, 6)
+    labels = torch.tensor([[3, 2], [4, 1]])
+    window = soft_window(torch.tensor([6, 4]), labels, longest=6, width=4, deviation=4.0)
+    assert window.shape == (2, 2, 4, 6)
     for u in range(4):
         for t in range(6):
-            assert window[0, u, t] == pytest.approx(-((t - u * 6 / 3) ** 2) / 32)
-            assert window[1, u, t] == pytest.approx(-((t - u * 4 / 4) ** 2) / 32)
+            assert window[0, 0, u, t] == pytest.approx(-((t - u * 6 / 3) ** 2) / 32)
+            assert window[0, 1, u, t] == pytest.approx(-((t - u * 6 / 2) ** 2) / 32)
+            assert window[1, 0, u, t] == pytest.approx(-((t - u * 4 / 4) ** 2) / 32)
 
 
 def test_the_window_is_added_to_the_scores_before_the_softmax() -> None:

@@ -118,7 +118,7 @@ def test_score_shows_rates_and_compares_two(decoded, capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "33.33" in text
     assert "11.11" in text
-    assert "on the 4 common utterances the second has 22.22 points less WER" in text
+    assert "on the 4 common utterances the second is 22.22 points of WER below the first" in text
 
 
 def test_score_takes_references_from_cuts(tmp_path, tiny_corpus, capsys):

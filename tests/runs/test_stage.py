@@ -1,11 +1,17 @@
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from priormatch.config import BatchSettings, load_settings
 from priormatch.errors import UserError
+from priormatch.files import TEMPORARY
 from priormatch.runs import stage as module
+from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import FILE, Stage, differences, fingerprint, read_record, set_aside
 
 
@@ -23,7 +29,7 @@ def test_work_is_done_once(tmp_path, capsys):
     assert not do(out, {"updates": 3}, text="other")
     assert (out / "work.txt").read_text() == "work"
     assert "finished before, reused" in capsys.readouterr().err
-    assert [each.name for each in tmp_path.rglob("*.tmp")] == []
+    assert list(tmp_path.rglob(f"{TEMPORARY}*")) == []
 
 
 def test_the_record_tells_settings_time_memory_and_versions(tmp_path):
@@ -61,9 +67,9 @@ def test_other_settings_are_refused_for_a_single_verb(tmp_path):
     assert (out / "work.txt").read_text() == "work"
 
 
-def test_another_version_makes_it_anew(tmp_path, monkeypatch):
+def test_another_format_makes_it_anew(tmp_path, monkeypatch):
     do(tmp_path / "stage", {})
-    monkeypatch.setattr(module, "__version__", "99.0")
+    monkeypatch.setattr(module, "FORMAT", 99)
     assert do(tmp_path / "stage", {}, keep_old=True)
 
 
@@ -139,7 +145,7 @@ def test_work_that_came_to_nothing_is_no_hindrance(tmp_path):
 def test_a_kill_before_the_first_record_is_no_hindrance(tmp_path):
     out = tmp_path / "stage"
     out.mkdir()
-    (out / f"{FILE}.tmp").write_text('{"half')
+    (out / f"{TEMPORARY}{FILE}").write_text('{"half')
     assert do(out, {})
 
 
@@ -208,3 +214,104 @@ def test_unfinished_work_is_told_by_its_files(tmp_path):
     before = fingerprint(out / "work.txt")
     do(out, {}, text="whole")
     assert fingerprint(out / "work.txt") != before
+
+
+def test_work_whose_file_is_gone_or_changed_is_done_again_and_the_rest_kept(tmp_path, capsys):
+    out = tmp_path / "stage"
+    for number, harm in enumerate((lambda file: file.unlink(), lambda file: file.write_text("wor")), 1):
+        with Stage(out, {}, {}).work() as todo:
+            assert todo
+            (out / "model").mkdir()
+            (out / "model" / "weights").write_text("work")
+            (out / "metrics.jsonl").write_text("{}")
+        assert not Stage(out, {}, {}).missing()
+        harm(out / "model" / "weights")
+        again = Stage(out, {}, {})
+        assert not again.finished
+        assert "made anew, since model/weights is gone or changed" in " ".join(
+            capsys.readouterr().err.split()
+        )
+        assert (tmp_path / f"stage.{number}" / "metrics.jsonl").read_text() == "{}"
+    with again.work() as todo:
+        assert todo
+        assert not (out / "metrics.jsonl").exists()
+
+
+def test_a_finished_stage_does_without_its_checkpoint(tmp_path):
+    out = tmp_path / "stage"
+    with Stage(out, {}, {}).work():
+        (out / "checkpoint.safetensors").write_text("large")
+        (out / "work.txt").write_text("work")
+    (out / "checkpoint.safetensors").unlink()
+    assert not do(out, {})
+
+
+def test_the_record_lists_the_files_of_finished_work(tmp_path):
+    out = tmp_path / "stage"
+    with Stage(out, {}, {}).work():
+        (out / "below").mkdir()
+        (out / "below" / "work.txt").write_text("work")
+        assert read_record(out)["files"] == {}
+    assert read_record(out)["files"] == {"below/work.txt": 4}
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from priormatch.runs.stage import Stage
+
+folder = Path(sys.argv[1])
+with Stage(folder, {}, {}).work():
+    (folder / "work.txt").write_text("half")
+    print("at work", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_locked_out_until_the_first_has_ended(tmp_path):
+    out = tmp_path / "stage"
+    source = str(Path(__file__).parents[2] / "src")
+    command = [sys.executable, "-c", HOLD, str(out)]
+    environment = {**os.environ, "PYTHONPATH": source}
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=environment, text=True) as first:
+        assert first.stdout.readline() == "at work\n"
+        before = (out / FILE).read_bytes()
+        with pytest.raises(
+            UserError, match=r"another process is at work in .*stage: wait for it, or stop it"
+        ):
+            do(out, {})
+        with pytest.raises(UserError, match="another process is at work"):
+            do(out, {"other": 1}, keep_old=True)  # its folder is not moved from under it
+        assert [each.name for each in tmp_path.iterdir()] == ["stage"]
+        assert (out / "work.txt").read_text() == "half"
+        assert (out / FILE).read_bytes() == before
+        first.kill()
+    assert do(out, {})
+
+
+@pytest.mark.parametrize("recipe", [recipe_of_training, recipe_of_schedule, recipe_of_matching])
+def test_settings_that_change_nothing_learnt_redo_nothing(tmp_path, recipe):
+    def redone(*overrides):
+        return do(tmp_path / "stage", recipe(load_settings(None, overrides)), keep_old=True)
+
+    assert redone()
+    assert not redone("training.report_every=3", "training.checkpoint_seconds=1")
+    assert not redone(
+        "audio.workers=1", "audio.max_bad_share=0.5", "threads=1", "prior.updates=7", "name=other"
+    )
+    assert redone("training.seed=7")
+    assert redone("training.seed=7", "audio.longest=20")
+
+
+def test_each_kind_of_training_depends_on_its_own_part_of_matching():
+    def changes(override):
+        recipes = (recipe_of_training, recipe_of_schedule, recipe_of_matching)
+        old, new = load_settings(None), load_settings(None, [override])
+        return [
+            Stage(Path("none"), each(old), {}).recipe != Stage(Path("none"), each(new), {}).recipe
+            for each in recipes
+        ]
+
+    assert changes("matching.updates=7") == [False, True, True]
+    assert changes("matching.beam_size=7") == [False, False, True]
+    assert changes("model.dropout=0.7") == [True, True, True]

@@ -22,7 +22,7 @@ from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.prior import PriorTraining, Sentences
-from priormatch.training.supervised import Supervised, ctc_losses, labelled_losses
+from priormatch.training.supervised import Supervised, ctc_losses, transcript_losses
 
 
 def test_a_tiny_recogniser_learns_its_utterances_by_heart(tiny_corpus, tiny_tokenizer, tmp_path):
@@ -126,7 +126,7 @@ def test_the_soft_window_lasts_for_so_many_updates(tiny_recognizer, tiny_corpus)
     batch = first_batch(tiny_corpus, tiny_recognizer, training)
     with torch.no_grad():
         inside, last, after, never = (
-            labelled_losses(tiny_recognizer, batch, training, update) for update in (0, 9, 10, None)
+            transcript_losses(tiny_recognizer, batch, training, update) for update in (0, 9, 10, None)
         )
     assert torch.equal(inside, last)
     assert torch.equal(after, never)
@@ -137,24 +137,25 @@ def test_the_ctc_term_is_added_with_its_weight(tiny_recognizer, tiny_corpus):
     batch = first_batch(tiny_corpus, tiny_recognizer, plain())
     with torch.no_grad():
         encoded, frames = tiny_recognizer.encode(batch.waveforms, batch.samples)
-        term = ctc_losses(tiny_recognizer.ctc(encoded), frames, batch, tiny_recognizer.tokenizer.eos)
-        without = labelled_losses(tiny_recognizer, batch, plain())
-        together = labelled_losses(tiny_recognizer, batch, plain(ctc_weight=0.3))
+        labels, lengths = batch.labels[:, None], batch.label_lengths[:, None]
+        eos = tiny_recognizer.tokenizer.eos
+        term = ctc_losses(tiny_recognizer.ctc(encoded), frames, labels, lengths, eos)[:, 0]
+        without = transcript_losses(tiny_recognizer, batch, plain())
+        together = transcript_losses(tiny_recognizer, batch, plain(ctc_weight=0.3))
     torch.testing.assert_close(together, without + 0.3 * term)
     assert (term > 0).all()
 
 
-def test_ctc_by_hand_and_free_where_the_transcript_does_not_fit(tiny_recognizer, tiny_corpus):
+def test_ctc_by_hand_and_free_where_the_transcript_does_not_fit():
     """Two frames, one piece a: the paths are (a, a), (a, blank), (blank, a)."""
-    from dataclasses import replace
-
-    batch = first_batch(tiny_corpus, tiny_recognizer, plain())
-    eos = tiny_recognizer.tokenizer.eos
+    eos = 7
     logits = torch.randn(2, 2, eos + 1)
-    labels = torch.tensor([[3, eos, eos, eos], [1, 2, 3, eos]])
-    batch = replace(batch, labels=labels, label_lengths=torch.tensor([2, 4]))
+    labels = torch.tensor([[[3, eos, eos, eos], [4, eos, eos, eos]], [[1, 2, 3, eos], [eos, eos, eos, eos]]])
+    found = ctc_losses(logits, torch.tensor([2, 2]), labels, torch.tensor([[2, 2], [4, 1]]), eos)
     p = logits[0].softmax(-1)
-    by_hand = p[0, 3] * p[1, 3] + p[0, 3] * p[1, eos] + p[0, eos] * p[1, 3]
-    found = ctc_losses(logits, torch.tensor([2, 2]), batch, eos)
-    assert float(found[0]) == pytest.approx(-math.log(by_hand), rel=1e-5)
-    assert float(found[1]) == 0.0
+    for rank, piece in enumerate((3, 4)):
+        paths = p[0, piece] * p[1, piece] + p[0, piece] * p[1, eos] + p[0, eos] * p[1, piece]
+        assert float(found[0, rank]) == pytest.approx(-math.log(paths), rel=1e-5)
+    assert float(found[1, 0]) == 0.0  # three pieces in two frames
+    p = logits[1].softmax(-1)
+    assert float(found[1, 1]) == pytest.approx(-math.log(p[0, eos] * p[1, eos]), rel=1e-5)

@@ -4,8 +4,8 @@ import math
 from priormatch.training.metrics import MetricsLog
 
 
-def lines(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def lines(folder, name="metrics.jsonl"):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def test_means_are_of_the_updates_since_the_last_report_and_skip_what_is_not_finite(tmp_path):
@@ -81,3 +81,29 @@ def test_events_are_taken_back_as_the_lines_are(tmp_path):
     expected = [(0, 1.0), (5, 1.0), (10, 2.0), (15, 2.0)]
     assert [(each.step, each.value) for each in events.Scalars("loss")] == expected
     assert [(each["update"], each["loss"]) for each in lines(tmp_path)] == expected
+
+
+def test_lines_of_a_stage_made_anew_are_kept_as_old_ones(tmp_path):
+    for loss in (1.0, 2.0, 3.0):
+        log = MetricsLog(tmp_path, "lpm", 0)
+        log.write(0, {"validation_score": 50.0})
+        log.write(5, {"loss": loss})
+        log.close()
+        other = MetricsLog(tmp_path, "prior", 5)
+        other.write(5 + int(loss), {"perplexity": 9.0})
+        other.close()
+    assert [each["loss"] for each in lines(tmp_path) if "loss" in each] == [3.0]
+    old = lines(tmp_path, "metrics.old.jsonl")
+    assert [each["loss"] for each in old if "loss" in each] == [1.0, 2.0]
+    assert {each["stage"] for each in old} == {"lpm"}
+    assert len(old) == 4
+
+
+def test_lines_undone_by_a_kill_are_not_kept(tmp_path):
+    log = MetricsLog(tmp_path, "lpm", 0)
+    for update in (5, 10):
+        log.write(update, {"loss": 1.0})
+    log.close()
+    MetricsLog(tmp_path, "lpm", 5).close()
+    assert [each["update"] for each in lines(tmp_path)] == [5]
+    assert not (tmp_path / "metrics.old.jsonl").exists()

@@ -27,9 +27,11 @@ def decode(model: Recognizer, corpus: Corpus, beam_size: int = 1) -> Iterator[li
         if not len(batch):
             continue
         moved = batch.to(model.device)
+        training = model.training
         model.eval()
         with mixed_precision(model.device):
             beam = model.propose(moved.waveforms, moved.samples, beam_size)
+        model.train(training)
         yield list(read_beam(beam, model, batch.ids, batch.texts))
 
 

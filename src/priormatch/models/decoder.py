@@ -83,9 +83,10 @@ def attend(queries: Tensor, memory: Memory, bias: Tensor | None) -> Tensor:
 def soft_window(frames: Tensor, labels: Tensor, longest: int, width: int, deviation: float) -> Tensor:
     """The pre-training window that keeps attention near the diagonal: -(t - u·T/U)² / 2σ².
 
-    frames T (B,), labels U (B,), `longest` frames and `width` labels in the padded batch -> (B, width, longest)
+    frames T (B,), labels U (B, k), `longest` frames and `width` labels in the padded batch
+    -> (B, k, width, longest)
     """
-    t = torch.arange(longest, device=frames.device)[None, None, :]
-    u = torch.arange(width, device=frames.device)[None, :, None]
-    centre = u * (frames / labels.clamp(min=1))[:, None, None]
+    t = torch.arange(longest, device=frames.device)
+    u = torch.arange(width, device=frames.device)[:, None]
+    centre = u * (frames[:, None] / labels.clamp(min=1))[:, :, None, None]
     return -((t - centre) ** 2) / (2 * deviation**2)

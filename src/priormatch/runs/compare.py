@@ -22,7 +22,7 @@ def read_counts(run: Path) -> Counts:
         for system in NAMES
         if (folder / system).is_dir()
     }
-    if BASE not in counts:
+    if not counts.get(BASE):
         raise UserError(f"{run} holds no decoded test sets: give folders of finished runs")
     return counts
 
@@ -58,7 +58,12 @@ def section(test: str, systems: list[str], found: dict[Path, Counts]) -> str:
     lines.append("")
     for base in (each for each in systems if "lpm" in systems and each not in ("lpm", TOP)):
         others, ours = ([counts[each][test] for counts in found.values()] for each in (base, "lpm"))
-        result = paired_bootstrap(others, ours)
+        try:
+            result = paired_bootstrap(others, ours)
+        except ValueError as error:
+            raise UserError(
+                f"the runs were not scored on the same utterances of {test}, so they cannot be compared"
+            ) from error
         low, high = result.interval
         lines.append(
             f"- {NAMES['lpm']} is {above_or_below(result.difference)} {NAMES[base]}"

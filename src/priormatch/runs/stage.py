@@ -15,6 +15,7 @@ from typing import Any
 from priormatch.errors import UserError
 from priormatch.files import TEMPORARY, replace_text
 from priormatch.progress import duration_text, say
+from priormatch.training.checkpoint import FILE as CHECKPOINT
 
 FILE = "stage.json"
 LOCK = "stage.lock"
@@ -54,14 +55,21 @@ class Stage:
                 raise UserError(
                     f"{folder} was made with other settings ({changed}): give another place, or remove it"
                 )
-            aside = set_aside(folder)
-            say(f"{folder.name}: made anew, since {changed} changed; the old one is kept as {aside}")
-            self.record = None
+            self._begin_anew(f"{changed} changed")
+        elif self.record["finished"] and (missing := self.missing()):
+            self._begin_anew(f"{missing[0]} is gone or changed")
+
+    def _begin_anew(self, reason: str) -> None:
+        """Keep what is there under another name, and take the folder for empty."""
+        with alone_in(self.folder):  # not from under a process at work there
+            aside = set_aside(self.folder)
+        say(f"{self.folder.name}: made anew, since {reason}; the old one is kept as {aside}")
+        self.record = None
 
     @property
     def finished(self) -> bool:
-        """Whether the work is done and its files are still there."""
-        return self.record is not None and self.record["finished"] and not self.missing()
+        """Whether the work is done."""
+        return self.record is not None and self.record["finished"]
 
     def missing(self) -> list[str]:
         """Files that the finished work left and that are gone, or have another size."""
@@ -78,8 +86,6 @@ class Stage:
             say(f"{self.folder.name}: finished before, reused")
             yield False
             return
-        if self.record is not None and self.record["finished"]:
-            say(f"{self.folder.name}: done again, since {self.missing()[0]} is gone or changed")
         self.folder.mkdir(parents=True, exist_ok=True)
         before = self.record["seconds"] if self.record is not None else 0.0
         began = time.monotonic()
@@ -120,8 +126,9 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def files_of(folder: Path) -> dict[str, int]:
-    """Sizes of all files in a folder and below it, the stage's own records left out."""
-    found = sorted(each for each in folder.rglob("*") if each.is_file() and each.name not in OWN)
+    """Sizes of all files in a folder and below it; the stage's records and checkpoint may come and go."""
+    dispensable = (*OWN, CHECKPOINT)
+    found = sorted(each for each in folder.rglob("*") if each.is_file() and each.name not in dispensable)
     return {str(each.relative_to(folder)): each.stat().st_size for each in found}
 
 

@@ -11,24 +11,13 @@ from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
 from priormatch.device import mixed_precision
 from priormatch.evaluation.decoding import mean_cer, validation_errors
 from priormatch.matching.mixing import is_paired, paired_share
-from priormatch.matching.objective import lpm_loss, sample_inputs, sequence_loss
+from priormatch.matching.objective import lpm_loss
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import Targets
 from priormatch.models.recognizer import Recognizer
-from priormatch.training.supervised import labelled_losses, labelled_stream, spec_augment
+from priormatch.training.supervised import label_losses, labelled_stream, transcript_losses
 
 TargetsOf = Callable[[Batch], tuple[Targets, dict[str, float]]]
-
-
-def unlabelled_losses(
-    model: Recognizer, batch: Batch, targets: Targets, settings: TrainingSettings
-) -> Tensor:
-    """The targets' weighted cross-entropy for each utterance, (B,); the encoder runs once."""
-    encoded, lengths = model.encode(batch.waveforms, batch.samples, spec_augment(settings))
-    inputs = sample_inputs(targets.labels, settings.input_sampling, model.tokenizer.eos)
-    logits = model.decoder(model.memory(encoded, lengths), inputs)
-    losses = sequence_loss(logits, targets.labels, targets.lengths, settings.label_smoothing)
-    return lpm_loss(losses, targets.weights)
 
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
@@ -76,14 +65,15 @@ class Matching:
         if both or is_paired(update, *self.matching.mixing):
             batch = self.paired.take().to(self.model.device)
             with mixed_precision(self.model.device):
-                losses = labelled_losses(self.model, batch, self.training)
+                losses = transcript_losses(self.model, batch, self.training)
             total, utterances = losses.sum(), len(batch)
             figures |= {"paired_loss": float(losses.detach().mean()), "paired_seconds": batch.seconds}
         if both or not is_paired(update, *self.matching.mixing):
             batch = self.unpaired.take().to(self.model.device)
             with mixed_precision(self.model.device):
                 targets, diagnosis = self.targets(batch)
-                losses = unlabelled_losses(self.model, batch, targets, self.training)
+                each = label_losses(self.model, batch, targets.labels, targets.lengths, self.training)
+                losses = lpm_loss(each, targets.weights)
             total, utterances = total + self.matching.loss_weight * losses.sum(), utterances + len(batch)
             figures |= {"unpaired_loss": float(losses.detach().mean()), "unpaired_seconds": batch.seconds}
             figures |= diagnosis

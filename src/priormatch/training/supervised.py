@@ -17,44 +17,59 @@ from priormatch.models.decoder import soft_window
 from priormatch.models.recognizer import Recognizer
 
 
-def labelled_losses(
-    model: Recognizer, batch: Batch, settings: TrainingSettings, update: int | None = None
+def label_losses(
+    model: Recognizer,
+    batch: Batch,
+    labels: Tensor,
+    lengths: Tensor,
+    settings: TrainingSettings,
+    update: int | None = None,
 ) -> Tensor:
-    """Cross-entropy of each utterance's transcript, (B,), with the CTC term where there is one.
+    """-log q(y|x) of k label sequences an utterance, with the CTC term where there is one; the encoder runs once.
 
-    The soft attention window is on while `update` lies below settings.window_updates; None keeps it off.
+    labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). The soft attention window is on while `update`
+    lies below settings.window_updates; None keeps it off.
     """
-    encoded, lengths = model.encode(batch.waveforms, batch.samples, spec_augment(settings))
+    encoded, frames = model.encode(batch.waveforms, batch.samples, spec_augment(settings))
     window = None
     if update is not None and update < settings.window_updates:
-        window = soft_window(
-            lengths, batch.label_lengths, encoded.shape[1], batch.labels.shape[1], settings.window_deviation
-        )[:, None]
-    inputs = sample_inputs(batch.labels, settings.input_sampling, model.tokenizer.eos)
-    logits = model.decoder(model.memory(encoded, lengths), inputs[:, None], window)[:, 0]
-    losses = sequence_loss(logits, batch.labels, batch.label_lengths, settings.label_smoothing)
+        window = soft_window(frames, lengths, encoded.shape[1], labels.shape[2], settings.window_deviation)
+    inputs = sample_inputs(labels, settings.input_sampling, model.tokenizer.eos)
+    logits = model.decoder(model.memory(encoded, frames), inputs, window)
+    losses = sequence_loss(logits, labels, lengths, settings.label_smoothing)
     if settings.ctc_weight > 0 and model.ctc is not None:
-        losses = losses + settings.ctc_weight * ctc_losses(
-            model.ctc(encoded), lengths, batch, model.tokenizer.eos
-        )
+        ctc = ctc_losses(model.ctc(encoded), frames, labels, lengths, model.tokenizer.eos)
+        losses = losses + settings.ctc_weight * ctc
     return losses
 
 
-def ctc_losses(logits: Tensor, lengths: Tensor, batch: Batch, blank: int) -> Tensor:
-    """CTC of each utterance's pieces, (B,), the end-of-sentence class standing for the blank.
+def transcript_losses(
+    model: Recognizer, batch: Batch, settings: TrainingSettings, update: int | None = None
+) -> Tensor:
+    """-log q of each utterance's transcript: (B,)."""
+    return label_losses(model, batch, batch.labels[:, None], batch.label_lengths[:, None], settings, update)[
+        :, 0
+    ]
 
-    logits (B, T, C), lengths (B,). Transcripts with more pieces than frames cost nothing.
+
+def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, blank: int) -> Tensor:
+    """CTC of k label sequences an utterance, the end-of-sentence class standing for the blank.
+
+    logits (B, T, C), frames (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). A sequence with
+    more pieces than there are frames costs nothing.
     """
-    log_q = logits.float().log_softmax(dim=-1).transpose(0, 1)
-    return functional.ctc_loss(
+    beam = labels.shape[1]
+    log_q = logits.float().log_softmax(dim=-1).repeat_interleave(beam, dim=0).transpose(0, 1)
+    losses = functional.ctc_loss(
         log_q,
-        batch.labels,
-        lengths,
-        batch.label_lengths - 1,
+        labels.flatten(0, 1),
+        frames.repeat_interleave(beam),
+        lengths.flatten() - 1,
         blank=blank,
         reduction="none",
         zero_infinity=True,
     )
+    return losses.view_as(lengths)
 
 
 def spec_augment(settings: TrainingSettings) -> SpecAugment | None:
@@ -93,7 +108,7 @@ class Supervised:
         """Mean loss over the utterances of the next batch."""
         batch = self.stream.take().to(self.model.device)
         with mixed_precision(self.model.device):
-            losses = labelled_losses(self.model, batch, self.settings, update)
+            losses = transcript_losses(self.model, batch, self.settings, update)
         pieces = float(batch.label_lengths.sum())
         return losses.mean(), {
             "loss_per_piece": float(losses.detach().sum()) / pieces,

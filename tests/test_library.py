@@ -1,0 +1,226 @@
+"""Matching as one call from Python, and what the package offers by name."""
+
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from lhotse import CutSet
+from tiny_run import command, files
+
+import priormatch
+from priormatch import Recognizer, Settings, UserError, library, load_settings, match
+from priormatch.data.batches import Corpus
+from priormatch.evaluation.decoding import greedy_lengths
+from priormatch.matching.prior import Prior
+from priormatch.progress import Meter
+
+TINY = (
+    "device=cpu",
+    "threads=1",
+    "audio.workers=0",
+    "training.report_every=2",
+    "matching.updates=4",
+    "matching.refresh_every=2",
+    "matching.batch.utterances=6",
+    "matching.combine=sum",
+    "matching.mixing=[1,1]",
+    "matching.optimizer.kind=adamw",
+    "matching.optimizer.learning_rate=0.02",
+    "matching.max_proposal_cer=1000",
+)
+
+
+def tiny(*overrides: str) -> Settings:
+    return load_settings(None, [*TINY, *overrides])
+
+
+def weights(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture
+def speech(tiny_corpus):
+    """Manifests of labelled, unlabelled and validation speech, as `match` takes them."""
+    return {
+        "labelled": tiny_corpus(8, "labelled"),
+        "unlabelled": tiny_corpus(8, "unlabelled", transcribed=False),
+        "validation": {"dev": tiny_corpus(4, "dev")},
+    }
+
+
+@pytest.fixture
+def models(tiny_recognizer, tiny_prior):
+    return {"model": tiny_recognizer, "prior": tiny_prior}
+
+
+@pytest.fixture
+def finished(models, speech, tmp_path):
+    """The folder of a call that has ended, and the model it gave."""
+    out = tmp_path / "lpm"
+    return out, match(**models, **speech, out=out, settings=tiny())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_models_given_stay_as_they_are_and_another_is_returned(models, speech, tmp_path, training):
+    before = {name: weights(model) for name, model in models.items()}
+    for model in models.values():
+        model.train(training)
+    better = match(**models, **speech, out=tmp_path / "lpm", settings=tiny())
+    for name, model in models.items():
+        assert same(weights(model), before[name])
+        assert model.training is training
+        assert all(each.requires_grad for each in model.parameters())
+    assert isinstance(better, Recognizer)
+    assert not same(weights(better), before["model"])
+    assert same(weights(better), weights(Recognizer.load(tmp_path / "lpm" / "model")))
+
+
+def test_a_second_call_reuses_the_work(finished, models, speech, capsys):
+    out, better = finished
+    before = files(out)
+    again = match(**models, **speech, out=str(out), settings=tiny("training.report_every=1"))
+    assert "finished before, reused" in capsys.readouterr().err
+    assert same(weights(again), weights(better))
+    assert files(out) == before
+
+
+def test_a_call_that_was_stopped_goes_on(finished, models, speech, tmp_path, monkeypatch, capsys):
+    advance, out = Meter.advance, tmp_path / "stopped"
+
+    def stop(self, amount=1, note=None):
+        advance(self, amount, note)
+        if (self.description, self.done) == ("stopped", 3):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Meter, "advance", stop)
+        with pytest.raises(KeyboardInterrupt):
+            match(**models, **speech, out=out, settings=tiny())
+    better = match(**models, **speech, out=out, settings=tiny())
+    assert "going on from update 2" in capsys.readouterr().err
+    assert same(weights(better), weights(finished[1]))
+
+
+def test_other_lengths_settings_models_or_speech_are_refused(
+    finished, models, speech, tiny_corpus, tiny_tokenizer
+):
+    out, _ = finished
+    before = files(out)
+    torch.manual_seed(5)
+    other_model = Recognizer(models["model"].settings, tiny_tokenizer)
+    other_prior = Prior(models["prior"].settings, tiny_tokenizer)
+    given = {**models, **speech, "out": out, "settings": tiny()}
+    for changed, named in (
+        ({"lengths": {f"unlabelled-{number}": 3 for number in range(8)}}, "lengths"),
+        ({"settings": tiny("matching.beam_size=2")}, r"matching\.beam_size"),
+        ({"settings": tiny("training.seed=7")}, r"training\.seed"),
+        ({"model": other_model}, "models"),
+        ({"prior": other_prior}, "models"),
+        ({"unlabelled": tiny_corpus(3, "others")}, "cuts"),
+    ):
+        with pytest.raises(UserError, match=rf"lpm was made with other settings \({named}\)"):
+            match(**{**given, **changed})
+    assert files(out) == before
+
+
+def test_cuts_can_be_given_as_objects(finished, models, speech, tmp_path):
+    cuts = {name: CutSet.from_file(speech[name]) for name in ("labelled", "unlabelled")}
+    dev = (cut for cut in CutSet.from_file(speech["validation"]["dev"]))
+    settings = tiny()
+    better = match(**models, **cuts, validation={"dev": dev}, out=tmp_path / "objects", settings=settings)
+    assert same(weights(better), weights(finished[1]))
+
+
+def test_lengths_are_those_of_greedy_decoding_unless_given(finished, models, speech, tmp_path, monkeypatch):
+    lengths = greedy_lengths(models["model"], Corpus.load(speech["unlabelled"], tiny().audio))
+    monkeypatch.setattr(library, "greedy_lengths", None)  # not called
+    given = match(**models, **speech, out=tmp_path / "given", lengths=lengths, settings=tiny())
+    assert same(weights(given), weights(finished[1]))
+    wrong = dict.fromkeys(lengths, 1000)  # no hypothesis is so long: the filter leaves none
+    other = match(**models, **speech, out=tmp_path / "wrong", lengths=wrong, settings=tiny())
+    assert not same(weights(other), weights(finished[1]))
+
+
+def test_the_verb_gives_the_same(finished, models, speech, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, model in models.items():
+        model.save(tmp_path / name)
+    unlabelled = ("--model", "model", "--unlabelled", speech["unlabelled"])
+    assert command("lengths", *unlabelled, "--out", "lengths.jsonl", *TINY) == 0
+    more = ("--prior", "prior", "--labelled", speech["labelled"], "--lengths", "lengths.jsonl")
+    sets = ("--validation", speech["validation"]["dev"])
+    assert command("match", *unlabelled, *more, *sets, "--out", "verb", *TINY) == 0
+    by_verb = weights(Recognizer.load("verb/model"))
+    assert same(by_verb, weights(finished[1]))
+    from_folders = match("model", Path("prior"), **speech, out="call", settings=tiny())
+    assert same(by_verb, weights(from_folders))
+
+
+def test_validation_speech_is_wanted(models, speech, tmp_path, tiny_corpus):
+    silent = tiny_corpus(2, "silent", transcribed=False)
+    for validation, sentence in (
+        ({}, "validation is empty: give at least one set of transcribed cuts"),
+        ({"dev": []}, "dev holds no transcribed utterance"),
+        ({"dev": silent}, "dev holds no transcribed utterance"),
+        ({"dev": tmp_path / "nowhere.jsonl.gz"}, "no cuts at"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            match(**models, **{**speech, "validation": validation}, out=tmp_path / "lpm", settings=tiny())
+    assert not (tmp_path / "lpm").exists()
+
+
+def test_speech_without_an_utterance_is_named(models, speech, tmp_path):
+    for name, sentence in (
+        ("labelled", "labelled holds no transcribed"),
+        ("unlabelled", "unlabelled holds no utt"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            match(**models, **{**speech, name: []}, out=tmp_path / "lpm", settings=tiny())
+
+
+def test_a_prior_of_other_pieces_is_refused(models, speech, tmp_path, other_tokenizer):
+    other = Prior(models["prior"].settings, other_tokenizer)
+    with pytest.raises(UserError, match="tokenizer"):
+        match(models["model"], other, **speech, out=tmp_path / "lpm", settings=tiny())
+
+
+def test_a_folder_of_others_is_left_alone(models, speech, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    with pytest.raises(UserError, match="was not made by priormatch"):
+        match(**models, **speech, out=tmp_path / "thesis", settings=tiny())
+    assert [each.name for each in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
+
+
+@pytest.mark.parametrize("name", priormatch._HOMES)
+def test_every_name_is_there_and_the_thing_of_its_home(name):
+    thing = getattr(priormatch, name)
+    assert thing is getattr(import_module(f"priormatch.{priormatch._HOMES[name]}"), name)
+    assert thing.__module__ == f"priormatch.{priormatch._HOMES[name]}"  # not merely passed on from there
+
+
+def test_the_names_for_type_checkers_are_the_same():
+    source = Path(priormatch.__file__).read_text()
+    promised = set(re.findall(r"^    from priormatch\..* import (\w+) as \1$", source, re.MULTILINE))
+    assert promised == set(priormatch._HOMES)
+
+
+def test_any_other_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'mach'"):
+        _ = priormatch.mach
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = "import sys, priormatch; sys.exit(bool({'torch', 'lhotse', 'numpy'} & sys.modules.keys()))"
+    source = str(Path(priormatch.__file__).parents[1])
+    assert (
+        subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": source}, check=False).returncode == 0
+    )
