@@ -59,11 +59,11 @@ UNFINISHED = ".unfinished"
 class DemoSizes:
     """How many utterances or sentences each part of the corpus has; an utterance lasts some 3 s."""
 
-    labelled: int = 310
-    unlabelled: int = 1700
+    labelled: int = 260
+    unlabelled: int = 1600
     validation: int = 150
     test: int = 1000
-    text: int = 15000
+    text: int = 8000
     text_validation: int = 1000
 
 

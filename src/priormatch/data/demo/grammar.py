@@ -1,11 +1,13 @@
 """Sentences about appointments: a small world a language model can learn by heart.
 
-Every sentence is set in one place (a dentist's, a garage, ...), which has its own people, callers, room, price,
-days and hours; dates follow the calendar of one year; first names go with surnames. So the words around it
-mostly tell which of two words that sound alike was said: thirteen or thirty, tuesday or thursday, kent or trent.
+Every sentence is set in one place (a dentist's, a garage, ...), which has its own people, callers, days, hours and
+prices; a date is always the first of its weekday in a month of one year; titles go with surnames, first names
+with second ones. The choices a sentence is made of are phrases of several words that belong together, so the rest of
+the phrase and of the sentence mostly tells which of two words that sound alike was said: thirteen or thirty,
+tuesday or thursday, kent or trent.
 
-A template is a sentence with {slots}, each of which is filled with one of its options, drawn evenly. `COMMON`
-holds the slots that mean the same everywhere, `PLACES` those that depend on the place.
+A template is a sentence with {slots}. A slot is filled with one of its options, drawn evenly. `COMMON` holds the
+slots that mean the same everywhere, `PLACES` those that depend on the place.
 """
 
 import datetime
@@ -36,150 +38,136 @@ MONTHS = (
     "december",
 )
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-UNITS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
-TEENS = ("eleven", "twelf", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
-ORDINALS = (
-    *UNITS,
-    "tenth",
-    *(f"{teen}th" for teen in TEENS),
-    "twentieth",
-    *(f"twenty {unit}" for unit in UNITS),
-    "thirtieth",
-    "thirty first",
-)
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+
 COMMON: Slots = {
-    "can": ["can", "could"],
-    "want": ["would like to", "need to", "have to", "want to"],
-    "wants": ["would like to", "needs to", "has to", "wants to"],
-    "hello": ["hello", "good morning", "good afternoon"],
+    "want": ["would like to", "need to"],
+    "wants": ["would like to", "needs to"],
+    "hello": ["hello", "good morning"],
     "sorry": ["i'm sorry but", "i'm afraid"],
-    "free": ["free", "here", "in", "away"],
 }
 
 TEMPLATES: Sequence[str] = (
-    "{can} i see {who} about {need}",
-    "{can} i see {who} on {date}",
-    "{can} i come at {time} about {need}",
-    "{can} {caller} come on {date}",
-    "{can} you ask {who} for {service}",
+    "can i see {who} on {date}",
+    "can i have {service} with {who} on {date}",
+    "can i see the {role} at {time} on {date}",
+    "can {caller} come on {date} about {need}",
     "i {want} see {who} on {date}",
-    "i {want} see the {role} about {need}",
+    "i {want} see {who} about {need}",
     "i {want} move {service} to {date}",
-    "i have {service} with {who} at {time}",
-    "i can't come on {date}",
-    "i can't see {who} at {time}",
-    "is {who} {free} on {date}",
-    "is the {role} open at {time}",
+    "i can't come about {need} on {date}",
+    "is {who} free at {time} on {date}",
+    "is the {role} at {place} open on {date}",
     "{hello} this is {caller} about {need}",
-    "{hello} this is the {role} at {place}",
-    "{hello} i {want} come on {date}",
-    "{caller} {wants} come on {date}",
-    "{caller} {wants} see {who} about {need}",
-    "{caller} {wants} see the {role} at {time}",
-    "{caller} called about {need}",
-    "{caller} paid {price} for {service}",
-    "{caller} still owes {who} {price}",
-    "{caller} is coming on {date}",
-    "{sorry} {who} is away on {date}",
-    "{service} at {place} costs {price}",
+    "{hello} this is {caller} can i see {who} on {date}",
+    "{hello} i {want} come about {need} on {date}",
+    "{caller} {wants} see {who} on {date}",
+    "{caller} {wants} see the {role} about {need}",
+    "{caller} {wants} move {service} to {date}",
+    "{caller} called on {date} about {need}",
+    "{caller} paid {price} for {service} on {date}",
+    "{caller} still owes {who} {price} for {service}",
+    "{caller} is coming at {time} on {date}",
+    "{sorry} {who} can't see {caller} on {date}",
+    "{sorry} {service} costs {price} at {place}",
     "{service} takes {length} and costs {price}",
-    "{who} will see {caller} at {time}",
-    "{who} will see you on {date}",
-    "please wait for {who} in room {room}",
-    "please come to {place} at {time}",
-    "please tell {caller} to come on {date}",
+    "{who} will see {caller} on {date}",
+    "{who} will see {caller} about {need} at {time}",
+    "please come to {place} at {time} on {date}",
+    "please tell {caller} to see {who} on {date}",
+    "please ask {who} about {need}",
     "how much does {who} charge for {service}",
 )
 
 PLACES: Sequence[Slots] = (
     {
         "role": ["dentist"],
-        "who": ["doctor kent", "doctor payne"],
+        "who": ["doctor kent", "mister payne"],
         "caller": ["jan baker", "ken porter"],
         "place": ["thirteen mill street"],
-        "room": ["thirteen"],
         "weekday": ["tuesday", "friday"],
-        "time": ["nine o'clock", "quarter past nine", "nine thirty", "ten in the morning"],
+        "time": ["nine o'clock", "quarter past nine", "half past nine", "ten in the morning"],
         "price": ["sixty pounds"],
         "length": ["half an hour"],
         "service": ["a check up", "a new filling"],
-        "need": ["a broken tooth", "a sore gum", "my wisdom teeth", "a loose filling"],
+        "need": ["a broken tooth", "a sore gum", "my wisdom teeth", "some pain"],
     },
     {
         "role": ["optician"],
-        "who": ["doctor trent", "doctor dane"],
+        "who": ["missus trent", "doctor dane"],
         "caller": ["dan barker", "jen potter"],
         "place": ["thirty hill street"],
-        "room": ["thirty"],
         "weekday": ["thursday", "monday"],
-        "time": ["one o'clock", "quarter past one", "one fifteen", "two in the afternoon"],
+        "time": ["one o'clock", "quarter past one", "half past one", "two in the afternoon"],
         "price": ["sixteen pounds"],
         "length": ["a quarter of an hour"],
-        "service": ["a sight test", "an eye test"],
-        "need": ["new glasses", "my weak eyes", "a red eye", "reading glasses"],
+        "service": ["a sight test", "new glasses"],
+        "need": ["my weak eyes", "a red eye", "some reading glasses", "a lost lens"],
     },
     {
-        "role": ["doctor"],
-        "who": ["doctor brent", "doctor lane"],
+        "role": ["surgery"],
+        "who": ["doctor brent", "sister lane"],
         "caller": ["ann parker", "kim archer"],
         "place": ["fourteen park road"],
-        "room": ["four"],
         "weekday": ["wednesday", "friday"],
-        "time": ["eight o'clock", "quarter to eight", "eight fifteen", "nine in the morning"],
+        "time": ["eight o'clock", "quarter to eight", "half past eight", "nine in the morning"],
         "price": ["forty pounds"],
         "length": ["ten minutes"],
-        "service": ["a flu jab", "a blood test"],
-        "need": ["a bad cough", "a sore throat", "a high fever", "my weak heart"],
+        "service": ["a flu jab", "some blood tests"],
+        "need": ["a bad cough", "my sore throat", "high fever", "an old scar"],
     },
     {
         "role": ["vet"],
-        "who": ["mister reed", "mister reeve"],
+        "who": ["mister reed", "doctor peck"],
         "caller": ["tim carter", "jim harper"],
         "place": ["five birch lane"],
-        "room": ["five"],
         "weekday": ["tuesday", "saturday"],
-        "time": ["ten o'clock", "half past ten", "ten thirty", "eleven in the morning"],
+        "time": ["ten o'clock", "quarter to ten", "half past ten", "eleven in the morning"],
         "price": ["fifty pounds"],
         "length": ["twenty minutes"],
-        "service": ["a rabies jab", "a weight check"],
-        "need": ["our lame dog", "a sick cat", "my old hare", "our fat goat"],
+        "service": ["a rabies jab", "the weight check"],
+        "need": ["our lame dog", "a sick cat", "my old hare", "the fat goat"],
     },
     {
         "role": ["barber"],
-        "who": ["mister bell", "mister dell"],
+        "who": ["mister bell", "missus dell"],
         "caller": ["tom cooper", "john tanner"],
         "place": ["eighteen bridge street"],
-        "room": ["two"],
         "weekday": ["wednesday", "saturday"],
-        "time": ["two o'clock", "half past two", "two fifteen", "three in the afternoon"],
+        "time": ["two o'clock", "quarter past two", "half past two", "three in the afternoon"],
         "price": ["eighteen pounds"],
         "length": ["forty minutes"],
-        "service": ["a short cut", "a hair wash"],
-        "need": ["my long hair", "a beard trim", "a red hair dye", "my grey hair"],
+        "service": ["a short cut", "the hair wash"],
+        "need": ["my long hair", "a beard trim", "some red dye", "grey curls"],
     },
     {
         "role": ["garage"],
-        "who": ["mister beck", "mister peck"],
+        "who": ["mister beck", "sister hall"],
         "caller": ["don hooper", "joan turner"],
         "place": ["eighty ridge street"],
-        "room": ["eight"],
         "weekday": ["monday", "thursday"],
-        "time": ["four o'clock", "quarter to four", "four thirty", "five in the afternoon"],
+        "time": ["four o'clock", "quarter to four", "half past four", "five in the afternoon"],
         "price": ["eighty pounds"],
         "length": ["two hours"],
-        "service": ["a car wash", "a brake test"],
-        "need": ["a flat tyre", "the weak brakes", "a broken light", "our old car"],
+        "service": ["a car wash", "the brake check"],
+        "need": ["a flat tyre", "some worn brakes", "the broken light", "our old engine"],
     },
 )
 
 
 def draw_sentences(count: int, rng: random.Random) -> list[str]:
-    """Draw sentences from the grammar, no two alike, in random order."""
+    """Draw sentences from the grammar, no two alike, in random order.
+
+    Templates with few sentences run dry on the way; the shuffle spreads theirs evenly over what is drawn, so that
+    any two parts of it are alike.
+    """
     places = [_complete(place) for place in PLACES]
     sentences: dict[str, None] = {}
     for _ in range(DRAWS_PER_SENTENCE * count):
         if len(sentences) == count:
-            return list(sentences)
+            drawn = list(sentences)
+            rng.shuffle(drawn)
+            return drawn
         sentences[_fill(rng.choice(TEMPLATES), rng.choice(places), rng)] = None
     raise UserError(
         f"The demo grammar has too few sentences to draw {count} different ones: ask for smaller sizes."
@@ -192,13 +180,13 @@ def _complete(place: Slots) -> Slots:
 
 
 def _dates(weekday: str) -> list[str]:
-    """All dates of the year that fall on a weekday, as they are said."""
-    days = (datetime.date(YEAR, 1, 1) + datetime.timedelta(number) for number in range(365))
-    return [
-        f"{weekday} {MONTHS[day.month - 1]} {ORDINALS[day.day - 1]}"
-        for day in days
-        if day.weekday() == WEEKDAYS.index(weekday)
-    ]
+    """The first such weekday of every month, as it is said."""
+    dates = []
+    for month, name in enumerate(MONTHS, 1):
+        first = datetime.date(YEAR, month, 1).weekday()
+        day = (WEEKDAYS.index(weekday) - first) % 7
+        dates.append(f"{weekday} {name} {ORDINALS[day]}")
+    return dates
 
 
 def _fill(template: str, slots: Slots, rng: random.Random) -> str:
