@@ -126,10 +126,12 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def files_of(folder: Path) -> dict[str, int]:
-    """Sizes of all files in a folder and below it; the stage's records and checkpoint may come and go."""
-    dispensable = (*OWN, CHECKPOINT)
-    found = sorted(each for each in folder.rglob("*") if each.is_file() and each.name not in dispensable)
-    return {str(each.relative_to(folder)): each.stat().st_size for each in found}
+    """Sizes of the files that make up the work; records, logs and the checkpoint may come and go."""
+    dispensable = {*OWN, CHECKPOINT, "metrics.jsonl", "metrics.old.jsonl", "tensorboard"}
+    inside = {each: each.relative_to(folder) for each in sorted(folder.rglob("*")) if each.is_file()}
+    return {
+        str(name): each.stat().st_size for each, name in inside.items() if dispensable.isdisjoint(name.parts)
+    }
 
 
 def size_of(file: Path) -> int | None:
