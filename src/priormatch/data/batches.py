@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
@@ -195,10 +196,22 @@ def read_waveform(cut: "Cut", speed: float = 1.0) -> np.ndarray:
         cut = cut.resample(SAMPLE_RATE)
     if speed != 1.0:
         cut = cut.perturb_speed(speed)
-    samples = cut.load_audio()[0]
+    with _one_thread():
+        samples = cut.load_audio()[0]
     if not np.isfinite(samples).all():
         raise ValueError("the audio holds values that are not numbers")
     return samples
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Resample alike everywhere: the last bit depends on the number of threads, and a loader's worker has one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @cache
