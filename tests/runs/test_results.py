@@ -7,7 +7,14 @@ from rich.console import Console
 
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import Transcript, write_transcripts
-from priormatch.runs.results import draw, same_systems, score_systems, table, write_results
+from priormatch.runs.results import (
+    difference_in_words,
+    draw,
+    same_systems,
+    score_systems,
+    table,
+    write_results,
+)
 from priormatch.runs.score import score_files
 
 REFERENCES = ["meeting at nine", "doctor at ten", "monday morning", "tuesday"]
@@ -119,6 +126,17 @@ def test_score_shows_rates_and_compares_two(decoded, capsys, monkeypatch):
     assert "33.33" in text
     assert "11.11" in text
     assert "on the 4 common utterances the second is 22.22 points of WER below the first" in text
+
+
+def test_a_difference_and_its_interval_point_the_same_way():
+    assert (
+        difference_in_words(2.0, (1.0, 3.5), 0.01, "x")
+        == "2.00 points of WER below x (95 % 1.00 to 3.50, p = 0.0100)"
+    )
+    assert (
+        difference_in_words(-2.0, (-3.5, 0.5), 0.2, "x")
+        == "2.00 points of WER above x (95 % -0.50 to 3.50, p = 0.2000)"
+    )
 
 
 def test_score_takes_references_from_cuts(tmp_path, tiny_corpus, capsys):

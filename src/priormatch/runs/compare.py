@@ -8,7 +8,7 @@ import numpy as np
 from priormatch.errors import UserError
 from priormatch.evaluation.bootstrap import paired_bootstrap
 from priormatch.evaluation.error_rates import ErrorCounts, word_error_rate_recovered
-from priormatch.runs.results import BASE, NAMES, TOP, above_or_below, transcribed, wers
+from priormatch.runs.results import BASE, NAMES, TOP, difference_in_words, transcribed, wers
 
 Counts = dict[str, dict[str, ErrorCounts]]
 """Word errors by system and test set."""
@@ -64,9 +64,6 @@ def section(test: str, systems: list[str], found: dict[Path, Counts]) -> str:
             raise UserError(
                 f"the runs were not scored on the same utterances of {test}, so they cannot be compared"
             ) from error
-        low, high = result.interval
-        lines.append(
-            f"- {NAMES['lpm']} is {above_or_below(result.difference)} {NAMES[base]}"
-            f" (95 % {low:.2f} to {high:.2f}, p = {result.p_value:.4f})"
-        )
+        words = difference_in_words(result.difference, result.interval, result.p_value, NAMES[base])
+        lines.append(f"- {NAMES['lpm']} is {words}")
     return "\n".join(lines)

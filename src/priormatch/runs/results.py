@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +125,19 @@ def show(results: Mapping[str, Any], title: str) -> None:
     console = Console()
     console.print(table(results, title))
     for test, against in results["lpm_against_pseudo_label"].items():
-        low, high = against["interval"]
-        console.print(
-            f"{test}: local prior matching is {above_or_below(against['difference'])} the pseudo-labels"
-            f" (95 % {low:.2f} to {high:.2f}, p = {against['p_value']:.4f})",
-            highlight=False,
+        words = difference_in_words(
+            against["difference"], against["interval"], against["p_value"], "the pseudo-labels"
         )
+        console.print(f"{test}: local prior matching is {words}", highlight=False)
 
 
-def above_or_below(difference: float) -> str:
-    """How far a word error rate lies below another: points, and in which direction."""
-    return f"{abs(difference):.2f} points of WER {'below' if difference >= 0 else 'above'}"
+def difference_in_words(difference: float, interval: Sequence[float], p_value: float, other: str) -> str:
+    """How far a word error rate lies below another, or above it, with the 95 % interval of that distance."""
+    low, high = interval if difference >= 0 else (-interval[1], -interval[0])
+    return (
+        f"{abs(difference):.2f} points of WER {'below' if difference >= 0 else 'above'} {other}"
+        f" (95 % {low:.2f} to {high:.2f}, p = {p_value:.4f})"
+    )
 
 
 def draw(results: Mapping[str, Any], path: Path) -> bool:

@@ -10,7 +10,7 @@ from rich.table import Table
 from priormatch.data.batches import cut_text, read_cuts
 from priormatch.errors import UserError
 from priormatch.evaluation.transcripts import Transcript, read_transcripts
-from priormatch.runs.results import above_or_below, compare, rates, wers
+from priormatch.runs.results import compare, difference_in_words, rates, wers
 
 
 def score_files(files: Sequence[Path], references: Path | None) -> None:
@@ -38,11 +38,10 @@ def score_files(files: Sequence[Path], references: Path | None) -> None:
         if not common:
             raise UserError(f"{files[0]} and {files[1]} share no utterance, so they cannot be compared")
         found = compare(wers([first[each] for each in common]), wers([second[each] for each in common]))
-        low, high = found["interval"]
+        words = difference_in_words(found["difference"], found["interval"], found["p_value"], "the first")
         console.print(
-            f"on the {len(common):,} common utterances the second is {above_or_below(found['difference'])}"
-            f" the first (95 % {low:.2f} to {high:.2f}, p = {found['p_value']:.4f}),"
-            f" {found['relative']:.1f} % relative",
+            f"on the {len(common):,} common utterances the second is {words},"
+            f" {abs(found['relative']):.1f} % relative",
             highlight=False,
         )
 
