@@ -179,7 +179,9 @@ def test_another_seed_is_another_corpus(made: Path, tmp_path: Path) -> None:
 
 def test_a_finished_corpus_is_left_alone(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "_make", lambda *_: pytest.fail("made again"))
+    before = contents(made)
     prepare_demo(made, seed=3, sizes=TINY)
+    assert contents(made) == before
 
 
 @pytest.mark.parametrize("stop", [(corpus, "_record_voice"), (corpus, "_write_cuts"), (os, "replace")])

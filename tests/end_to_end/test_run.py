@@ -13,6 +13,7 @@ from tiny_run import command, files, make_folders
 
 from priormatch.evaluation import decoding
 from priormatch.progress import Meter
+from priormatch.runs.stage import read_record
 
 OWN = ("run", "tiny.yaml", "labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
 TESTED = (*OWN, "test.clean=test")
@@ -96,6 +97,14 @@ def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished):
     assert [update for stage, update, report in keys if stage == "supervised" and report] == list(
         range(4, 61, 4)
     )
+
+
+def test_what_was_chosen_on_validation_depends_on_it(finished):
+    inputs = {
+        stage: read_record(finished / "runs/tiny" / stage)["recipe"]["inputs"]
+        for stage in ("supervised", "supervised-longer", "lpm")
+    }
+    assert all("validation" in each for each in inputs.values()), inputs
 
 
 def test_the_table_shows_the_relative_gain_where_there_is_no_topline(finished, monkeypatch, capsys):
@@ -226,6 +235,7 @@ KILL = """
 import os, signal, sys
 from priormatch.cli import main
 from priormatch.progress import Meter
+from priormatch.runs.stage import read_record
 
 advance, where = Meter.advance, (sys.argv[1], int(sys.argv[2]))
 

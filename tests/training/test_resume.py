@@ -131,7 +131,8 @@ def assert_same(one, other):
     assert lines(one) == lines(other)
 
 
-def check(make, how, folder, kills):
+def assert_resumed_alike(make, how, folder, kills):
+    """Training that is killed at some updates ends as training that is not."""
     train(make(), folder / "straight", how)
     for update in kills:
         with pytest.raises(Killed):
@@ -143,15 +144,15 @@ def check(make, how, folder, kills):
 @pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
 def test_supervised(make_supervised, tmp_path, every_update):
     how = schedule(checkpoint_seconds=-1.0 if every_update else 1e9)
-    check(make_supervised, how, tmp_path, kills=[2, 5, 7])
+    assert_resumed_alike(make_supervised, how, tmp_path, kills=[2, 5, 7])
 
 
 def test_supervised_sgd(make_supervised, tmp_path):
-    check(make_supervised, schedule(SGD), tmp_path, kills=[5])
+    assert_resumed_alike(make_supervised, schedule(SGD), tmp_path, kills=[5])
 
 
 def test_supervised_with_a_worker(make_supervised, tmp_path):
-    check(lambda: make_supervised(workers=1), schedule(), tmp_path, kills=[5])
+    assert_resumed_alike(lambda: make_supervised(workers=1), schedule(), tmp_path, kills=[5])
 
 
 def test_workers_change_nothing(make_supervised, tmp_path):
@@ -162,20 +163,20 @@ def test_workers_change_nothing(make_supervised, tmp_path):
 
 @pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
 def test_prior(make_prior, tmp_path, optimizer):
-    check(make_prior, schedule(optimizer, checkpoint_seconds=-1.0), tmp_path, kills=[1, 6])
+    assert_resumed_alike(make_prior, schedule(optimizer, checkpoint_seconds=-1.0), tmp_path, kills=[1, 6])
 
 
 @pytest.mark.parametrize("combine", ["sum", "alternate"])
 def test_matching(make_matching, tmp_path, combine):
     how = schedule(ADAMW if combine == "sum" else SGD, validate_first=True)
-    check(lambda: make_matching(combine=combine), how, tmp_path, kills=[1, 5, 8])
+    assert_resumed_alike(lambda: make_matching(combine=combine), how, tmp_path, kills=[1, 5, 8])
     history = read_checkpoint(tmp_path / "killed")[1]["task"]["proposal"]["history"]
     assert [each["update"] for each in history] == [3, 6, 9]
     assert history[0]["taken"]
 
 
 def test_matching_with_a_worker(make_matching, tmp_path):
-    check(lambda: make_matching(workers=1), schedule(validate_first=True), tmp_path, kills=[4])
+    assert_resumed_alike(lambda: make_matching(workers=1), schedule(validate_first=True), tmp_path, kills=[4])
 
 
 def test_a_kill_while_the_checkpoint_is_written_loses_only_that_checkpoint(make_prior, tmp_path):

@@ -85,7 +85,8 @@ class Run:
         """The supervised recogniser trained on for as long as matching will, on the labelled speech alone."""
         out = self.folder / "supervised-longer"
         wanted = recipe_of_schedule(self.settings)
-        with self.stage(out.name, wanted, {"labelled": self.data.labelled, "start": start}).work() as todo:
+        inputs = {"labelled": self.data.labelled, "start": start, **self.data.validation}
+        with self.stage(out.name, wanted, inputs).work() as todo:
             if todo:
                 work.train_supervised(
                     [self.data.labelled],
