@@ -24,7 +24,7 @@ from priormatch.data.manifest import utterance
 from priormatch.errors import UserError
 from priormatch.progress import track
 
-VERSION = 1
+VERSION = 2
 """Counts the changes of the grammar, the voices and the conditions: another version is another corpus."""
 
 SEEN_VOICES = ("en-us+m3", "en-us+f2", "en-gb-x-rp+m7")
@@ -60,10 +60,10 @@ class DemoSizes:
     """How many utterances or sentences each part of the corpus has; an utterance lasts some 3 s."""
 
     labelled: int = 260
-    unlabelled: int = 1600
+    unlabelled: int = 2200
     validation: int = 150
     test: int = 1000
-    text: int = 8000
+    text: int = 7000
     text_validation: int = 1000
 
 

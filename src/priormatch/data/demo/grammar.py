@@ -1,19 +1,21 @@
 """Sentences about appointments: a small world a language model can learn by heart.
 
-Every sentence is set in one place (a dentist's, a garage, ...), which has its own people, callers, days, hours and
-prices; a date is always the first of its weekday in a month of one year; titles go with surnames, first names
-with second ones. The choices a sentence is made of are phrases of several words that belong together, so the rest of
-the phrase and of the sentence mostly tells which of two words that sound alike was said: thirteen or thirty,
-tuesday or thursday, kent or trent.
+Every sentence is set in one place (a dentist's, a garage, ...), which has its own people, callers, months, weekdays,
+hours and prices. A date is the first of its weekday in a month of one year, and no two months of a place begin on the
+same weekday, so any two words of a date tell the third; titles go with surnames, first names with second ones. The
+choices a sentence is made of are phrases of several words that belong together, and what sounds alike belongs to
+different places, so the rest of the sentence mostly tells which was said: thirteen or thirty, tuesday or thursday,
+kent or trent.
 
-A template is a sentence with {slots}. A slot is filled with one of its options, drawn evenly. `COMMON` holds the
-slots that mean the same everywhere, `PLACES` those that depend on the place.
+A template is a sentence with {slots}. A slot is filled with one of its options, drawn evenly;
+`PLACES` holds them for every place.
 """
 
 import datetime
 import random
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from priormatch.errors import UserError
 
@@ -40,13 +42,6 @@ MONTHS = (
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 
-COMMON: Slots = {
-    "want": ["would like to", "need to"],
-    "wants": ["would like to", "needs to"],
-    "hello": ["hello", "good morning"],
-    "sorry": ["i'm sorry but", "i'm afraid"],
-}
-
 TEMPLATES: Sequence[str] = (
     "can i see {who} on {date}",
     "can i have {service} with {who} on {date}",
@@ -61,7 +56,7 @@ TEMPLATES: Sequence[str] = (
     "{hello} this is {caller} about {need}",
     "{hello} this is {caller} can i see {who} on {date}",
     "{hello} i {want} come about {need} on {date}",
-    "{caller} {wants} see {who} on {date}",
+    "{caller} {wants} see {who} at {time} on {date}",
     "{caller} {wants} see the {role} about {need}",
     "{caller} {wants} move {service} to {date}",
     "{caller} called on {date} about {need}",
@@ -71,7 +66,7 @@ TEMPLATES: Sequence[str] = (
     "{sorry} {who} can't see {caller} on {date}",
     "{sorry} {service} costs {price} at {place}",
     "{service} takes {length} and costs {price}",
-    "{who} will see {caller} on {date}",
+    "{who} will see {caller} at {time} on {date}",
     "{who} will see {caller} about {need} at {time}",
     "please come to {place} at {time} on {date}",
     "please tell {caller} to see {who} on {date}",
@@ -83,10 +78,15 @@ PLACES: Sequence[Slots] = (
     {
         "role": ["dentist"],
         "who": ["doctor kent", "mister payne"],
-        "caller": ["jan baker", "ken porter"],
+        "caller": ["jan baker", "peter jones"],
         "place": ["thirteen mill street"],
-        "weekday": ["tuesday", "friday"],
-        "time": ["nine o'clock", "quarter past nine", "half past nine", "ten in the morning"],
+        "month": ["january", "february", "april", "may", "june", "august", "september"],
+        "weekday": ["monday", "tuesday", "friday"],
+        "time": ["nine o'clock", "half past ten", "quarter to twelve", "one in the afternoon"],
+        "hello": ["hello"],
+        "sorry": ["i'm sorry but"],
+        "want": ["need to"],
+        "wants": ["needs to"],
         "price": ["sixty pounds"],
         "length": ["half an hour"],
         "service": ["a check up", "a new filling"],
@@ -94,11 +94,16 @@ PLACES: Sequence[Slots] = (
     },
     {
         "role": ["optician"],
-        "who": ["missus trent", "doctor dane"],
-        "caller": ["dan barker", "jen potter"],
+        "who": ["missus dell", "doctor dane"],
+        "caller": ["dan barker", "alice wood"],
         "place": ["thirty hill street"],
-        "weekday": ["thursday", "monday"],
-        "time": ["one o'clock", "quarter past one", "half past one", "two in the afternoon"],
+        "month": ["march", "may", "june", "july", "august", "october", "december"],
+        "weekday": ["monday", "thursday", "saturday"],
+        "time": ["one o'clock", "half past two", "quarter past four", "five in the afternoon"],
+        "hello": ["good morning"],
+        "sorry": ["i'm sorry but"],
+        "want": ["would like to"],
+        "wants": ["would like to"],
         "price": ["sixteen pounds"],
         "length": ["a quarter of an hour"],
         "service": ["a sight test", "new glasses"],
@@ -107,10 +112,15 @@ PLACES: Sequence[Slots] = (
     {
         "role": ["surgery"],
         "who": ["doctor brent", "sister lane"],
-        "caller": ["ann parker", "kim archer"],
+        "caller": ["ken porter", "lucy frost"],
         "place": ["fourteen park road"],
-        "weekday": ["wednesday", "friday"],
-        "time": ["eight o'clock", "quarter to eight", "half past eight", "nine in the morning"],
+        "month": ["january", "may", "june", "july", "august", "september", "november"],
+        "weekday": ["wednesday", "thursday", "friday"],
+        "time": ["eight o'clock", "half past nine", "quarter past ten", "seven in the morning"],
+        "hello": ["hello"],
+        "sorry": ["i'm afraid"],
+        "want": ["have to"],
+        "wants": ["has to"],
         "price": ["forty pounds"],
         "length": ["ten minutes"],
         "service": ["a flu jab", "some blood tests"],
@@ -119,10 +129,15 @@ PLACES: Sequence[Slots] = (
     {
         "role": ["vet"],
         "who": ["mister reed", "doctor peck"],
-        "caller": ["tim carter", "jim harper"],
+        "caller": ["tim carter", "oliver moss"],
         "place": ["five birch lane"],
-        "weekday": ["tuesday", "saturday"],
-        "time": ["ten o'clock", "quarter to ten", "half past ten", "eleven in the morning"],
+        "month": ["february", "april", "may", "june", "august", "october", "december"],
+        "weekday": ["tuesday", "wednesday", "saturday"],
+        "time": ["ten o'clock", "half past eleven", "quarter to nine", "eight in the morning"],
+        "hello": ["good morning"],
+        "sorry": ["i'm afraid"],
+        "want": ["need to"],
+        "wants": ["needs to"],
         "price": ["fifty pounds"],
         "length": ["twenty minutes"],
         "service": ["a rabies jab", "the weight check"],
@@ -130,11 +145,16 @@ PLACES: Sequence[Slots] = (
     },
     {
         "role": ["barber"],
-        "who": ["mister bell", "missus dell"],
-        "caller": ["tom cooper", "john tanner"],
+        "who": ["mister bell", "missus trent"],
+        "caller": ["jen potter", "susan stone"],
         "place": ["eighteen bridge street"],
-        "weekday": ["wednesday", "saturday"],
-        "time": ["two o'clock", "quarter past two", "half past two", "three in the afternoon"],
+        "month": ["january", "march", "may", "june", "july", "august", "december"],
+        "weekday": ["wednesday", "friday", "saturday"],
+        "time": ["two o'clock", "half past three", "quarter past five", "four in the afternoon"],
+        "hello": ["hello"],
+        "sorry": ["i'm sorry but"],
+        "want": ["would like to"],
+        "wants": ["would like to"],
         "price": ["eighteen pounds"],
         "length": ["forty minutes"],
         "service": ["a short cut", "the hair wash"],
@@ -143,10 +163,15 @@ PLACES: Sequence[Slots] = (
     {
         "role": ["garage"],
         "who": ["mister beck", "sister hall"],
-        "caller": ["don hooper", "joan turner"],
+        "caller": ["jim harper", "emily hood"],
         "place": ["eighty ridge street"],
-        "weekday": ["monday", "thursday"],
-        "time": ["four o'clock", "quarter to four", "half past four", "five in the afternoon"],
+        "month": ["april", "may", "june", "august", "september", "october", "november"],
+        "weekday": ["monday", "wednesday", "thursday"],
+        "time": ["four o'clock", "half past one", "quarter to three", "two in the afternoon"],
+        "hello": ["good morning"],
+        "sorry": ["i'm afraid"],
+        "want": ["have to"],
+        "wants": ["has to"],
         "price": ["eighty pounds"],
         "length": ["two hours"],
         "service": ["a car wash", "the brake check"],
@@ -175,18 +200,15 @@ def draw_sentences(count: int, rng: random.Random) -> list[str]:
 
 
 def _complete(place: Slots) -> Slots:
-    """Add to the slots of a place the common ones and the dates on which it is open."""
-    return {**COMMON, **place, "date": [date for weekday in place["weekday"] for date in _dates(weekday)]}
+    """Add to the slots of a place the dates on which it is open."""
+    return {**place, "date": [_date(*both) for both in product(place["month"], place["weekday"])]}
 
 
-def _dates(weekday: str) -> list[str]:
-    """The first such weekday of every month, as it is said."""
-    dates = []
-    for month, name in enumerate(MONTHS, 1):
-        first = datetime.date(YEAR, month, 1).weekday()
-        day = (WEEKDAYS.index(weekday) - first) % 7
-        dates.append(f"{weekday} {name} {ORDINALS[day]}")
-    return dates
+def _date(month: str, weekday: str) -> str:
+    """The first such weekday of a month, as it is said."""
+    begins = datetime.date(YEAR, MONTHS.index(month) + 1, 1).weekday()
+    day = (WEEKDAYS.index(weekday) - begins) % 7
+    return f"{weekday} {month} {ORDINALS[day]}"
 
 
 def _fill(template: str, slots: Slots, rng: random.Random) -> str:
