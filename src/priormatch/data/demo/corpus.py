@@ -59,8 +59,8 @@ UNFINISHED = ".unfinished"
 class DemoSizes:
     """How many utterances or sentences each part of the corpus has; an utterance lasts some 3 s."""
 
-    labelled: int = 260
-    unlabelled: int = 2200
+    labelled: int = 230
+    unlabelled: int = 1800
     validation: int = 150
     test: int = 1000
     text: int = 7000
