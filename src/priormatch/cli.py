@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from priormatch import __version__
-from priormatch.cli_prepare import Force, Out, prepare
+from priormatch.cli_prepare import Force, Out, pack, prepare
 from priormatch.config import Settings
 from priormatch.errors import UserError
 
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(prepare, name="prepare")
+app.command()(pack)
 
 STOPPED = 130  # the exit code after Ctrl-C
 

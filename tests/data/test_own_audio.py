@@ -132,7 +132,7 @@ def test_an_interrupt_leaves_nothing_behind(folder: Path, out: Path, monkeypatch
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("priormatch.data.manifest._list_bad", interrupt)
+    monkeypatch.setattr("priormatch.data.manifest.list_bad", interrupt)
     with pytest.raises(KeyboardInterrupt):
         prepare_folder(folder, out)
     assert list(out.parent.iterdir()) == []

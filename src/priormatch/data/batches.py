@@ -1,10 +1,7 @@
 """From cuts to padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +14,14 @@ from torch.utils.data import DataLoader
 from priormatch.config import AudioSettings, BatchSettings
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.tokenizer import Tokenizer
+from priormatch.data.waveforms import FULL_SCALE, as_float, read_samples, why_unreadable
 from priormatch.errors import UserError
 from priormatch.progress import say
 
 if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse.cut import Cut
 
-MISSING_SECONDS = 0.1  # of audio that an inexact manifest may promise; beyond it, the file is damaged
-
+HOST = torch.device("cpu")
 
 Request = list[tuple[int, tuple[int, int]]]
 """The utterances of a batch: the index of each, and the (seed, epoch) it is visited in."""
@@ -34,7 +31,8 @@ Request = list[tuple[int, tuple[int, int]]]
 class Batch:
     """What one step hears.
 
-    waveforms (B, N) float32 in [-1, 1], zero-padded; samples (B,) their lengths;
+    waveforms (B, N) float32 in [-1, 1], zero-padded, or int16 on the way from a reader to a GPU, which is half as
+    far for them: `to` makes them float32 there; samples (B,) their lengths;
     labels (B, U) pieces that end with EOS and are filled up with it; label_lengths (B,) count the first EOS, and
     are 0 for an utterance without a transcript;
     bad: the cuts that could not be read, with the reason.
@@ -57,8 +55,11 @@ class Batch:
         return float(self.samples.sum()) / SAMPLE_RATE
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch with its tensors on a device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        """The batch with its tensors on a device, the waveforms as float32."""
+        moved = self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        if moved.waveforms.is_floating_point():
+            return moved
+        return replace(moved, waveforms=moved.waveforms.float().mul_(1 / FULL_SCALE))
 
     def pin_memory(self) -> "Batch":
         """The batch with its tensors where a GPU can fetch them by itself; the DataLoader calls this."""
@@ -178,7 +179,7 @@ class UtteranceReader:
             cut = self.corpus.cuts[index]
             random = np.random.default_rng([*visit, index])
             try:
-                waves.append(read_waveform(cut, self.speeds[random.integers(len(self.speeds))]))
+                waves.append(read_samples(cut, self.speeds[random.integers(len(self.speeds))]))
             except Exception as error:  # a damaged file raises whatever its decoder does
                 bad.append((cut.id, why_unreadable(cut, error)))
                 continue
@@ -189,51 +190,6 @@ class UtteranceReader:
         return collate(ids, texts, waves, labels, self.tokenizer.eos, bad)
 
 
-def read_waveform(cut: "Cut", speed: float = 1.0) -> np.ndarray:
-    """The samples of a cut at 16 kHz, the first channel alone, played `speed` times as fast."""
-    _make_lhotse_strict()
-    if cut.sampling_rate != SAMPLE_RATE:
-        cut = cut.resample(SAMPLE_RATE)
-    if speed != 1.0:
-        cut = cut.perturb_speed(speed)
-    with _one_thread():
-        samples = cut.load_audio()[0]
-    if not np.isfinite(samples).all():
-        raise ValueError("the audio holds values that are not numbers")
-    return samples
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Resample alike everywhere: the last bit depends on the number of threads, and a loader's worker has one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@cache
-def _make_lhotse_strict() -> None:
-    """Keep lhotse from filling up half a second of missing audio."""
-    from lhotse import set_audio_duration_mismatch_tolerance
-
-    with warnings.catch_warnings(action="ignore"):
-        set_audio_duration_mismatch_tolerance(MISSING_SECONDS)
-
-
-def why_unreadable(cut: "Cut", error: Exception) -> str:
-    """One sentence on what is wrong with the audio of a cut whose reading raised an error."""
-    from priormatch.data.audio import check_audio
-
-    recording = getattr(cut, "recording", None)
-    for source in recording.sources if recording is not None else []:
-        if source.type == "file" and (reason := check_audio(Path(source.source))):
-            return f"{source.source}: {reason}"
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]  # lhotse tells half the manifest
-
-
 def collate(
     ids: list[str],
     texts: list[str | None],
@@ -242,11 +198,13 @@ def collate(
     eos: int,
     bad: list[tuple[str, str]],
 ) -> Batch:
-    """Pad waveforms with zeros and labels with EOS."""
+    """Pad waveforms with zeros and labels with EOS; the waveforms stay int16 where all of them are."""
     samples = torch.tensor([len(wave) for wave in waves], dtype=torch.long)
-    waveforms = torch.zeros(len(waves), int(samples.max()) if waves else 0)
+    small = all(wave.dtype == np.int16 for wave in waves)
+    longest = max(map(len, waves), default=0)
+    waveforms = np.zeros((len(waves), longest), np.int16 if small else np.float32)
     for row, wave in zip(waveforms, waves, strict=True):
-        row[: len(wave)] = torch.from_numpy(wave)
+        row[: len(wave)] = wave if small else as_float(wave)
     lengths = torch.tensor(
         [len(each) + 1 if text is not None else 0 for each, text in zip(labels, texts, strict=True)],
         dtype=torch.long,
@@ -254,7 +212,7 @@ def collate(
     targets = torch.full((len(labels), max((len(each) for each in labels), default=0) + 1), eos)
     for target, each in zip(targets, labels, strict=True):
         target[: len(each)] = torch.tensor(each, dtype=torch.long)
-    return Batch(ids, texts, waveforms, samples, targets, lengths, bad)
+    return Batch(ids, texts, torch.from_numpy(waveforms), samples, targets, lengths, bad)
 
 
 class BatchStream:
@@ -322,17 +280,18 @@ def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[
 def _loader(reader: UtteranceReader, requests: Iterator[Request], workers: int) -> Iterator[Batch]:
     """Read requested batches in order, ahead of their use when there are workers."""
     if workers == 0:
-        yield from map(reader.__getitems__, requests)
+        yield from (reader.__getitems__(request).to(HOST) for request in requests)
         return
+    gpu = torch.cuda.is_available()
     loader: DataLoader[Batch] = DataLoader(
         reader,  # type: ignore[arg-type]
         batch_sampler=_Requests(requests),
         num_workers=workers,
         collate_fn=_as_it_is,
-        pin_memory=torch.cuda.is_available(),
+        pin_memory=gpu,
         generator=torch.Generator(),  # else it would draw from the generator of the training, once a start
     )
-    yield from loader
+    yield from loader if gpu else (batch.to(HOST) for batch in loader)
 
 
 class _Requests:

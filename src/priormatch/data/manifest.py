@@ -2,12 +2,12 @@
 
 import csv
 import os
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 from pathlib import Path, PurePath
 from typing import TypeVar
 
@@ -48,13 +48,13 @@ def _count(number: int, thing: str) -> str:
 
 def summary(cuts: Iterable[MonoCut]) -> Summary:
     """Count utterances, hours, speakers and transcripts in one pass."""
-    utterances, seconds, labelled, speakers = 0, 0.0, 0, set()
+    utterances, seconds, labelled = 0, 0.0, 0
+    speakers: set[str | None] = set()
     for cut in cuts:
-        (supervision,) = cut.supervisions
         utterances += 1
         seconds += cut.duration
-        labelled += supervision.text is not None
-        speakers.add(supervision.speaker)
+        labelled += any(each.text is not None for each in cut.supervisions)
+        speakers.update(each.speaker for each in cut.supervisions)
     return Summary(utterances, seconds / 3600, len(speakers - {None}), labelled)
 
 
@@ -132,7 +132,7 @@ def write_manifests(
                 out.parent.mkdir(parents=True, exist_ok=True)
                 temporary = until_all_are_complete.enter_context(replacing(out))
                 bad = _write(temporary, out.name.removesuffix(SUFFIX), items, cuts_of)
-                _list_bad(out, bad, len(items), max_bad_share)
+                list_bad(out, [(each.path, each.reason) for each in bad], len(items), max_bad_share)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}; choose another place.") from error
 
@@ -148,7 +148,7 @@ def _write(
 
     bad = []
     with CutSet.open_writer(path, overwrite=True) as writer:
-        results = _map_in_threads(try_cuts, sources)
+        results = map_in_threads(try_cuts, sources)
         for result in track(results, f"reading {name}", total=len(sources)):
             if isinstance(result, BadAudio):
                 bad.append(result)
@@ -158,15 +158,26 @@ def _write(
     return bad
 
 
-def _map_in_threads(function: Callable[[Source], Result], items: Iterable[Source]) -> Iterator[Result]:
-    """Apply a function in order, a chunk at a time; libsndfile decodes outside the interpreter's lock."""
-    remaining = iter(items)
+def map_in_threads(function: Callable[[Source], Result], items: Iterable[Source]) -> Iterator[Result]:
+    """Apply a function in order, some items ahead; libsndfile decodes outside the interpreter's lock."""
+    ahead: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        while chunk := list(islice(remaining, IN_FLIGHT)):
-            yield from pool.map(function, chunk)
+        try:
+            for item in items:
+                ahead.append(pool.submit(function, item))
+                if len(ahead) == IN_FLIGHT:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
 
 
-def _list_bad(out: Path, bad: list[BadAudio], total: int, max_bad_share: float) -> None:
+def list_bad(
+    out: Path, bad: Sequence[tuple[Path | str, str]], total: int, max_bad_share: float, what: str = "path"
+) -> None:
+    """Write (path or id, reason) of what was left out of the manifest `out` beside it, and stop if it is too much."""
     listing = out.with_name(f"{out.name.removesuffix(SUFFIX)}.bad.tsv")
     if not bad:
         listing.unlink(missing_ok=True)
@@ -176,14 +187,17 @@ def _list_bad(out: Path, bad: list[BadAudio], total: int, max_bad_share: float) 
         temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
-        table.writerow(["path", "reason"])
-        table.writerows([each.path, each.reason] for each in bad)
-    first = f"the first is {bad[0].path} ({bad[0].reason})"
+        table.writerow([what, "reason"])
+        table.writerows(bad)
+    things = {"path": "files", "id": "utterances"}[what]
+    first = f"the first is {bad[0][0]} ({bad[0][1]})"
     if len(bad) == total:
-        raise UserError(f"nothing is left for {out}, as all {total} files are listed in {listing}; {first}.")
+        raise UserError(
+            f"nothing is left for {out}, as all {total} {things} are listed in {listing}; {first}."
+        )
     if len(bad) > max(1, max_bad_share * total):
         raise UserError(
-            f"{len(bad)} of {total} files for {out} are unusable, more than max_bad_share={max_bad_share:g} "
+            f"{len(bad)} of {total} {things} for {out} are unusable, more than max_bad_share={max_bad_share:g} "
             f"allows: repair what {listing} lists or raise the share; {first}."
         )
     say(f"{len(bad)} of {total} skipped, listed with reasons in {listing}")

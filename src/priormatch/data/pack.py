@@ -1,0 +1,210 @@
+"""Packed corpora: each utterance read once and laid down as 16-bit samples in a few large WAV files."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+from lhotse import CutSet, MonoCut, Recording
+from lhotse.audio import AudioSource
+from lhotse.cut import Cut
+from lhotse.utils import fastcopy
+
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.manifest import SUFFIX, list_bad, map_in_threads
+from priormatch.data.waveforms import FULL_SCALE, one_thread, read_samples, wav_header, why_unreadable
+from priormatch.errors import UserError
+from priormatch.files import replace_text, replacing
+from priormatch.progress import Meter, say
+
+SHARD_SAMPLES = 1 << 27
+"""The most samples in a shard: 2.3 hours, 256 MiB."""
+
+Packed = tuple[np.ndarray, int] | str
+"""An utterance's samples (N,) int16 and how many of them were clipped, or why it cannot be read."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A WAV file and the cuts that go into it."""
+
+    file: Path
+    cuts: Sequence[Cut]
+
+    @property
+    def record(self) -> Path:
+        """The file that appears once the shard is whole."""
+        return self.file.with_suffix(".json")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of a shard's cuts: how many samples each has, or why it is left out; and how many were clipped."""
+
+    cuts: list[int | str]
+    clipped: int
+
+    @property
+    def samples(self) -> int:
+        """The samples in the shard."""
+        return sum(each for each in self.cuts if isinstance(each, int))
+
+
+def pack(
+    cuts: Sequence[Cut],
+    folder: Path,
+    name: str,
+    *,
+    max_bad_share: float = 0.05,
+    shard_samples: int = SHARD_SAMPLES,
+) -> Path:
+    """Write the audio of cuts into shards in `folder`, and their manifest `NAME.jsonl.gz` beside them.
+
+    The new cuts refer to the shards, plain 16-bit WAV files NAME-00000.wav and so on at 16 kHz with one channel, and
+    keep ids, texts, speakers and all else of the old ones, in their order.
+
+    - Audio of 16 bits at 16 kHz stays the same to the bit. Other audio is resampled and rounded to 16 bits; where it
+      is louder than full scale it is clipped, and the clipped samples are counted.
+    - Unreadable utterances are skipped and listed with their reasons in `NAME.bad.tsv`; more than `max_bad_share` of
+      them stop the work at its end.
+    - What a kill left undone is gone on with: whole shards are kept, unless something can be read now that was
+      left out of them.
+    """
+    out, shards = folder / f"{name}{SUFFIX}", plan_shards(cuts, folder, name, shard_samples)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        records = _write_shards(shards, partial(read_packed, most=shard_samples), f"packing {name}")
+        bad = [
+            (cut.id, each)
+            for shard, record in zip(shards, records, strict=True)
+            for cut, each in zip(shard.cuts, record.cuts, strict=True)
+            if isinstance(each, str)
+        ]
+        list_bad(out, bad, len(cuts), max_bad_share, "id")
+        with replacing(out) as temporary, CutSet.open_writer(temporary, overwrite=True) as writer:
+            for cut in chain.from_iterable(map(packed_cuts, shards, records)):
+                writer.write(cut)
+        for shard in shards:
+            shard.record.unlink()
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {folder}: {error.strerror}; make room or choose another place."
+        ) from error
+    if clipped := sum(record.clipped for record in records):
+        say(f"{name}: {clipped:,} samples were louder than full scale and are clipped")
+    return out
+
+
+def plan_shards(cuts: Sequence[Cut], folder: Path, name: str, most: int) -> list[Shard]:
+    """Cut the corpus into shards of at most `most` samples, in order."""
+    starts, filled = [0], 0
+    for position, cut in enumerate(cuts):
+        samples = samples_of(cut) if samples_of(cut) <= most else 0  # a longer one is left out
+        if filled + samples > most:
+            starts.append(position)
+            filled = 0
+        filled += samples
+    ends = [*starts[1:], len(cuts)]
+    return [
+        Shard(folder / f"{name}-{number:05d}.wav", cuts[start:end])
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+def samples_of(cut: Cut) -> int:
+    """The samples of a cut at 16 kHz, perhaps one too many."""
+    return int(cut.duration * SAMPLE_RATE) + 1
+
+
+def read_packed(cut: Cut, most: int) -> Packed:
+    """Read a cut of at most so many samples with 16 bits, or say why that cannot be."""
+    if samples_of(cut) > most:
+        return f"lasts {cut.duration / 3600:.1f} hours, more than a shard holds: cut it into utterances"
+    try:
+        return to_int16(read_samples(cut))
+    except Exception as error:  # a damaged file raises whatever its decoder does
+        return why_unreadable(cut, error)
+
+
+def to_int16(samples: np.ndarray) -> tuple[np.ndarray, int]:
+    """Samples (N,) rounded to 16 bits, and how many were louder than full scale; int16 stays as it is."""
+    if samples.dtype == np.int16:
+        return samples, 0
+    rounded = np.rint(samples * np.float32(FULL_SCALE)).clip(-FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+    return rounded, int(np.count_nonzero(np.abs(samples) > 1))
+
+
+def packed_cuts(shard: Shard, record: Record) -> Iterable[MonoCut]:
+    """The cuts of a shard's file."""
+    recording = Recording(
+        id=shard.file.stem,
+        sources=[AudioSource(type="file", channels=[0], source=str(shard.file.absolute()))],
+        sampling_rate=SAMPLE_RATE,
+        num_samples=record.samples,
+        duration=record.samples / SAMPLE_RATE,
+    )
+    start = 0
+    for cut, samples in zip(shard.cuts, record.cuts, strict=True):
+        if isinstance(samples, str):
+            continue
+        supervisions = [fastcopy(each, recording_id=recording.id, channel=0) for each in cut.supervisions]
+        yield MonoCut(
+            id=cut.id,
+            start=start / SAMPLE_RATE,
+            duration=samples / SAMPLE_RATE,
+            channel=0,
+            supervisions=supervisions,
+            recording=recording,
+            custom=getattr(cut, "custom", None),
+        )
+        start += samples
+
+
+def _write_shards(shards: Sequence[Shard], read: Callable[[Cut], Packed], description: str) -> list[Record]:
+    """Write the shards that are not there, reading ahead in threads, and give the records of all."""
+    kept = {shard.file: record for shard in shards if (record := _read_record(shard, read))}
+    todo = [shard for shard in shards if shard.file not in kept]
+    total = sum(len(shard.cuts) for shard in shards)
+    with one_thread(), Meter(description, total, total - sum(len(shard.cuts) for shard in todo)) as meter:
+        utterances = map_in_threads(read, chain.from_iterable(shard.cuts for shard in todo))
+        for shard in todo:
+            kept[shard.file] = _write_shard(shard, islice(utterances, len(shard.cuts)), meter)
+    return [kept[shard.file] for shard in shards]
+
+
+def _write_shard(shard: Shard, utterances: Iterable[Packed], meter: Meter) -> Record:
+    cuts: list[int | str] = []
+    clipped = 0
+    with replacing(shard.file) as temporary, temporary.open("wb") as file:
+        file.write(wav_header(0))
+        for each in utterances:
+            if isinstance(each, str):
+                cuts.append(each)
+            else:
+                samples, louder = each
+                file.write(np.ascontiguousarray(samples, "<i2").data)
+                cuts.append(len(samples))
+                clipped += louder
+            meter.advance()
+        record = Record(cuts, clipped)
+        file.seek(0)
+        file.write(wav_header(record.samples))
+    replace_text(shard.record, json.dumps({"cuts": cuts, "clipped": clipped}))
+    return record
+
+
+def _read_record(shard: Shard, read: Callable[[Cut], Packed]) -> Record | None:
+    """The record of a whole shard, or None where it must be written, as when something left out can be read now."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        fields = json.loads(shard.record.read_text(encoding="utf-8"))
+        record = Record(fields["cuts"], fields["clipped"])
+        whole = shard.file.stat().st_size == len(wav_header(0)) + 2 * record.samples
+        if not whole or len(record.cuts) != len(shard.cuts):
+            return None
+        left_out = [cut for cut, each in zip(shard.cuts, record.cuts, strict=True) if isinstance(each, str)]
+        return record if all(isinstance(read(cut), str) for cut in left_out) else None
+    return None

@@ -1,0 +1,154 @@
+"""The samples of a cut: mapped or decoded at once where the file is plain, through Lhotse where it is not."""
+
+import mmap
+import os
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import soundfile
+import torch
+
+from priormatch.data import SAMPLE_RATE
+
+if TYPE_CHECKING:  # lhotse is slow to import
+    from lhotse import Recording
+    from lhotse.cut import Cut
+
+FULL_SCALE = 32768  # what int16 calls 1.0
+MISSING_SECONDS = 0.1  # of audio that an inexact manifest may promise; beyond it, the file is damaged
+WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+"""RIFF, its length, WAVE, fmt, its length, format, channels, rate, bytes a second, block, bits, data, its length."""
+
+
+def read_samples(cut: "Cut", speed: float = 1.0) -> np.ndarray:
+    """The samples of a cut at 16 kHz, the first channel alone, played `speed` times as fast: (N,).
+
+    They are int16 where the file has 16 bits at 16 kHz and is played as it is, and float32 in [-1, 1] elsewhere.
+    """
+    samples = _read_plainly(cut) if speed == 1.0 else None
+    return read_with_lhotse(cut, speed) if samples is None else samples
+
+
+def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
+    """The same as float32, by Lhotse, which resamples, mends small differences and knows all formats."""
+    _make_lhotse_strict()
+    if cut.sampling_rate != SAMPLE_RATE:
+        cut = cut.resample(SAMPLE_RATE)
+    if speed != 1.0:
+        cut = cut.perturb_speed(speed)
+    with one_thread():
+        samples = cut.load_audio()[0]
+    if not np.isfinite(samples).all():
+        raise ValueError("the audio holds values that are not numbers")
+    return samples
+
+
+def as_float(samples: np.ndarray) -> np.ndarray:
+    """Samples as float32 in [-1, 1]; exact for int16."""
+    return samples * np.float32(1 / FULL_SCALE) if samples.dtype == np.int16 else samples
+
+
+def why_unreadable(cut: "Cut", error: Exception) -> str:
+    """One sentence on what is wrong with the audio of a cut whose reading raised an error."""
+    from priormatch.data.audio import check_audio
+
+    recording = getattr(cut, "recording", None)
+    for source in recording.sources if recording is not None else []:
+        if source.type == "file" and (reason := check_audio(Path(source.source))):
+            return f"{source.source}: {reason}"
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]  # lhotse tells half the manifest
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Resample alike everywhere: the last bit depends on the number of threads, and a loader's worker has one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@cache
+def _make_lhotse_strict() -> None:
+    """Keep lhotse from filling up half a second of missing audio."""
+    from lhotse import set_audio_duration_mismatch_tolerance
+
+    with warnings.catch_warnings(action="ignore"):
+        set_audio_duration_mismatch_tolerance(MISSING_SECONDS)
+
+
+def _read_plainly(cut: "Cut") -> np.ndarray | None:
+    """The samples of a cut (N,) int16, or None where its file is not 16-bit audio just as the manifest says.
+
+    Whatever else is the matter, Lhotse finds out and tells.
+    """
+    from lhotse import MonoCut
+    from lhotse.utils import compute_num_samples
+
+    recording = cut.recording if isinstance(cut, MonoCut) and cut.has_recording else None
+    if recording is None or recording.sampling_rate != SAMPLE_RATE or recording.transforms:
+        return None
+    source = recording.sources[0]
+    if len(recording.sources) > 1 or source.type != "file" or cut.channel not in source.channels:
+        return None
+    start = compute_num_samples(cut.start, SAMPLE_RATE)
+    end = start + compute_num_samples(cut.duration, SAMPLE_RATE)
+    try:
+        samples = _map_wav(source.source, recording, start, end)
+        samples = _decode(source.source, recording, start, end) if samples is None else samples
+    except (OSError, ValueError, struct.error, soundfile.LibsndfileError):
+        return None
+    if samples is None or len(samples) != end - start:
+        return None
+    return samples[:, source.channels.index(cut.channel)]
+
+
+def _map_wav(path: str, recording: "Recording", start: int, end: int) -> np.ndarray | None:
+    """Frames of a plain 16-bit WAV file (end - start, channels), mapped into memory; None for any other file.
+
+    The map lasts as long as the array: kept ones would add up to the size of the corpus.
+    """
+    file = os.open(path, os.O_RDONLY)
+    try:
+        head, size = os.pread(file, WAV_HEADER.size, 0), os.fstat(file).st_size
+        channels, frames = recording.num_channels, recording.num_samples
+        length = 2 * channels * frames
+        if end > frames or size < WAV_HEADER.size + length or head != wav_header(frames, channels):
+            return None
+        mapped = mmap.mmap(file, WAV_HEADER.size + length, access=mmap.ACCESS_READ)
+    finally:
+        os.close(file)
+    first, last = (WAV_HEADER.size + 2 * channels * each for each in (start, end))
+    page = first - first % mmap.PAGESIZE
+    mapped.madvise(mmap.MADV_WILLNEED, page, last - page)  # a disk then reads all of a batch at once
+    return np.frombuffer(mapped, "<i2", channels * (end - start), first).reshape(-1, channels)
+
+
+def wav_header(frames: int, channels: int = 1) -> bytes:
+    """The first 44 bytes of a 16-bit WAV file at 16 kHz."""
+    block = 2 * channels
+    length = block * frames
+    return WAV_HEADER.pack(
+        *(b"RIFF", WAV_HEADER.size - 8 + length, b"WAVE"),
+        *(b"fmt ", 16, 1, channels, SAMPLE_RATE, SAMPLE_RATE * block, block, 16),
+        *(b"data", length),
+    )
+
+
+def _decode(path: str, recording: "Recording", start: int, end: int) -> np.ndarray | None:
+    """Frames of a 16-bit file in any format (end - start, channels); None for a file of another depth or length."""
+    with soundfile.SoundFile(path) as sound:
+        promised = (recording.num_samples, SAMPLE_RATE, recording.num_channels)
+        if sound.subtype != "PCM_16" or (sound.frames, sound.samplerate, sound.channels) != promised:
+            return None
+        if start > 0:
+            sound.seek(start)
+        return sound.read(end - start, dtype="int16", always_2d=True)
