@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from priormatch.models.decoder import AttentionDecoder, Memory, attend, soft_window
+from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory, attend, soft_window
 
 CLASSES, SIZE = 7, 8
 
@@ -46,20 +46,21 @@ def test_steps_equal_teacher_forcing(decoder: AttentionDecoder) -> None:
     memory, labels = memory_of(decoder, [5, 2, 3]), torch.randint(CLASSES, (3, 2, 6))
     forced = decoder(memory, labels)
     assert forced.shape == (3, 2, 6, CLASSES)
-    state, before = decoder.first_state(3, 2), None
+    steps, state, before = DecoderSteps(decoder, memory), decoder.first_state(3, 2), None
     for position in range(6):
-        logits, state = decoder.step(memory, state, before)
-        torch.testing.assert_close(logits, forced[:, :, position])
+        logits, state = steps(state, before)
+        torch.testing.assert_close(logits[:, :, :CLASSES], forced[:, :, position])
+        assert torch.all(logits[:, :, CLASSES:] == -math.inf), "there is no other class"
         before = labels[:, :, position]
 
 
 def test_a_step_by_hand(decoder: AttentionDecoder) -> None:
     memory = memory_of(decoder, [3])
-    logits, _ = decoder.step(memory, decoder.first_state(1, 1), None)
+    logits, _ = DecoderSteps(decoder, memory)(decoder.first_state(1, 1), None)
     _, hidden = decoder.gru(decoder.start[None, None])
     scores = memory.keys[0] @ hidden[0, 0] / math.sqrt(SIZE)
     context = scores.softmax(0) @ memory.values[0]
-    torch.testing.assert_close(logits[0, 0], decoder.output(hidden[0, 0] + context))
+    torch.testing.assert_close(logits[0, 0, :CLASSES], decoder.output(hidden[0, 0] + context))
 
 
 def test_keys_come_first_and_values_after(decoder: AttentionDecoder) -> None:
@@ -105,10 +106,11 @@ def test_hypotheses_do_not_mix(decoder: AttentionDecoder) -> None:
 
 def test_an_utterance_without_frames_gives_no_nan(decoder: AttentionDecoder) -> None:
     memory = memory_of(decoder, [0, 3])
-    logits, _ = decoder.step(memory, decoder.first_state(2, 2), None)
+    logits, _ = DecoderSteps(decoder, memory)(decoder.first_state(2, 2), None)
     window = soft_window(torch.tensor([0, 3]), torch.tensor([[4], [0]]), 3, 4, 4.0)
     forced = decoder(memory, torch.zeros(2, 1, 4, dtype=torch.long), window)
-    assert torch.isfinite(logits).all()
+    assert torch.isfinite(logits[:, :, :CLASSES]).all()
+    torch.testing.assert_close(logits[0, 0, :CLASSES], decoder(memory, torch.zeros(2, 1, 1).long())[0, 0, 0])
     assert torch.isfinite(forced).all()
     forced.sum().backward()
     assert all(torch.isfinite(each.grad).all() for each in decoder.parameters())

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from priormatch.search.beam import Beam, Step, beam_search
+from priormatch.search.beam import BLOCK, Beam, Step, beam_search, best_extensions
 
 Hypothesis = tuple[tuple[int, ...], float]
 LogProbabilities = Callable[[tuple[int, ...]], torch.Tensor]
@@ -118,6 +118,53 @@ def test_it_equals_the_slow_search(toy: Toy, k: int) -> None:
         expected, ended = slow_search(toy.log_probabilities(row), k, toy.eos, toy.longest)
         assert_same(hypotheses(beam, row), expected)
         assert bool(beam.ended[row]) == ended
+
+
+@pytest.mark.parametrize("classes", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 5])
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_it_equals_the_slow_search_over_blocks_of_classes(classes: int, k: int) -> None:
+    toy = Toy(3, classes, 1, seed=classes, eos_bias=3.0)
+    beam = toy.search(k)
+    for row in range(3):
+        expected, ended = slow_search(toy.log_probabilities(row), k, toy.eos, toy.longest)
+        assert_same(hypotheses(beam, row), expected)
+        assert bool(beam.ended[row]) == ended
+
+
+@st.composite
+def open_beams(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (B, k, C) and scores (B, k), with ties, impossible classes and hypotheses that do not exist."""
+    batch, k, classes = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 3 * BLOCK))
+    random = torch.Generator().manual_seed(draw(st.integers(0, 10_000)))
+    logits = 2 * torch.randn(batch, k, classes, generator=random)
+    if draw(st.booleans()):
+        logits = logits.round()
+    impossible = torch.rand(batch, k, classes, generator=random) < draw(st.sampled_from([0.0, 0.5, 0.98]))
+    impossible[:, :, draw(st.integers(0, classes - 1))] = False
+    scores = torch.randn(batch, k, generator=random)
+    scores[:, draw(st.integers(1, k)) :] = -math.inf
+    return logits.masked_fill(impossible, -math.inf), scores
+
+
+@settings(max_examples=200)
+@given(beam=open_beams(), count=st.integers(1, 12))
+def test_the_best_extensions_are_the_best_of_all(beam: tuple[torch.Tensor, torch.Tensor], count: int) -> None:
+    logits, open_scores = beam
+    totals = open_scores[:, :, None] + logits.log_softmax(dim=-1)
+    expected = torch.full((len(logits), count), -math.inf)
+    best = totals.flatten(1).sort(dim=1, descending=True).values[:, :count]
+    expected[:, : best.shape[1]] = best
+
+    scores, parents, classes = best_extensions(logits, open_scores, count)
+    assert torch.equal(scores, expected)
+    for row in range(len(logits)):
+        found = torch.stack([parents[row], classes[row]], dim=1)[scores[row] > -math.inf]
+        assert len(found.unique(dim=0)) == len(found), "an extension counts once"
+        assert torch.equal(totals[row, found[:, 0], found[:, 1]], scores[row][scores[row] > -math.inf])
+    assert int(classes.max()) < logits.shape[2], (
+        "also where there is no extension, the model must know the class"
+    )
+    assert int(parents.max()) < logits.shape[1]
 
 
 @settings(max_examples=40)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from priormatch.data.features import time_mask
+from priormatch.search.beam import BLOCK
 
 
 @dataclass(frozen=True)
@@ -53,21 +54,69 @@ class AttentionDecoder(nn.Module):
         states = states.reshape(batch, beam * length, self.size)
         bias = None if window is None else window.flatten(1, 2)
         context = attend(states, memory, bias)
-        return self.output(states + context).unflatten(1, (beam, length))
+        return class_logits(self.output, states + context).unflatten(1, (beam, length))
 
     def first_state(self, batch: int, beam: int) -> Tensor:
         """The GRU's state before the first step: (B, k, D)."""
         return self.start.new_zeros(batch, beam, self.size)
 
-    def step(self, memory: Memory, state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+
+class DecoderSteps:
+    """The decoder one step at a time, as a search calls it, with all that stays the same worked out beforehand.
+
+    The keys lie one after the other; the output layer is filled up to whole blocks with classes that cannot be,
+    which makes its product faster too; and the input half of the GRU is computed once for every class that occurs.
+    """
+
+    def __init__(self, decoder: AttentionDecoder, memory: Memory) -> None:
+        self.decoder, self.keys, self.values = decoder, memory.keys.contiguous(), memory.values
+        self.mask = memory.mask[:, :, None]
+        unseen = torch.finfo(self.keys.dtype).min / 2  # finite: an utterance without frames must not give NaN
+        self.bias = self.keys.new_zeros(self.mask.shape).masked_fill(~self.mask, unseen)
+        more = -decoder.output.out_features % BLOCK
+        self.output = functional.pad(decoder.output.weight, (0, 0, 0, more))
+        self.output_bias = functional.pad(decoder.output.bias, (0, more), value=-math.inf)
+        self.inputs = self.output.new_empty(decoder.output.out_features, 3 * decoder.size)
+        self.known = torch.zeros(len(self.inputs), dtype=torch.bool, device=self.inputs.device)
+
+    def __call__(self, state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
         """One step for every open hypothesis.
 
-        state (B, k, D), classes (B, k) the ones chosen last, None at the start -> logits (B, k, C), state.
+        state (B, k, D), classes (B, k) the ones chosen last, None at the start -> logits (B, k, C'), state.
         """
-        before = self.start.expand_as(state) if classes is None else self.embedding(classes)
-        flat = before.flatten(0, 1), state.flatten(0, 1)
-        after = torch.gru_cell(*flat, *self.gru.all_weights[0]).view_as(state)
-        return self.output(after + attend(after, memory, None)), after
+        _, recurrent, _, recurrent_bias = self.decoder.gru.all_weights[0]
+        reset, update, new = self._input_half(classes).chunk(3, dim=-1)
+        before = functional.linear(state, recurrent, recurrent_bias).chunk(3, dim=-1)
+        new = (new + (reset + before[0]).sigmoid() * before[2]).tanh()
+        after = new + (update + before[1]).sigmoid() * (state - new)
+        return functional.linear(self._with_context(after), self.output, self.output_bias), after
+
+    def _input_half(self, classes: Tensor | None) -> Tensor:
+        """What the GRU's gates get from the classes (B, k): (B, k, 3D)."""
+        into, _, bias, _ = self.decoder.gru.all_weights[0]
+        if classes is None:
+            return functional.linear(self.decoder.start, into, bias)
+        new = classes.unique()
+        new = new[~self.known[new]]
+        self.inputs[new] = functional.linear(self.decoder.embedding(new), into, bias).to(self.inputs.dtype)
+        self.known[new] = True
+        return functional.embedding(classes, self.inputs)
+
+    def _with_context(self, queries: Tensor) -> Tensor:
+        """q + softmax(q·k / sqrt(D)) v over the frames that exist: (B, k, D) -> (B, k, D)."""
+        scale = 1 / math.sqrt(self.decoder.size)
+        scores = torch.baddbmm(self.bias, self.keys, queries.transpose(1, 2), alpha=scale)
+        weights = (scores.softmax(dim=1) * self.mask).transpose(1, 2)
+        return torch.baddbmm(queries, weights, self.values)
+
+
+def class_logits(layer: nn.Linear, x: Tensor) -> Tensor:
+    """What the layer gives; on a GPU with columns added, and hidden again, to suit its matrix units."""
+    more = -layer.out_features % 8
+    if more == 0 or not x.is_cuda:
+        return layer(x)
+    weight, bias = functional.pad(layer.weight, (0, 0, 0, more)), functional.pad(layer.bias, (0, more))
+    return functional.linear(x, weight, bias)[..., : layer.out_features]
 
 
 def attend(queries: Tensor, memory: Memory, bias: Tensor | None) -> Tensor:

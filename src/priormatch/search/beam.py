@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+MOST_CLASSES = 16_384
+"""Up to here the GPU's search ranks the classes of a hypothesis in registers."""
+
+BLOCK = 64
+"""Classes are ranked in blocks of this many: first the best of every block, then the blocks that can hold a winner."""
 
 Step = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(state (B, k, ...), classes chosen last (B, k) or None at the start) -> (logits (B, k, C), state)."""
@@ -40,39 +47,33 @@ def beam_search(step: Step, state: Tensor, eos: int, longest: int) -> Beam:
     batch, k = state.shape[:2]
     device = state.device
     rows = torch.arange(batch, device=device)[:, None]
+    among_first = torch.arange(2 * k, device=device) < k
     open_scores = torch.full((batch, k), -math.inf, device=device)
     open_scores[:, 0] = 0.0
-    open_classes = torch.full((batch, k, longest + 1), eos, device=device)
-    done_scores = torch.full((batch, k), -math.inf, device=device)
-    done_classes = open_classes.clone()
-    done_lengths = torch.zeros(batch, k, dtype=torch.long, device=device)
+    done_scores = torch.full_like(open_scores, -math.inf)
+    done_at = torch.zeros(batch, k, dtype=torch.long, device=device)  # where the end stands
+    done_from = torch.zeros_like(done_at)  # which of the hypotheses open before it was ended
     finished = torch.zeros(batch, dtype=torch.bool, device=device)
+    history: list[tuple[Tensor, Tensor]] = []  # of every position: parents and classes of the open hypotheses
     chosen: Tensor | None = None
 
     for position in range(longest + 1):
         logits, state = step(state, chosen)
-        totals = open_scores[:, :, None] + logits.float().log_softmax(dim=-1)
-        classes_count = totals.shape[-1]
-        scores, flat = totals.flatten(1).topk(min(2 * k, totals.shape[1] * classes_count), dim=1)
-        parents, classes = flat // classes_count, flat % classes_count
+        scores, parents, classes = best_extensions(logits, open_scores, 2 * k)
         ends = classes == eos
 
-        ending = ends & (torch.arange(scores.shape[1], device=device) < k) & ~finished[:, None]
+        ending = ends & among_first & ~finished[:, None]
         candidates = torch.cat([done_scores, scores.masked_fill(~ending, -math.inf)], dim=1)
         done_scores, kept = candidates.topk(k, dim=1)
-        pool = torch.cat([done_classes, open_classes[rows, parents]], dim=1)
-        lengths = torch.cat([done_lengths, torch.full_like(classes, position + 1)], dim=1)
-        done_classes = pool[rows, kept]
-        done_lengths = lengths[rows, kept].masked_fill(done_scores == -math.inf, 0)
+        done_at = torch.cat([done_at, torch.full_like(parents, position)], dim=1)[rows, kept]
+        done_from = torch.cat([done_from, parents], dim=1)[rows, kept]
         if position == longest:
             break
 
-        going = scores.masked_fill(ends, -math.inf)
-        best, order = going.topk(k, dim=1)
-        parents, chosen = parents[rows, order], classes[rows, order]
+        best, order = scores.masked_fill(ends, -math.inf).topk(k, dim=1)
         open_scores = torch.where(finished[:, None], open_scores, best)
-        open_classes = open_classes[rows, parents]
-        open_classes[:, :, position] = chosen
+        parents, chosen = parents[rows, order], classes[rows, order]
+        history.append((parents, chosen))
         state = state[rows, parents]
         finished |= done_scores[:, -1] >= open_scores[:, 0]
         finished &= done_scores[:, -1] > -math.inf
@@ -81,9 +82,42 @@ def beam_search(step: Step, state: Tensor, eos: int, longest: int) -> Beam:
 
     ended = done_scores[:, 0] > -math.inf
     none = ~ended[:, None]
-    open_lengths = torch.full_like(done_lengths, longest + 1).masked_fill(open_scores == -math.inf, 0)
-    lengths = torch.where(none, open_lengths, done_lengths)
-    classes = torch.where(none[:, :, None], open_classes, done_classes)
-    classes = classes.masked_fill(lengths[:, :, None] == 0, eos)
-    longest_found = max(int(lengths.max()), 1)
-    return Beam(classes[:, :, :longest_found], lengths, torch.where(none, open_scores, done_scores), ended)
+    scores = torch.where(none, open_scores, done_scores)
+    lengths = torch.where(none, longest, done_at).add(1).masked_fill(scores == -math.inf, 0)
+    last = torch.where(none, torch.arange(k, device=device), done_from)
+    return Beam(_read_out(history, last, lengths, eos), lengths, scores, ended)
+
+
+def best_extensions(logits: Tensor, open_scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The best extensions of each utterance's open hypotheses, best first.
+
+    logits (B, k, C), open_scores (B, k) -> scores, parents and classes (B, count); where there are not so many,
+    the scores are -inf. The best n of all lie within the n blocks of classes whose best is highest.
+    """
+    log_p = logits.log_softmax(dim=-1, dtype=torch.float32)
+    more = -log_p.shape[-1] % BLOCK
+    if more > 0:
+        log_p = functional.pad(log_p, (0, more), value=-math.inf)
+    log_p = log_p.unflatten(-1, (-1, BLOCK))
+    rows = torch.arange(len(log_p), device=log_p.device)[:, None]
+    highest = open_scores[:, :, None] + log_p.amax(dim=-1)
+    blocks = highest.flatten(1).topk(min(count, highest[0].numel()), dim=1).indices
+    parents = blocks // highest.shape[-1]
+    inside = open_scores[rows, parents][:, :, None] + log_p.flatten(1, 2)[rows, blocks]
+    scores, places = inside.flatten(1).topk(count, dim=1)
+    blocks, parents = blocks[rows, places // BLOCK], parents[rows, places // BLOCK]
+    classes = blocks % highest.shape[-1] * BLOCK + places % BLOCK
+    return scores, parents, classes.masked_fill(scores == -math.inf, 0)
+
+
+def _read_out(history: list[tuple[Tensor, Tensor]], last: Tensor, lengths: Tensor, eos: int) -> Tensor:
+    """Follow hypotheses back from the one they end, `last` (B, k), to their first class: (B, k, longest length)."""
+    rows = torch.arange(len(last), device=last.device)[:, None]
+    width = max(int(lengths.max()), 1)
+    found = torch.full((*last.shape, width), eos, device=last.device)
+    for position in reversed(range(width - 1)):
+        parents, classes = history[position]
+        there = position < lengths - 1
+        found[:, :, position] = torch.where(there, classes[rows, last], eos)
+        last = torch.where(there, parents[rows, last], last)
+    return found
