@@ -14,6 +14,7 @@ VERBS = [
     "run",
     "demo",
     "settings",
+    "pack",
     "tokenizer",
     "train-prior",
     "train",

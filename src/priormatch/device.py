@@ -1,6 +1,9 @@
 """Where to compute, and in which precision."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 
@@ -25,3 +28,27 @@ def mixed_precision(device: torch.device) -> AbstractContextManager[object]:
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.autocast("cuda", dtype=torch.bfloat16)
     return nullcontext()
+
+
+def has_kernels(device: torch.device) -> bool:
+    """Whether Triton kernels and recorded graphs are used there; without them the plain layers do the same."""
+    return device.type == "cuda" and torch.version.hip is None and _has_triton() and not _plain
+
+
+_plain = False
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Do without kernels and recordings for a while: that is what they are tested and measured against."""
+    global _plain
+    before, _plain = _plain, True
+    try:
+        yield
+    finally:
+        _plain = before
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None

@@ -4,10 +4,12 @@ import math
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
-from priormatch.matching.prior import Prior, pad
+from priormatch.matching.prior import NODES, Prior, pad, prefix_tree
 
 
 @torch.no_grad()
@@ -45,6 +47,52 @@ def test_scores_do_not_depend_on_padding_and_keep_the_beams_shape(tiny_prior: Pr
 
 def test_what_does_not_exist_scores_zero_and_not_nan(tiny_prior: Prior) -> None:
     assert tiny_prior.score(torch.zeros(1, 1, 4, dtype=torch.long), torch.tensor([[0]])).tolist() == [[0.0]]
+
+
+BEAMS = [[[5, 6, 7], [5, 6, 8], [5]], [[5, 6, 7], [6, 6, 7], []]]
+
+
+def beams_of(prior: Prior) -> tuple[torch.Tensor, torch.Tensor]:
+    labels, lengths = pad([[*each, prior.tokenizer.eos] for beam in BEAMS for each in beam])
+    return labels.view(2, 3, -1), lengths.view(2, 3)
+
+
+def test_what_hypotheses_of_a_beam_begin_with_is_read_once(tiny_prior: Prior) -> None:
+    eos = tiny_prior.tokenizer.eos
+    labels, lengths = beams_of(tiny_prior)
+    tree = prefix_tree(labels, lengths, eos, kernel=3)
+    inputs = tree.inputs.tolist()
+    none = len(inputs)
+    # The first beam begins with "", 5, 56, 567 and 568, the second with "", 5, 56, 567, 6, 66 and 667.
+    assert sorted(inputs[:5]) == sorted([eos, 5, 6, 7, 8])
+    assert sorted(inputs[5:]) == sorted([eos, 5, 6, 7, 6, 6, 7])
+    chains = {tuple(inputs[node] for node in row if node < none) for row in tree.before.tolist()}
+    assert chains == {(eos,), (eos, 5), (eos, 5, 6), (5, 6, 7), (5, 6, 8), (eos, 6), (eos, 6, 6), (6, 6, 7)}
+    assert tree.nodes[0, 0, 1] == tree.nodes[0, 1, 1] == tree.nodes[0, 2, 1]
+    assert tree.nodes[0, 0, 0] != tree.nodes[1, 0, 0], "beams share nothing with each other"
+
+
+def test_sharing_and_round_sizes_change_no_score(tiny_prior: Prior) -> None:
+    labels, lengths = beams_of(tiny_prior)
+    expected = [[slow_score(tiny_prior, each) for each in beam] for beam in BEAMS]
+    for row, wanted in zip(tiny_prior.score(labels, lengths).tolist(), expected, strict=True):
+        assert row == pytest.approx(wanted, abs=1e-4)
+    tree = prefix_tree(labels, lengths, tiny_prior.tokenizer.eos, tiny_prior.settings.kernel).on_grid()
+    assert len(tree.inputs) == len(tree.before) == NODES
+    found = tiny_prior.score_tree(tree.inputs, tree.before, tree.nodes, labels, lengths)
+    for row, wanted in zip(found.tolist(), expected, strict=True):
+        assert row == pytest.approx(wanted, abs=1e-4)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_scores_of_random_beams(tiny_prior: Prior, data: st.DataObject) -> None:
+    hypothesis = st.lists(st.integers(0, 3), max_size=6)
+    beams = data.draw(st.lists(st.lists(hypothesis, min_size=3, max_size=3), min_size=1, max_size=3))
+    labels, lengths = pad([[*each, tiny_prior.tokenizer.eos] for beam in beams for each in beam])
+    expected = tiny_prior.token_log_probabilities(labels, lengths).sum(dim=-1)
+    found = tiny_prior.score(labels.view(len(beams), 3, -1), lengths.view(len(beams), 3))
+    torch.testing.assert_close(found.flatten(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_probabilities_of_all_continuations_sum_to_one(tiny_prior: Prior) -> None:

@@ -20,9 +20,12 @@ from priormatch.errors import UserError
 from priormatch.evaluation.decoding import validation_errors
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
+from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.prior import PriorTraining, Sentences
-from priormatch.training.supervised import Supervised, ctc_losses, transcript_losses
+from priormatch.training.supervised import Supervised, ctc_losses, label_losses
+
+WATCH = Stopwatch(torch.device("cpu"))
 
 
 def test_a_tiny_recogniser_learns_its_utterances_by_heart(tiny_corpus, tiny_tokenizer, tmp_path):
@@ -85,7 +88,7 @@ def test_an_epoch_of_the_prior_sees_every_sentence_once(tiny_prior, tiny_tokeniz
     task = PriorTraining(tiny_prior, text, text, PriorSettings(batch_tokens=50), seed=0)
     pieces, updates = 0.0, 0
     while task.epoch == 0:
-        _, figures = task.loss(updates)
+        _, figures = task.backward(updates, WATCH)
         pieces, updates = pieces + figures["pieces"], updates + 1
     assert updates > 1
     assert pieces == len(text.flat)
@@ -104,8 +107,7 @@ def plain(**changes) -> TrainingSettings:
 def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(tiny_recognizer, tiny_corpus):
     model, corpus = tiny_recognizer, Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
     task = Supervised(model, corpus, {}, plain(), BatchSettings(utterances=4))
-    with torch.no_grad():
-        loss, figures = task.loss(0)
+    loss, figures = task.backward(0, WATCH)
     task.stream = Supervised(model, corpus, {}, plain(), BatchSettings(utterances=4)).stream
     batch = task.stream.take()
     by_hand = []
@@ -116,21 +118,30 @@ def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(tiny
         log_q = model.decoder(model.memory(encoded, frames), labels[:, None])[0, 0].log_softmax(-1)
         by_hand.append(-log_q[range(labels.shape[1]), labels[0]].sum().detach())
     assert float(loss) == pytest.approx(float(sum(by_hand)) / 4, rel=1e-4)
-    assert figures["loss_per_piece"] == pytest.approx(
+    assert float(figures["loss_per_piece"]) == pytest.approx(
         float(sum(by_hand) / batch.label_lengths.sum()), rel=1e-4
     )
 
 
+def transcript_losses(model, batch, training, window=False):
+    labels, lengths = batch.labels[:, None], batch.label_lengths[:, None]
+    return label_losses(model, batch.waveforms, batch.samples, labels, lengths, training, window)[:, 0]
+
+
 def test_the_soft_window_lasts_for_so_many_updates(tiny_recognizer, tiny_corpus):
     training = plain(window_updates=10, window_deviation=0.5)
-    batch = first_batch(tiny_corpus, tiny_recognizer, training)
-    with torch.no_grad():
-        inside, last, after, never = (
-            transcript_losses(tiny_recognizer, batch, training, update) for update in (0, 9, 10, None)
-        )
-    assert torch.equal(inside, last)
-    assert torch.equal(after, never)
-    assert not torch.allclose(inside, after)
+    corpus = Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
+
+    def task():
+        return Supervised(tiny_recognizer, corpus, {}, training, BatchSettings(utterances=4))
+
+    inside, last, after = (task().backward(update, WATCH)[0] for update in (0, 9, 10))
+    batch = task().stream.take()
+    with_window = transcript_losses(tiny_recognizer, batch, training, window=True).mean()
+    without = transcript_losses(tiny_recognizer, batch, training).mean()
+    assert not torch.allclose(with_window, without)
+    expected = [float(with_window.detach()), float(with_window.detach()), float(without.detach())]
+    assert [float(inside), float(last), float(after)] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_ctc_term_is_added_with_its_weight(tiny_recognizer, tiny_corpus):

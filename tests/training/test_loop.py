@@ -10,7 +10,8 @@ from torch import nn
 from priormatch.config import OptimizerSettings
 from priormatch.errors import UserError
 from priormatch.training.checkpoint import read_checkpoint
-from priormatch.training.loop import MOST_BAD_UPDATES, Schedule, fit, seed_of
+from priormatch.training.health import MOST_BAD_UPDATES
+from priormatch.training.loop import Schedule, fit, seed_of
 
 SGD = OptimizerSettings("sgd", 0.1, clip=1.0)
 
@@ -24,10 +25,12 @@ class OneNumber:
         self.scores, self.losses = dict(scores), losses or {}
         self.saved, self.noise, self.modes = [], [], []
 
-    def loss(self, update):
+    def backward(self, update, watch):
         self.noise.append(torch.rand(()).item())
         self.modes.append(self.model.training)
-        return self.losses.get(update, 1.0) * self.model.weight.sum(), {"figure": float(update)}
+        loss = self.losses.get(update, 1.0) * self.model.weight.sum()
+        loss.backward()
+        return loss.detach(), {"figure": float(update)}
 
     def validate(self, update):
         self.modes.append(self.model.training)

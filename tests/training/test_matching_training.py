@@ -17,9 +17,13 @@ from priormatch.matching.mixing import is_paired
 from priormatch.matching.objective import sequence_loss
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import Targets, pseudo_labels
+from priormatch.stopwatch import Stopwatch
 from priormatch.training import matching as module
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.matching import Matching, share_of
+
+WATCH = Stopwatch(torch.device("cpu"))
+
 
 QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0)
 
@@ -61,19 +65,19 @@ def record(stream):
     return taken
 
 
-def two_hypotheses(batch):
+def two_hypotheses(batch, watch=None):
     """Fixed hypotheses with uneven weights; nothing at all for the first utterance."""
     size = len(batch)
     labels = torch.tensor([[1, 2, 28, 28], [3, 4, 5, 28]]).expand(size, 2, 4)
     weights = torch.tensor([0.25, 0.75]).repeat(size, 1)
     weights[0] = 0.0
-    return Targets(labels, torch.tensor([3, 4]).repeat(size, 1), weights), {"survivors": 1.5}
+    return Targets(labels, torch.tensor([3, 4]).repeat(size, 1), weights), {"survivors": torch.tensor(1.5)}
 
 
-def nothing(batch):
-    found, _ = two_hypotheses(batch)
+def nothing(batch, watch):
+    found, _ = two_hypotheses(batch, watch)
     return Targets(found.labels, found.lengths, torch.zeros_like(found.weights)), {
-        "length_ratio": float("nan")
+        "length_ratio": torch.tensor(torch.nan)
     }
 
 
@@ -96,18 +100,24 @@ def unpaired_sum(model, batch):
 def gradients(model, loss):
     model.zero_grad()
     loss.backward()
+    return left_gradients(model)
+
+
+def left_gradients(model):
     return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
 
 
 def test_sum_adds_both_losses_over_the_utterances_of_both(make):
     task, paired, unpaired = make(two_hypotheses, combine="sum", loss_weight=0.3)
-    loss, figures = task.loss(0)
+    loss, figures = task.backward(0, WATCH)
     assert (len(paired[0]), len(unpaired[0])) == (2, 4)
     by_hand = (paired_sum(task.model, paired[0]) + 0.3 * unpaired_sum(task.model, unpaired[0])) / 6
     torch.testing.assert_close(loss, by_hand)
     assert figures["survivors"] == 1.5
-    assert figures["paired_loss"] == pytest.approx(paired_sum(task.model, paired[0]).item() / 2, rel=1e-5)
-    assert figures["unpaired_loss"] == pytest.approx(
+    assert float(figures["paired_loss"]) == pytest.approx(
+        paired_sum(task.model, paired[0]).item() / 2, rel=1e-5
+    )
+    assert float(figures["unpaired_loss"]) == pytest.approx(
         unpaired_sum(task.model, unpaired[0]).item() / 4, rel=1e-5
     )
 
@@ -117,7 +127,7 @@ def test_alternate_divides_each_loss_by_its_own_batch(make):
     kinds = []
     for update in range(6):
         before = len(paired)
-        loss, figures = task.loss(update)
+        loss, figures = task.backward(update, WATCH)
         kinds.append(len(paired) > before)
         if kinds[-1]:
             by_hand = paired_sum(task.model, paired[-1]) / len(paired[-1])
@@ -134,18 +144,18 @@ def test_alternate_divides_each_loss_by_its_own_batch(make):
 def test_an_unpaired_batch_without_a_survivor_has_no_gradient(make):
     task, _, unpaired = make(nothing, combine="alternate")
     unpaired_update = next(update for update in range(9) if not is_paired(update, 1, 2))
-    loss, _ = task.loss(unpaired_update)
+    loss, _ = task.backward(unpaired_update, WATCH)
     assert loss.item() == 0.0
     assert len(unpaired) == 1
-    found = gradients(task.model, loss)
+    found = left_gradients(task.model)
     assert found
     assert all((each == 0).all() for each in found.values())
 
 
 def test_a_sum_without_a_survivor_teaches_the_paired_part_alone(make):
     task, paired, _ = make(nothing, combine="sum", loss_weight=100.0)
-    loss, _ = task.loss(0)
-    found = gradients(task.model, loss)
+    task.backward(0, WATCH)
+    found = left_gradients(task.model)
     expected = gradients(task.model, paired_sum(task.model, paired[0]) / 6)
     for name, each in expected.items():
         torch.testing.assert_close(found[name], each)
@@ -166,7 +176,7 @@ def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(make):
     with torch.no_grad():
         task.model.decoder.output.bias[7] = -torch.inf
 
-    def impossible(batch):
+    def impossible(batch, watch):
         found, _ = two_hypotheses(batch)
         labels = found.labels.clone()
         labels[:, 0, 0] = 7
@@ -175,8 +185,8 @@ def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(make):
         return Targets(labels, found.lengths, weights), {}
 
     task.targets = impossible
-    loss, _ = task.loss(0)
-    found = gradients(task.model, loss)
+    loss, _ = task.backward(0, WATCH)
+    found = left_gradients(task.model)
     assert loss.isfinite()
     assert all(each.isfinite().all() for each in found.values())
 
@@ -186,7 +196,7 @@ def test_pseudo_labels_are_the_supervised_loss(make, corpora):
     task.unpaired = module.BatchStream(
         module.UtteranceReader(corpora[0], task.model.tokenizer), BatchSettings(utterances=6), 0
     )
-    loss, _ = task.loss(0)
+    loss, _ = task.backward(0, WATCH)
     task.unpaired.position, task.unpaired._batches = 0, None
     batch = task.unpaired.take()
     torch.testing.assert_close(loss, paired_sum(task.model, batch) / len(batch))
@@ -196,7 +206,7 @@ def test_the_encoder_runs_once_for_all_hypotheses(make, monkeypatch):
     task, _, _ = make(two_hypotheses, combine="alternate")
     calls, encode = [], task.model.encode
     monkeypatch.setattr(task.model, "encode", lambda *each: calls.append(1) or encode(*each))
-    task.loss(0)
+    task.backward(0, WATCH)
     assert len(calls) == 1
 
 

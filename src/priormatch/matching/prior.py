@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from priormatch.config import ConvLMSettings
 from priormatch.data.features import time_mask
@@ -13,6 +15,9 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.folder import load_weights, read_model, write_model
+
+ROWS = 4096  # of logits that are summed at a time
+NODES = 1024  # steps in the size of a tree on a GPU
 
 
 class Prior(nn.Module):
@@ -30,11 +35,36 @@ class Prior(nn.Module):
 
     @torch.no_grad()
     def score(self, labels: Tensor, lengths: Tensor) -> Tensor:
-        """log p_y of hypotheses, in float32: labels (..., U) that end with EOS, lengths (...) -> (...)."""
-        # One nat in a sum of a hundred decides the weights, and bfloat16 would lose it.
-        with torch.autocast(labels.device.type, enabled=False):
-            flat = self.token_log_probabilities(labels.flatten(0, -2), lengths.flatten())
-        return flat.sum(dim=-1).view_as(lengths)
+        """log p_y of the hypotheses in a beam, in float32: labels (B, k, U) that end with EOS, (B, k) -> (B, k).
+
+        What several hypotheses of a beam begin with is computed once, and padding not at all. Without beams:
+        (N, U), (N,) -> (N,).
+        """
+        if labels.dim() == 2:
+            return self.score(labels[:, None], lengths[:, None])[:, 0]
+        tree = prefix_tree(labels, lengths, self.lm.eos, self.settings.kernel)
+        if not len(tree.inputs):
+            return torch.zeros_like(lengths, dtype=torch.float32)
+        return self.score_tree(tree.inputs, tree.before, tree.nodes, labels, lengths)
+
+    @torch.no_grad()
+    def score_tree(
+        self,
+        inputs: Tensor,
+        before: Tensor,
+        nodes: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        key: None = None,
+    ) -> Tensor:
+        """log p_y of hypotheses from their tree (see `PrefixTree`): labels (B, k, U), lengths (B, k) -> (B, k)."""
+        # The weights need a tenth of a nat in a sum of hundreds: half precision has that, bfloat16 has not.
+        with torch.autocast(labels.device.type, torch.float16, enabled=labels.is_cuda):
+            logits = self.lm.next_logits(inputs, before)
+        base = torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(ROWS)])
+        exists = time_mask(lengths.flatten(), labels.shape[-1]).view_as(labels)
+        chosen = logits[nodes, labels].float() - base[nodes]
+        return chosen.masked_fill(~exists, 0.0).sum(dim=-1)
 
     @torch.no_grad()
     def score_texts(self, texts: Sequence[str]) -> Tensor:
@@ -65,6 +95,45 @@ class Prior(nn.Module):
         load_weights(prior, weights, Path(folder))
         prior.lm.fuse()
         return prior.to(device)
+
+
+@dataclass(frozen=True)
+class PrefixTree:
+    """The different beginnings of the hypotheses in each beam, N in all.
+
+    inputs (N,) the last class of each; before (N, kernel) the nodes that end one class earlier, and so on, itself
+    the last, N where there is none; nodes (B, k, U) which one each label follows.
+    """
+
+    inputs: Tensor
+    before: Tensor
+    nodes: Tensor
+
+    def on_grid(self) -> "PrefixTree":
+        """The same with nodes that nothing follows, to make their number round."""
+        count = len(self.inputs)
+        more = max(-count % NODES, 1)
+        before = self.before.masked_fill(self.before == count, count + more)
+        return PrefixTree(
+            functional.pad(self.inputs, (0, more)),
+            functional.pad(before, (0, 0, 0, more), value=count + more),
+            self.nodes,
+        )
+
+
+def prefix_tree(labels: Tensor, lengths: Tensor, eos: int, kernel: int) -> PrefixTree:
+    """Find what hypotheses of a beam share: labels (B, k, U), lengths (B, k)."""
+    beam, width = labels.shape[1:]
+    same = (labels[:, :, None] == labels[:, None]).cumprod(dim=-1)  # up to here, (B, k, k, U)
+    same = functional.pad(same[..., :-1], (1, 0), value=1)  # before here
+    first = same.argmax(dim=2)  # of the hypotheses that begin alike, (B, k, U)
+    own = torch.arange(beam, device=labels.device)[:, None]
+    new = (first == own) & time_mask(lengths.flatten(), width).view_as(labels)
+    numbers = (new.flatten().cumsum(0) - 1).view_as(labels)
+    nodes = numbers.gather(1, first).clamp(min=0)
+    inputs = functional.pad(labels[..., :-1], (1, 0), value=eos)[new]
+    ancestors = functional.pad(nodes, (kernel - 1, 0), value=len(inputs)).unfold(2, kernel, 1)
+    return PrefixTree(inputs, ancestors[new], nodes)
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

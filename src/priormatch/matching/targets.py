@@ -7,9 +7,19 @@ import torch
 from torch import Tensor
 
 from priormatch.data.batches import Batch
+from priormatch.device import has_kernels, mixed_precision
+from priormatch.graphs import Graphed
 from priormatch.matching.local_prior import entropy, first_spellings, local_prior
-from priormatch.matching.prior import Prior
+from priormatch.matching.prior import Prior, prefix_tree
 from priormatch.matching.proposal import Proposal
+from priormatch.models.decoder import Memory
+from priormatch.models.recognizer import Recognizer
+from priormatch.search.beam import MOST_CLASSES, Beam
+from priormatch.shapes import labels_on_grid
+from priormatch.stopwatch import Stopwatch
+
+Figures = dict[str, Tensor]
+"""Numbers to report, left on the device so that nobody waits for them."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +31,12 @@ class Targets:
     weights: Tensor
 
 
-def pseudo_labels(batch: Batch) -> tuple[Targets, dict[str, float]]:
+def pseudo_labels(batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
     """The batch's own text, whoever wrote it, with weight one."""
     weights = (batch.label_lengths > 1).float()[:, None]
     return Targets(batch.labels[:, None], batch.label_lengths.clamp(min=1)[:, None], weights), {}
 
 
-@dataclass(frozen=True)
 class LocalPriorTargets:
     """The proposal's beam, filtered by length and weighed by the prior.
 
@@ -35,39 +44,96 @@ class LocalPriorTargets:
     is a LengthFilter or `keep_all`.
     """
 
-    proposal: Proposal
-    prior: Prior
-    beam_size: int
-    keep: Callable[[Tensor, Tensor], Tensor]
-    reference_lengths: Mapping[str, int]
-    merge_spellings: bool = False
+    def __init__(
+        self,
+        proposal: Proposal,
+        prior: Prior,
+        beam_size: int,
+        keep: Callable[[Tensor, Tensor], Tensor],
+        reference_lengths: Mapping[str, int],
+        merge_spellings: bool = False,
+    ) -> None:
+        self.proposal, self.prior, self.beam_size, self.keep = proposal, prior, beam_size, keep
+        self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
+        self.propose = RecordedProposal(proposal.model, beam_size)
+        self.score_tree = Graphed(prior.score_tree)
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> tuple[Targets, dict[str, float]]:
-        """Targets of a batch, and what the diagnostics tell of them."""
-        beam = self.proposal.model.propose(batch.waveforms, batch.samples, self.beam_size)
-        pieces = [self.reference_lengths.get(each, 0) for each in batch.ids]
-        reference = torch.tensor([n + 1 if n > 0 else 0 for n in pieces], device=beam.lengths.device)
+    def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
+        """Targets of a batch, and what the diagnostics tell of them; rows beyond its ids weigh nothing."""
+        beam = self.propose(batch.waveforms, batch.samples)
+        labels = labels_on_grid(beam.classes, self.prior.tokenizer.eos)
+        watch.lap("proposal")
+        reference = self._reference(batch, len(labels), labels.device)
         keep = self.keep(beam.lengths, reference)
         if self.merge_spellings:
             tokenizer = self.prior.tokenizer
             texts = [[tokenizer.decode(each) for each in row] for row in beam.classes.tolist()]
             keep = first_spellings(texts, keep)
-        weights = local_prior(self.prior.score(beam.classes, beam.lengths), keep)
-        found = Targets(beam.classes, beam.lengths.clamp(min=1), weights)
-        return found, diagnostics(weights, keep, beam.lengths, reference)
+        weights = local_prior(self._log_prior(labels, beam.lengths), keep)
+        count = len(batch)
+        weights[count:] = 0.0
+        figures = diagnostics(weights[:count], keep[:count], beam.lengths[:count], reference[:count])
+        watch.lap("prior")
+        return Targets(labels, beam.lengths.clamp(min=1), weights), figures
+
+    def _reference(self, batch: Batch, rows: int, device: torch.device) -> Tensor:
+        """Reference lengths with the end of sentence, 0 where there is none: (rows,)."""
+        pieces = [self.reference_lengths.get(each, 0) for each in batch.ids]
+        known = [n + 1 if n > 0 else 0 for n in pieces]
+        return torch.tensor(known + [0] * (rows - len(known)), device=device)
+
+    def _log_prior(self, labels: Tensor, lengths: Tensor) -> Tensor:
+        """log p_y of each hypothesis: (B, k, U), (B, k) -> (B, k)."""
+        if not labels.is_cuda:
+            return self.prior.score(labels, lengths)
+        tree = prefix_tree(labels, lengths, self.prior.lm.eos, self.prior.settings.kernel).on_grid()
+        return self.score_tree(tree.inputs, tree.before, tree.nodes, labels, lengths)
 
 
-def diagnostics(weights: Tensor, keep: Tensor, lengths: Tensor, reference: Tensor) -> dict[str, float]:
+class RecordedProposal:
+    """A recogniser's `propose`, with the kernels and recordings of a GPU where there is one."""
+
+    def __init__(self, model: Recognizer, beam_size: int) -> None:
+        self.model, self.beam_size = model, beam_size
+        self.encode = Graphed(self._encode)
+        self.searches: dict[tuple[int, ...], Callable[[Memory], Beam]] = {}
+
+    def _encode(self, waveforms: Tensor, samples: Tensor, key: None = None) -> tuple[Tensor, Tensor]:
+        with mixed_precision(waveforms.device):
+            return self.model.encode(waveforms, samples)
+
+    def __call__(self, waveforms: Tensor, samples: Tensor) -> Beam:
+        """The beam of each utterance."""
+        model = self.model
+        if not has_kernels(waveforms.device) or model.tokenizer.classes > MOST_CLASSES:
+            return model.propose(waveforms, samples, self.beam_size)
+        memory = model.memory(*self.encode(waveforms, samples))
+        shape = tuple(memory.keys.shape)
+        if shape not in self.searches:
+            from priormatch.models.gpu_search import GpuSearch
+
+            self.searches[shape] = GpuSearch(
+                model.decoder,
+                memory,
+                self.beam_size,
+                model.tokenizer.eos,
+                model.settings.longest_output,
+                True,
+            )
+        return self.searches[shape](memory)
+
+
+def diagnostics(weights: Tensor, keep: Tensor, lengths: Tensor, reference: Tensor) -> Figures:
     """What tells of a collapse long before the error rate does."""
     survivors = keep.sum(dim=-1)
     best = lengths.gather(1, weights.argmax(dim=-1, keepdim=True))[:, 0]
-    known = (survivors > 0) & (reference > 0)
-    ratio = (best / reference.clamp(min=1))[known]
-    some = max(int((survivors > 0).sum()), 1)
+    some = survivors > 0
+    known = some & (reference > 0)
+    ratio = torch.where(known, best / reference.clamp(min=1), 0.0)
     return {
-        "local_prior_entropy": float(entropy(weights).sum()) / some,
-        "survivors": float(survivors.float().mean()),
-        "share_without_survivor": float((survivors == 0).float().mean()),
-        "length_ratio": float(ratio.mean()) if len(ratio) else float("nan"),
+        "local_prior_entropy": entropy(weights).sum() / some.sum().clamp(min=1),
+        "survivors": survivors.float().mean(),
+        "share_without_survivor": (~some).float().mean(),
+        "length_ratio": ratio.sum() / known.sum(),
     }

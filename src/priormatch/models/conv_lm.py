@@ -8,10 +8,11 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize
 
 from priormatch.config import ConvLMSettings
+from priormatch.models.decoder import class_logits
 
 
 class CausalConv(nn.Module):
-    """A convolution over the present and the kernel - 1 positions before it: (B, U, C_in) -> (B, U, C_out)."""
+    """A convolution over the present and the kernel - 1 positions before it, as a product with their windows."""
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -21,12 +22,21 @@ class CausalConv(nn.Module):
         nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
         parametrizations.weight_norm(self.conv)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Convolve with zeros before the first position."""
+    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """Convolve with zeros before the first position: (B, U, C_in) -> (B, U, C_out).
+
+        Or, where `before` (N, kernel) names for each of N positions the ones it sees, itself the last, and N
+        stands for none: (N, C_in) -> (N, C_out).
+        """
+        weight = self.conv.weight
         if self.kernel == 1:
-            return functional.linear(x, self.conv.weight[:, :, 0], self.conv.bias)
-        padded = functional.pad(x.transpose(1, 2), (self.kernel - 1, 0))
-        return self.conv(padded).transpose(1, 2)
+            return functional.linear(x, weight[:, :, 0], self.conv.bias)
+        if before is None:
+            padded = functional.pad(x, (0, 0, self.kernel - 1, 0))
+            windows = padded.unfold(1, self.kernel, 1).transpose(2, 3)
+        else:
+            windows = functional.pad(x, (0, 0, 0, 1))[before[:, -self.kernel :]]
+        return functional.linear(windows.flatten(-2), weight.transpose(1, 2).flatten(1), self.conv.bias)
 
 
 class GatedBlock(nn.Module):
@@ -46,11 +56,11 @@ class GatedBlock(nn.Module):
             normed_linear(widths[0], widths[-1], dropout) if widths[0] != widths[-1] else nn.Identity()
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, U, C_in) -> (B, U, C_out)."""
+    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """(B, U, C_in) -> (B, U, C_out), or (N, C_in) -> (N, C_out) as in `CausalConv`."""
         y = x
         for layer in self.layers:
-            y = functional.glu(layer(self.dropout(y)), dim=-1)
+            y = functional.glu(layer(self.dropout(y), before), dim=-1)
         return (self.skip(x) + y) * math.sqrt(0.5)
 
 
@@ -66,7 +76,7 @@ class ConvLM(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.narrow = normed_linear(settings.embedding, settings.width, dropout)
         width = settings.width
-        self.blocks = nn.Sequential(GatedBlock([width, width], [kernel], dropout))
+        self.blocks = nn.ModuleList([GatedBlock([width, width], [kernel], dropout)])
         for inner, outer, count in settings.bottlenecks:
             for _ in range(count):
                 self.blocks.append(GatedBlock([width, inner, inner, outer], [1, kernel, 1], dropout))
@@ -77,8 +87,14 @@ class ConvLM(nn.Module):
     def forward(self, labels: Tensor) -> Tensor:
         """Logits of each label given those before it: labels (B, U) -> (B, U, classes)."""
         begin = torch.full_like(labels[:, :1], self.eos)
-        x = self.narrow(self.dropout(self.embedding(torch.cat([begin, labels[:, :-1]], dim=1))))
-        return self.output(self.dropout(self.head(self.blocks(x))))
+        return self.next_logits(torch.cat([begin, labels[:, :-1]], dim=1))
+
+    def next_logits(self, inputs: Tensor, before: Tensor | None = None) -> Tensor:
+        """Logits of what follows each input: (B, U) -> (B, U, classes), or packed, (N,) -> (N, classes)."""
+        x = self.narrow(self.dropout(self.embedding(inputs)))
+        for block in self.blocks:
+            x = block(x, before)
+        return class_logits(self.output, self.dropout(self.head(x)))
 
     def fuse(self) -> None:
         """Compute the normed weights once and for all; the model can then be used but not trained."""
@@ -88,7 +104,7 @@ class ConvLM(nn.Module):
         self.eval().requires_grad_(False)
 
 
-def normed_linear(channels_in: int, channels_out: int, dropout: float) -> nn.Module:
+def normed_linear(channels_in: int, channels_out: int, dropout: float) -> nn.Linear:
     """A linear layer with weight normalisation."""
     linear = nn.Linear(channels_in, channels_out)
     nn.init.normal_(linear.weight, std=math.sqrt((1 - dropout) / channels_in))

@@ -10,10 +10,11 @@ from priormatch.config import ModelSettings
 from priormatch.data.augment import SpecAugment
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.models.decoder import AttentionDecoder, Memory
+from priormatch.device import has_kernels
+from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
 from priormatch.models.folder import load_weights, read_model, write_model
 from priormatch.models.tds import TDSEncoder
-from priormatch.search.beam import Beam, beam_search
+from priormatch.search.beam import MOST_CLASSES, Beam, beam_search
 
 
 class Recognizer(nn.Module):
@@ -57,12 +58,14 @@ class Recognizer(nn.Module):
         """The beam B(x): the k best hypotheses of each utterance; beam_size 1 is greedy search."""
         encoded, lengths = self.encode(waveforms, samples)
         memory = self.decoder.memory(encoded, lengths)
+        eos, longest = self.tokenizer.eos, self.settings.longest_output
+        if has_kernels(self.device) and self.tokenizer.classes <= MOST_CLASSES:
+            from priormatch.models.gpu_search import search_on_gpu
 
-        def step(state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
-            return self.decoder.step(memory, state, classes)
+            return search_on_gpu(self.decoder, memory, beam_size, eos, longest)
 
         state = self.decoder.first_state(len(waveforms), beam_size)
-        return beam_search(step, state, self.tokenizer.eos, self.settings.longest_output)
+        return beam_search(DecoderSteps(self.decoder, memory), state, eos, longest)
 
     def memory(self, encoded: Tensor, lengths: Tensor) -> Memory:
         """What the decoder attends to."""

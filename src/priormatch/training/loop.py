@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from priormatch.config import OptimizerSettings
-from priormatch.errors import UserError
 from priormatch.progress import Meter, say
+from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import (
     of_prefix,
     optimizer_tensors,
@@ -21,10 +22,11 @@ from priormatch.training.checkpoint import (
     with_prefix,
     write_checkpoint,
 )
+from priormatch.training.health import Health
 from priormatch.training.metrics import MetricsLog
-from priormatch.training.optimizer import learning_rate, make_optimizer
+from priormatch.training.optimizer import learning_rate, make_optimizer, step_if_finite
 
-MOST_BAD_UPDATES = 20
+SECONDS_BETWEEN_NOTES = 1.0
 
 
 class Task(Protocol):
@@ -34,8 +36,11 @@ class Task(Protocol):
     def model(self) -> nn.Module:
         """What is trained."""
 
-    def loss(self, update: int) -> tuple[Tensor, dict[str, float]]:
-        """The loss of one update, taking its own batches, and figures to report."""
+    def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Add the gradient of one update's loss, taking its own batches; the loss, and figures to report.
+
+        The figures stay on the device, and may be written over by the next call.
+        """
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
         """A score, lower is better, and figures to report."""
@@ -75,8 +80,9 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
     log = MetricsLog(log_folder, stage, update)
     if update == 0 and schedule.validate_first:
         best = validate(task, 0, math.inf, folder, log)
-    saved = reported = time.monotonic()
-    since = update
+    watch, health = Stopwatch(parameters[0].device), Health(stage, bad)
+    saved = reported = noted = time.monotonic()
+    since, note = update, ""
 
     with Meter(stage, schedule.updates, update) as meter:
         while update < schedule.updates:
@@ -85,32 +91,38 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
             for group in optimizer.param_groups:
                 group["lr"] = rate
             model.train()
-            loss, figures = task.loss(update)
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            norm = float(nn.utils.clip_grad_norm_(parameters, schedule.optimizer.clip))
-            if math.isfinite(norm):
-                optimizer.step()
-                bad = 0
-            else:
-                bad = count_bad_update(bad, update, stage)
+            loss, figures = task.backward(update, watch)
+            norm = nn.utils.clip_grad_norm_(parameters, schedule.optimizer.clip)
+            step_if_finite(optimizer, norm)
+            watch.lap("update")
+            health.watch(update, norm)
             update += 1
 
-            log.add({"loss": float(loss.detach()), "gradient_norm": norm, "learning_rate": rate, **figures})
+            log.add({"loss": loss, "gradient_norm": norm, "learning_rate": rate, **figures})
             if update % schedule.report_every == 0:
                 now = time.monotonic()
-                means = log.means()
-                means["seconds_per_update"] = (now - reported) / (update - since)
-                log.write(update, means)
+                log.write(update, report(log.means(), watch, (now - reported) / (update - since)))
                 reported, since = now, update
             due = update % schedule.validate_every == 0 or update == schedule.updates
             if due:
                 best = validate(task, update, best, folder, log)
             if due or time.monotonic() - saved > schedule.checkpoint_seconds:
-                save_checkpoint(task, optimizer, folder, update, best, bad)
+                save_checkpoint(task, optimizer, folder, update, best, health.settle())
                 saved = time.monotonic()
-            meter.advance(note=f"loss {float(loss.detach()):.3g}, best {best:.2f}")
+                watch.lap("validation")
+            if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # to read a loss is to wait for the GPU
+                note, noted = f"loss {float(loss):.3g}, best {best:.2f}", time.monotonic()
+            meter.advance(note=note)
     log.close()
+
+
+def report(means: dict[str, float], watch: Stopwatch, seconds: float) -> dict[str, float]:
+    """What is written of the updates since the last report: their means, their speed and where their time went."""
+    speed = {"seconds_per_update": seconds}
+    if "audio_seconds" in means and seconds > 0:
+        speed["audio_per_second"] = means["audio_seconds"] / seconds
+    return {**means, **speed, **{f"time_{name}": share for name, share in watch.shares().items()}}
 
 
 def seed_of(seed: int, update: int) -> int:
@@ -155,14 +167,3 @@ def save_checkpoint(
         },
         {"update": update, "best": best, "bad": bad, "task": state},
     )
-
-
-def count_bad_update(bad: int, update: int, stage: str) -> int:
-    """Skip an update whose gradient is not finite, and give up when that goes on."""
-    say(f"{stage}: update {update} skipped: its gradient is not finite")
-    if bad + 1 >= MOST_BAD_UPDATES:
-        raise UserError(
-            f"{stage}: {MOST_BAD_UPDATES} updates in a row had a gradient that is not finite: lower the"
-            " learning rate, or look for broken audio among the labelled utterances"
-        )
-    return bad + 1

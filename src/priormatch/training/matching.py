@@ -4,20 +4,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from priormatch.config import BatchSettings, MatchingSettings, TrainingSettings
 from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
 from priormatch.device import mixed_precision
 from priormatch.evaluation.decoding import mean_cer, validation_errors
+from priormatch.graphs import Graphed
 from priormatch.matching.mixing import is_paired, paired_share
 from priormatch.matching.objective import lpm_loss
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import Targets
+from priormatch.matching.targets import Figures, Targets, pseudo_labels
 from priormatch.models.recognizer import Recognizer
-from priormatch.training.supervised import label_losses, labelled_stream, transcript_losses
+from priormatch.shapes import on_grid
+from priormatch.stopwatch import Stopwatch
+from priormatch.training.supervised import has_ctc, label_losses, labelled_stream
 
-TargetsOf = Callable[[Batch], tuple[Targets, dict[str, float]]]
+TargetsOf = Callable[[Batch, Stopwatch], tuple[Targets, Figures]]
 
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
@@ -55,30 +59,53 @@ class Matching:
         reader = UtteranceReader(unlabelled, online.tokenizer)
         size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
         self.unpaired = BatchStream(reader, size, training.seed, workers=unlabelled.audio.workers)
+        self.step = Graphed(self._step, online, recorded=not has_ctc(online, training))
 
-    def loss(self, update: int) -> tuple[Tensor, dict[str, float]]:
-        """(sum of the paired losses + α · sum of the LPM losses) / utterances of the update's batch."""
+    def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Add the gradient of (paired losses + α · LPM losses) / utterances of the update's batch, summed."""
         both = self.matching.combine == "sum"
-        total: Tensor | float = 0.0
-        utterances = 0
-        figures: dict[str, float] = {}
-        if both or is_paired(update, *self.matching.mixing):
-            batch = self.paired.take().to(self.model.device)
-            with mixed_precision(self.model.device):
-                losses = transcript_losses(self.model, batch, self.training)
-            total, utterances = losses.sum(), len(batch)
-            figures |= {"paired_loss": float(losses.detach().mean()), "paired_seconds": batch.seconds}
-        if both or not is_paired(update, *self.matching.mixing):
-            batch = self.unpaired.take().to(self.model.device)
-            with mixed_precision(self.model.device):
-                targets, diagnosis = self.targets(batch)
-                each = label_losses(self.model, batch, targets.labels, targets.lengths, self.training)
-                losses = lpm_loss(each, targets.weights)
-            total, utterances = total + self.matching.loss_weight * losses.sum(), utterances + len(batch)
-            figures |= {"unpaired_loss": float(losses.detach().mean()), "unpaired_seconds": batch.seconds}
-            figures |= diagnosis
-        assert isinstance(total, Tensor)
-        return total / utterances, figures
+        eos, device = self.model.tokenizer.eos, self.model.device
+        paired = self.paired.take() if both or is_paired(update, *self.matching.mixing) else None
+        unpaired = self.unpaired.take() if both or paired is None else None
+        utterances = sum(len(each) for each in (paired, unpaired) if each is not None)
+        loss = torch.zeros((), device=device)
+        figures: dict[str, Any] = {"audio_seconds": 0.0}
+        for name, batch, weight in (
+            ("paired", paired, 1.0),
+            ("unpaired", unpaired, self.matching.loss_weight),
+        ):
+            if batch is None:
+                continue
+            figures[f"{name}_seconds"] = batch.seconds
+            figures["audio_seconds"] += batch.seconds
+            batch = on_grid(batch.to(device), eos)
+            watch.lap("data")
+            targets, diagnosis = (pseudo_labels if name == "paired" else self.targets)(batch, watch)
+            share = torch.full((), weight / utterances, device=device)
+            part, total = self.step(
+                batch.waveforms, batch.samples, targets.labels, targets.lengths, targets.weights, share
+            )
+            loss = loss + part
+            watch.lap("gradient")
+            figures |= {f"{name}_loss": total / len(batch), **diagnosis}
+        return loss, figures
+
+    def _step(
+        self,
+        waveforms: Tensor,
+        samples: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        weights: Tensor,
+        share: Tensor,
+        key: None = None,
+    ) -> tuple[Tensor, Tensor]:
+        with mixed_precision(waveforms.device):
+            each = label_losses(self.model, waveforms, samples, labels, lengths, self.training)
+        total = lpm_loss(each, weights).sum()
+        loss = total * share
+        loss.backward()
+        return loss.detach(), total.detach()
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
         """Mean validation CER; refreshes the proposal with the online model when that is better."""

@@ -3,8 +3,12 @@
 import json
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from priormatch.files import replace_text
 
@@ -31,8 +35,7 @@ class MetricsLog:
         self.events = SummaryWriter(
             str(folder / "tensorboard" / stage), purge_step=update + 1 if update else 0
         )
-        self.sums: dict[str, float] = defaultdict(float)
-        self.counts: dict[str, int] = defaultdict(int)
+        self.gathered: list[tuple[list[str], Tensor | None, dict[str, float]]] = []
 
     def _undone(self, line: str, update: int) -> bool:
         try:
@@ -41,19 +44,23 @@ class MetricsLog:
             return True  # a line cut off by a kill
         return bool(entry["stage"] == self.stage and (entry["update"] > update or update == 0))
 
-    def add(self, metrics: dict[str, float]) -> None:
-        """Gather the figures of one update for the next report's means."""
-        for name, value in metrics.items():
-            if math.isfinite(value):
-                self.sums[name] += value
-                self.counts[name] += 1
+    def add(self, metrics: Mapping[str, Tensor | float]) -> None:
+        """Gather the figures of one update for the next report's means, without waiting for them."""
+        on_device = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
+        stacked = torch.stack([value.detach().float() for value in on_device.values()]) if on_device else None
+        others = {name: value for name, value in metrics.items() if not isinstance(value, Tensor)}
+        self.gathered.append((list(on_device), stacked, others))
 
     def means(self) -> dict[str, float]:
-        """Means since the last report."""
-        means = {name: self.sums[name] / self.counts[name] for name in self.sums}
-        self.sums.clear()
-        self.counts.clear()
-        return means
+        """Means since the last report, of the values that are finite."""
+        values: dict[str, list[float]] = defaultdict(list)
+        for names, stacked, others in self.gathered:
+            found = dict(zip(names, [] if stacked is None else stacked.tolist(), strict=True))
+            for name, value in (found | others).items():
+                if math.isfinite(value):
+                    values[name].append(value)
+        self.gathered.clear()
+        return {name: sum(each) / len(each) for name, each in values.items()}
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:
         """Write one line, and the numbers among it as events."""

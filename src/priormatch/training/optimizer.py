@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from priormatch.config import OptimizerSettings
 
@@ -13,7 +13,11 @@ def make_optimizer(parameters: Iterable[nn.Parameter], settings: OptimizerSettin
     """Plain SGD, or AdamW."""
     if settings.kind == "sgd":
         return torch.optim.SGD(
-            parameters, settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
+            parameters,
+            settings.learning_rate,
+            settings.momentum,
+            weight_decay=settings.weight_decay,
+            fused=True,
         )
     return torch.optim.AdamW(
         parameters, settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay, fused=True
@@ -29,3 +33,9 @@ def learning_rate(settings: OptimizerSettings, update: int, updates: int) -> flo
         return settings.learning_rate * (update + 1) / settings.warm_up
     progress = (update - settings.warm_up) / max(updates - settings.warm_up, 1)
     return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
+    """Make a step, unless the gradient's norm is not finite; the device decides, and the host need not wait."""
+    optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # as torch's GradScaler does
+    optimizer.step()

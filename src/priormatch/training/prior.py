@@ -1,7 +1,7 @@
 """Training of the prior on text, sentence by sentence, as matching will ask it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior, pad
+from priormatch.stopwatch import Stopwatch
 
 
 class Sentences:
@@ -48,17 +49,21 @@ class PriorTraining:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def loss(self, update: int) -> tuple[Tensor, dict[str, float]]:
-        """Mean cross-entropy a piece of the next batch."""
+    def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Add the gradient of the mean cross-entropy a piece of the next batch."""
         if not self.plan:
             self.plan = plan_batches(self.text.lengths, self.size, self.seed, self.epoch)
         labels, lengths = (each.to(self._device()) for each in self.text.batch(self.plan[self.position]))
         self.position += 1
         if self.position == len(self.plan):
             self.epoch, self.position, self.plan = self.epoch + 1, 0, []
+        watch.lap("data")
         with mixed_precision(self._device()):
             log_p = self.model.token_log_probabilities(labels, lengths)
-        return -log_p.sum() / lengths.sum(), {"pieces": float(lengths.sum()), "epoch": float(self.epoch)}
+        loss = -log_p.sum() / lengths.sum()
+        loss.backward()
+        watch.lap("gradient")
+        return loss.detach(), {"pieces": lengths.sum(), "epoch": float(self.epoch)}
 
     @torch.no_grad()
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:

@@ -4,52 +4,54 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from priormatch.config import AudioSettings, BatchSettings, TrainingSettings
 from priormatch.data.augment import SpecAugment
-from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
+from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
 from priormatch.device import mixed_precision
 from priormatch.evaluation.decoding import mean_cer, validation_errors
+from priormatch.graphs import Graphed
 from priormatch.matching.objective import sample_inputs, sequence_loss
 from priormatch.models.decoder import soft_window
 from priormatch.models.recognizer import Recognizer
+from priormatch.shapes import on_grid
+from priormatch.stopwatch import Stopwatch
 
 
 def label_losses(
     model: Recognizer,
-    batch: Batch,
+    waveforms: Tensor,
+    samples: Tensor,
     labels: Tensor,
     lengths: Tensor,
     settings: TrainingSettings,
-    update: int | None = None,
+    window: bool = False,
 ) -> Tensor:
     """-log q(y|x) of k label sequences an utterance, with the CTC term where there is one; the encoder runs once.
 
-    labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). The soft attention window is on while `update`
-    lies below settings.window_updates; None keeps it off.
+    waveforms (B, N), samples (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). `window` puts the
+    soft attention window on.
     """
-    encoded, frames = model.encode(batch.waveforms, batch.samples, spec_augment(settings))
-    window = None
-    if update is not None and update < settings.window_updates:
-        window = soft_window(frames, lengths, encoded.shape[1], labels.shape[2], settings.window_deviation)
+    encoded, frames = model.encode(waveforms, samples, spec_augment(settings))
+    bias = None
+    if window:
+        bias = soft_window(frames, lengths, encoded.shape[1], labels.shape[2], settings.window_deviation)
     inputs = sample_inputs(labels, settings.input_sampling, model.tokenizer.eos)
-    logits = model.decoder(model.memory(encoded, frames), inputs, window)
+    logits = model.decoder(model.memory(encoded, frames), inputs, bias)
     losses = sequence_loss(logits, labels, lengths, settings.label_smoothing)
-    if settings.ctc_weight > 0 and model.ctc is not None:
+    if has_ctc(model, settings):
+        assert model.ctc is not None
         ctc = ctc_losses(model.ctc(encoded), frames, labels, lengths, model.tokenizer.eos)
         losses = losses + settings.ctc_weight * ctc
     return losses
 
 
-def transcript_losses(
-    model: Recognizer, batch: Batch, settings: TrainingSettings, update: int | None = None
-) -> Tensor:
-    """-log q of each utterance's transcript: (B,)."""
-    return label_losses(model, batch, batch.labels[:, None], batch.label_lengths[:, None], settings, update)[
-        :, 0
-    ]
+def has_ctc(model: Recognizer, settings: TrainingSettings) -> bool:
+    """Whether the loss has a CTC term, whose kernels ask the host for lengths and cannot be recorded."""
+    return settings.ctc_weight > 0 and model.ctc is not None
 
 
 def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, blank: int) -> Tensor:
@@ -103,17 +105,36 @@ class Supervised:
     ) -> None:
         self.model, self.validation, self.settings = model, validation, settings
         self.stream = labelled_stream(labelled, model, settings, size, labelled.audio)
+        self.step = Graphed(self._step, model, recorded=not has_ctc(model, settings))
 
-    def loss(self, update: int) -> tuple[Tensor, dict[str, float]]:
-        """Mean loss over the utterances of the next batch."""
-        batch = self.stream.take().to(self.model.device)
-        with mixed_precision(self.model.device):
-            losses = transcript_losses(self.model, batch, self.settings, update)
-        pieces = float(batch.label_lengths.sum())
-        return losses.mean(), {
-            "loss_per_piece": float(losses.detach().sum()) / pieces,
-            "audio_seconds": batch.seconds,
-        }
+    def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Add the gradient of the mean loss over the utterances of the next batch."""
+        batch = self.stream.take()
+        seconds = batch.seconds
+        batch = on_grid(batch.to(self.model.device), self.model.tokenizer.eos)
+        watch.lap("data")
+        share = torch.full((), 1 / len(batch), device=self.model.device)
+        loss, per_piece = self.step(
+            batch.waveforms,
+            batch.samples,
+            batch.labels,
+            batch.label_lengths,
+            share,
+            key=update < self.settings.window_updates,
+        )
+        watch.lap("gradient")
+        return loss, {"loss_per_piece": per_piece, "audio_seconds": seconds}
+
+    def _step(
+        self, waveforms: Tensor, samples: Tensor, labels: Tensor, lengths: Tensor, share: Tensor, key: bool
+    ) -> tuple[Tensor, Tensor]:
+        with mixed_precision(waveforms.device):
+            losses = label_losses(
+                self.model, waveforms, samples, labels[:, None], lengths[:, None], self.settings, window=key
+            )
+        loss = losses.sum() * share
+        loss.backward()
+        return loss.detach(), losses.detach().sum() / lengths.sum()
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
         """Mean validation CER."""

@@ -1,0 +1,113 @@
+"""CUDA graphs: the hundreds of small launches of a step, recorded once for each shape and replayed as one."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from priormatch.device import has_kernels
+
+T = TypeVar("T")
+WARM_UPS = 2
+
+
+@cache
+def _pool() -> tuple[Any, torch.cuda.CUDAGraph]:
+    """The memory that all graphs share: one runs at a time, and what one needs in passing the next may use.
+
+    A graph of its own comes with it, since a pool dies with its last graph.
+    """
+    handle, keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(keeper, pool=handle):
+        torch.zeros(1, device="cuda")
+    return handle, keeper
+
+
+class Recording(Generic[T]):
+    """A function without arguments, recorded now and replayed when called.
+
+    It must not look at a tensor's values from the host. What it returns lies in memory that the next replay of
+    any recording may write over: use it or copy it before. Random numbers are drawn anew at each replay, from the
+    generator's seed at that time.
+    """
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        noise = torch.cuda.get_rng_state()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                function()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, pool=_pool()[0]):
+            self.result = function()
+        torch.cuda.set_rng_state(noise)
+
+    def __call__(self) -> T:
+        """Replay."""
+        self.graph.replay()
+        return self.result
+
+
+class Gradients:
+    """Gradients in memory that stays the same, as a recorded backward pass needs it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = [each for each in model.parameters() if each.requires_grad]
+        self.buffers: list[Tensor] = []
+
+    def attach(self) -> None:
+        """Give gradients that are None their memory, set to zero."""
+        if self.parameters[0].grad is not None:
+            return
+        if not self.buffers:
+            self.buffers = [torch.zeros_like(each) for each in self.parameters]
+        torch._foreach_zero_(self.buffers)
+        for parameter, buffer in zip(self.parameters, self.buffers, strict=True):
+            parameter.grad = buffer
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """Undo what is added to the gradients meanwhile."""
+        before = [each.clone() for each in self.buffers]
+        yield
+        torch._foreach_copy_(self.buffers, before)
+
+
+class Graphed(Generic[T]):
+    """A function of tensors, run as one CUDA graph for each shape they come in; on the CPU it is just called.
+
+    `key` tells apart calls that differ in anything but the tensors; the function is given it as a keyword. A
+    function that runs a backward pass names the model whose gradients it adds to. `recorded` is false for what
+    cannot be recorded.
+    """
+
+    def __init__(
+        self, function: Callable[..., T], model: nn.Module | None = None, recorded: bool = True
+    ) -> None:
+        self.function, self.recorded = function, recorded
+        self.gradients = Gradients(model) if model is not None else None
+        self.recordings: dict[Hashable, tuple[list[Tensor], Recording[T]]] = {}
+
+    def __call__(self, *inputs: Tensor, key: Hashable = None) -> T:
+        """What the function returns; on a GPU it lies where the next recording may write over it."""
+        if not (self.recorded and has_kernels(inputs[0].device)):
+            return self.function(*inputs, key=key)
+        if self.gradients is not None:
+            self.gradients.attach()
+        shapes = (key, *((each.shape, each.dtype) for each in inputs))
+        if shapes not in self.recordings:
+            self.recordings[shapes] = self._record(inputs, key)
+        own, recording = self.recordings[shapes]
+        for mine, given in zip(own, inputs, strict=True):
+            mine.copy_(given, non_blocking=True)
+        return recording()
+
+    def _record(self, inputs: Sequence[Tensor], key: Hashable) -> tuple[list[Tensor], Recording[T]]:
+        own = [each.clone() for each in inputs]
+        with self.gradients.preserved() if self.gradients is not None else nullcontext():
+            return own, Recording(lambda: self.function(*own, key=key))

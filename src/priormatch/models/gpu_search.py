@@ -1,0 +1,163 @@
+"""Beam search with the GRU decoder in a handful of GPU kernels a step; `search/beam.py` says what it computes.
+
+Hypotheses are kept as (parent, class) at every position and only read out at the end, the input half of the GRU is
+a table over the classes, and steps are recorded and replayed several at a time, between which the host looks
+whether all hypotheses are finished.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import triton
+from torch import Tensor
+from torch.nn import functional
+
+from priormatch.graphs import Recording
+from priormatch.models.decoder import AttentionDecoder, Memory
+from priormatch.models.gpu_search_kernels import (
+    attend_kernel,
+    extend_kernel,
+    gru_gates_kernel,
+    rank_classes_kernel,
+    read_out_kernel,
+)
+from priormatch.search.beam import Beam
+
+LOOK_EVERY = 8  # steps between two looks whether the search is over
+FRAMES = 32  # of a tile of the attention
+
+
+class GpuSearch:
+    """The search for one shape of batch: its buffers, and its steps as recordings unless `recorded` is off."""
+
+    def __init__(
+        self,
+        decoder: AttentionDecoder,
+        memory: Memory,
+        beam_size: int,
+        eos: int,
+        longest: int,
+        recorded: bool,
+    ) -> None:
+        self.decoder, self.k, self.eos, self.longest = decoder, beam_size, eos, longest
+        self.keys, self.values = memory.keys.contiguous().clone(), memory.values.contiguous().clone()
+        self.frames = memory.mask.sum(dim=1)
+        self.batch, device = len(self.keys), self.keys.device
+        self.rows = self.batch * beam_size
+        self.states = torch.empty(2, self.rows, decoder.size, dtype=self.keys.dtype, device=device)
+        self.summed = torch.zeros_like(self.states[0])
+        rounds = triton.cdiv(longest + 1, LOOK_EVERY) * LOOK_EVERY
+        self.parents = torch.zeros(rounds + 1, self.rows, dtype=torch.int32, device=device)
+        self.classes = torch.zeros_like(self.parents)
+        self.own_slots = torch.arange(beam_size, dtype=torch.int32, device=device).repeat(self.batch)
+        self.open_scores = torch.empty(self.batch, beam_size, device=device)
+        self.done_scores = torch.empty_like(self.open_scores)
+        self.done_at = torch.empty(self.batch, beam_size, dtype=torch.int32, device=device)
+        self.done_from = torch.empty_like(self.done_at)
+        self.finished = torch.empty(self.batch, dtype=torch.int32, device=device)
+        self.position = torch.empty((), dtype=torch.int32, device=device)
+        self.candidate_scores = torch.empty(self.rows, 2 * beam_size, device=device)
+        self.candidate_classes = torch.empty(self.rows, 2 * beam_size, dtype=torch.int32, device=device)
+        self.tables = [torch.empty_like(each) for each in tables(decoder, self.keys.dtype)]
+        self.begin: Callable[[], None] = self._begin
+        self.advance: Callable[[], None] = self._advance
+        if recorded:
+            self.begin, self.advance = Recording(self._begin), Recording(self._advance)
+
+    def __call__(self, memory: Memory) -> Beam:
+        """The beam of one batch of this shape."""
+        self.keys.copy_(memory.keys)
+        self.values.copy_(memory.values)
+        self.frames.copy_(memory.mask.sum(dim=1))
+        self.begin()
+        for _ in range(0, self.longest + 1, LOOK_EVERY):
+            self.advance()
+            if bool(self.finished.all()):
+                break
+        return self._read_out()
+
+    def _begin(self) -> None:
+        """Start with one empty hypothesis an utterance, and with the decoder's weights of today."""
+        for mine, fresh in zip(self.tables, tables(self.decoder, self.keys.dtype), strict=True):
+            mine.copy_(fresh)
+        self.states.zero_()
+        self.parents[0] = self.own_slots
+        self.classes[0] = len(self.tables[0]) - 1
+        self.open_scores.fill_(-math.inf)
+        self.open_scores[:, 0] = 0.0
+        self.done_scores.fill_(-math.inf)
+        for each in (self.done_at, self.done_from, self.finished, self.position):
+            each.zero_()
+
+    def _advance(self) -> None:
+        """The next steps of all hypotheses; those of finished utterances, and those too long, stand still."""
+        table, recurrent, recurrent_bias, output, output_bias = self.tables
+        k, size = self.k, self.decoder.size
+        classes = self.decoder.output.out_features
+        padded, beam = triton.next_power_of_2(size), triton.next_power_of_2(k)
+        precision, stages = ("ieee", 1) if self.keys.dtype == torch.float32 else ("tf32", 2)
+        before, after = self.states
+        for _ in range(LOOK_EVERY):  # an even number, so that the states end up where they were
+            hidden = torch.addmm(recurrent_bias, before, recurrent.t())
+            gru_gates_kernel[(self.rows,)](
+                table, hidden, before, self.parents, self.classes, self.position, after, k, size, padded,
+                num_warps=4,
+            )  # fmt: skip
+            attend_kernel[(self.batch,)](
+                after, self.keys, self.values, self.frames, self.finished, self.summed,
+                self.keys.shape[1], k, size, size, 1 / math.sqrt(size),
+                size, padded, max(beam, 16), FRAMES, precision, num_warps=8, num_stages=stages,
+            )  # fmt: skip
+            logits = torch.addmm(output_bias, self.summed, output.t())
+            rank_classes_kernel[(self.rows,)](
+                logits, self.open_scores, self.finished, self.candidate_scores, self.candidate_classes,
+                logits.shape[1], k, classes, triton.next_power_of_2(classes), 2 * k, num_warps=8,
+            )  # fmt: skip
+            extend_kernel[(self.batch,)](
+                self.candidate_scores, self.candidate_classes, self.open_scores, self.done_scores,
+                self.done_at, self.done_from, self.finished, self.parents, self.classes, self.position,
+                self.eos, self.longest, self.rows, k, beam, triton.next_power_of_2(2 * k * k), num_warps=1,
+            )  # fmt: skip
+            self.position += 1
+            before, after = after, before
+
+    def _read_out(self) -> Beam:
+        """The complete hypotheses, best first, or the open ones where there are none."""
+        done_scores, order = self.done_scores.sort(dim=1, descending=True)
+        none = (done_scores[:, :1] == -math.inf).expand_as(done_scores)
+        slots = torch.where(none, self.own_slots.view_as(self.done_from), self.done_from.gather(1, order))
+        last = torch.where(none, self.longest, self.done_at.gather(1, order))
+        scores = torch.where(none, self.open_scores, done_scores)
+        lengths = torch.where(scores == -math.inf, 0, last + 1).long()
+        last = torch.where(lengths == 0, 0, last)
+        width = max(int(lengths.max()), 1)
+        found = torch.full((self.batch, self.k, width), self.eos, device=self.keys.device)
+        read_out_kernel[(self.rows,)](
+            self.parents[1:], self.classes[1:], last, slots, found, self.rows, width, self.k
+        )
+        return Beam(found, lengths, scores, ~none[:, 0])
+
+
+def tables(decoder: AttentionDecoder, dtype: torch.dtype) -> list[Tensor]:
+    """The decoder's weights as a search wants them.
+
+    The input half of the GRU for every class, and behind them for the start, (C + 1, 3D); the recurrent half
+    (3D, D) and its bias; the output layer (C', D) and its bias, with rows to make C' a multiple of 8.
+    """
+    into, recurrent, into_bias, recurrent_bias = (each.to(dtype) for each in decoder.gru.all_weights[0])
+    inputs = torch.cat([decoder.embedding.weight, decoder.start[None]]).to(dtype)
+    more = -decoder.output.out_features % 8
+    return [
+        torch.addmm(into_bias, inputs, into.t()),
+        recurrent,
+        recurrent_bias,
+        functional.pad(decoder.output.weight, (0, 0, 0, more)).to(dtype),
+        functional.pad(decoder.output.bias, (0, more)).to(dtype),
+    ]
+
+
+@torch.no_grad()
+def search_on_gpu(decoder: AttentionDecoder, memory: Memory, beam_size: int, eos: int, longest: int) -> Beam:
+    """What `beam_search` returns for this decoder, computed once in the dtype of the memory."""
+    return GpuSearch(decoder, memory, beam_size, eos, longest, recorded=False)(memory)

@@ -1,0 +1,50 @@
+"""Batches in few shapes, so that a GPU's recorded steps can be used again and again."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from priormatch.data.batches import Batch
+from priormatch.device import has_kernels
+
+SAMPLES = 10_240  # 64 frames, 0.64 s
+LABELS = 8
+ROWS = 8
+
+
+def on_grid(batch: Batch, eos: int) -> Batch:
+    """The batch in a round shape where steps are recorded, and as it is elsewhere."""
+    return pad_batch(batch, eos) if has_kernels(batch.waveforms.device) else batch
+
+
+def labels_on_grid(labels: Tensor, eos: int) -> Tensor:
+    """Labels (..., U) of a round width where steps are recorded, and as they are elsewhere."""
+    return pad_labels(labels, eos) if has_kernels(labels.device) else labels
+
+
+def pad_batch(batch: Batch, eos: int) -> Batch:
+    """Pad a batch to round numbers of samples, labels and, where there are many, rows.
+
+    The added rows repeat the first one and have no labels; `len(batch)` still counts the true ones.
+    """
+    rows, samples = batch.waveforms.shape
+    more = -rows % ROWS if rows > 2 * ROWS else 0
+    return replace(
+        batch,
+        waveforms=_repeat_first(functional.pad(batch.waveforms, (0, -samples % SAMPLES)), more),
+        samples=_repeat_first(batch.samples, more),
+        labels=_repeat_first(pad_labels(batch.labels, eos), more),
+        label_lengths=functional.pad(batch.label_lengths, (0, more)),
+    )
+
+
+def pad_labels(labels: Tensor, eos: int) -> Tensor:
+    """Fill labels (..., U) up with the end of sentence to a round width."""
+    return functional.pad(labels, (0, -labels.shape[-1] % LABELS), value=eos)
+
+
+def _repeat_first(x: Tensor, more: int) -> Tensor:
+    """Append the first row so many times."""
+    return torch.cat([x, x[:1].expand(more, *x.shape[1:])]) if more else x

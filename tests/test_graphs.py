@@ -1,0 +1,71 @@
+"""Recorded functions on a GPU; on the CPU they are just called."""
+
+import pytest
+import torch
+from torch import nn
+
+from priormatch.graphs import Graphed, Recording
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_on_the_cpu_a_function_is_called_with_its_key():
+    calls = []
+
+    def function(x, key):
+        calls.append(key)
+        return x + 1
+
+    assert Graphed(function)(torch.ones(2), key="a").tolist() == [2.0, 2.0]
+    assert calls == ["a"]
+
+
+@needs_gpu
+def test_each_shape_and_key_is_recorded_once():
+    pytest.importorskip("triton")
+    calls = []
+
+    def function(x, key):
+        calls.append((x.shape, key))
+        return x * (2 if key else 3)
+
+    graphed = Graphed(function)
+    for shape, key, factor in ((3, True, 2), (3, False, 3), (4, True, 2), (3, True, 2)):
+        x = torch.randn(shape, device="cuda")
+        torch.testing.assert_close(graphed(x, key=key), x * factor)
+    assert len(graphed.recordings) == 3
+    assert len(set(calls)) == 3
+
+
+@needs_gpu
+def test_gradients_add_up_and_are_not_touched_by_the_recording():
+    pytest.importorskip("triton")
+    model = nn.Linear(3, 1, bias=False).cuda()
+
+    def step(x, key):
+        loss = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    graphed = Graphed(step, model)
+    one, two = torch.ones(2, 3, device="cuda"), torch.ones(5, 3, device="cuda")
+    for _ in range(2):
+        model.zero_grad(set_to_none=True)
+        graphed(one)
+        graphed(two)
+        assert model.weight.grad.tolist() == [[7.0, 7.0, 7.0]]
+
+
+@needs_gpu
+def test_noise_is_that_of_the_seed_at_replay():
+    recording = Recording(lambda: torch.rand(4, device="cuda"))
+
+    def draw(seed):
+        torch.manual_seed(seed)
+        return recording().tolist()
+
+    first = draw(1)
+    assert draw(2) != first
+    assert draw(1) == first
+    torch.manual_seed(1)
+    assert torch.rand(4, device="cuda").tolist() == first, "as without a recording"
