@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from priormatch.device import find_device, has_kernels, mixed_precision
 from priormatch.errors import UserError
+from priormatch.graphs import Arena
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps
 from priormatch.search.beam import BLOCK, Beam, beam_search
 
@@ -145,7 +146,7 @@ def _with_kernels(decoder: AttentionDecoder, sizes: Sizes) -> Search:
         memory = decoder.memory(frames, torch.full((sizes.utterances,), sizes.frames, device=frames.device))
         if not recorded:
             ends = sizes.classes - 1, sizes.pieces - 1
-            recorded.append(GpuSearch(decoder, memory, sizes.beam_size, *ends, recorded=True))
+            recorded.append(GpuSearch(decoder, memory, sizes.beam_size, *ends, Arena()))
         return _checked(recorded[0](memory), sizes)
 
     return search

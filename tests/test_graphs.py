@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from priormatch.graphs import Graphed, Recording
+from priormatch.graphs import Arena, Graphed, Recording
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -18,6 +18,19 @@ def test_on_the_cpu_a_function_is_called_with_its_key():
 
     assert Graphed(function)(torch.ones(2), key="a").tolist() == [2.0, 2.0]
     assert calls == ["a"]
+
+
+def test_an_arena_is_as_large_as_the_largest():
+    arena = Arena()
+    large = arena.copy("x", torch.arange(6.0).view(2, 3))
+    small = arena.copy("x", torch.full((4,), 7.0))
+    assert small.tolist() == [7.0] * 4
+    assert large.tolist() == [[7.0, 7.0, 7.0], [7.0, 4.0, 5.0]], "they take turns in the same memory"
+    larger = arena.copy("x", torch.ones(7))
+    other = arena.copy("y", torch.zeros(7))
+    assert larger.tolist() == [1.0] * 7
+    assert other.tolist() == [0.0] * 7
+    assert small.tolist() == [7.0] * 4, "those that are in use stay where they are"
 
 
 @needs_gpu

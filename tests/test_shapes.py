@@ -8,7 +8,7 @@ from priormatch.data.batches import Corpus, UtteranceReader, once
 from priormatch.shapes import LABELS, ROWS, SAMPLES, pad_batch
 from priormatch.training.supervised import label_losses
 
-QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0)
+QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0, ctc_weight=0.3)
 
 
 @pytest.mark.parametrize(("utterances", "rows"), [(3, 3), (2 * ROWS, 2 * ROWS), (2 * ROWS + 1, 3 * ROWS)])

@@ -18,8 +18,10 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise UserError(f"device={name}: not a device; give auto, cpu, cuda or cuda:1") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device={name}: PyTorch sees no GPU here; give device=auto or device=cpu")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise UserError(f"device={name}: PyTorch sees no GPU here; give device=auto or device=cpu")
+        torch.cuda.set_device(device.index or 0)  # kernels and recordings go to the current device
     return device
 
 
@@ -32,7 +34,9 @@ def mixed_precision(device: torch.device) -> AbstractContextManager[object]:
 
 def has_kernels(device: torch.device) -> bool:
     """Whether Triton kernels and recorded graphs are used there; without them the plain layers do the same."""
-    return device.type == "cuda" and torch.version.hip is None and _has_triton() and not _plain
+    if device.type != "cuda" or _plain or torch.version.hip is not None or not _has_triton():
+        return False
+    return device.index in (None, torch.cuda.current_device())
 
 
 _plain = False

@@ -12,6 +12,7 @@ from priormatch.device import has_kernels
 
 T = TypeVar("T")
 WARM_UPS = 2
+MODE = "thread_local"  # a loader's thread may pin memory while this one records
 
 
 @cache
@@ -21,7 +22,7 @@ def _pool() -> tuple[Any, torch.cuda.CUDAGraph]:
     A graph of its own comes with it, since a pool dies with its last graph.
     """
     handle, keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(keeper, pool=handle):
+    with torch.cuda.graph(keeper, pool=handle, capture_error_mode=MODE):
         torch.zeros(1, device="cuda")
     return handle, keeper
 
@@ -43,7 +44,7 @@ class Recording(Generic[T]):
                 function()
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=_pool()[0]):
+        with torch.cuda.graph(self.graph, pool=_pool()[0], capture_error_mode=MODE):
             self.result = function()
         torch.cuda.set_rng_state(noise)
 
@@ -51,6 +52,23 @@ class Recording(Generic[T]):
         """Replay."""
         self.graph.replay()
         return self.result
+
+
+class Arena:
+    """Memory that tensors of changing shapes take turns in, as large as the largest of them so far.
+
+    A smaller memory that was outgrown lives on for those that use it.
+    """
+
+    def __init__(self) -> None:
+        self.flat: dict[Hashable, Tensor] = {}
+
+    def copy(self, name: Hashable, x: Tensor) -> Tensor:
+        """A copy of x in the memory of that name, over whatever was there."""
+        place = name, x.dtype
+        if place not in self.flat or self.flat[place].numel() < x.numel():
+            self.flat[place] = torch.empty(x.numel(), dtype=x.dtype, device=x.device)
+        return self.flat[place][: x.numel()].view(x.shape).copy_(x, non_blocking=True)
 
 
 class Gradients:
@@ -63,6 +81,9 @@ class Gradients:
     def attach(self) -> None:
         """Give gradients that are None their memory, set to zero."""
         if self.parameters[0].grad is not None:
+            assert self.buffers and self.parameters[0].grad is self.buffers[0], (
+                "a model has one step that adds"
+            )
             return
         if not self.buffers:
             self.buffers = [torch.zeros_like(each) for each in self.parameters]
@@ -74,8 +95,10 @@ class Gradients:
     def preserved(self) -> Iterator[None]:
         """Undo what is added to the gradients meanwhile."""
         before = [each.clone() for each in self.buffers]
-        yield
-        torch._foreach_copy_(self.buffers, before)
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(self.buffers, before)
 
 
 class Graphed(Generic[T]):
@@ -92,6 +115,7 @@ class Graphed(Generic[T]):
         self.function, self.recorded = function, recorded
         self.gradients = Gradients(model) if model is not None else None
         self.recordings: dict[Hashable, tuple[list[Tensor], Recording[T]]] = {}
+        self.arena = Arena()
 
     def __call__(self, *inputs: Tensor, key: Hashable = None) -> T:
         """What the function returns; on a GPU it lies where the next recording may write over it."""
@@ -108,6 +132,6 @@ class Graphed(Generic[T]):
         return recording()
 
     def _record(self, inputs: Sequence[Tensor], key: Hashable) -> tuple[list[Tensor], Recording[T]]:
-        own = [each.clone() for each in inputs]
+        own = [self.arena.copy(number, each) for number, each in enumerate(inputs)]
         with self.gradients.preserved() if self.gradients is not None else nullcontext():
             return own, Recording(lambda: self.function(*own, key=key))

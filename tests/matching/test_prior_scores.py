@@ -84,6 +84,16 @@ def test_sharing_and_round_sizes_change_no_score(tiny_prior: Prior) -> None:
         assert row == pytest.approx(wanted, abs=1e-4)
 
 
+def test_a_hypothesis_that_is_missing_shares_nothing(tiny_prior: Prior) -> None:
+    labels, lengths = beams_of(tiny_prior)
+    expected = tiny_prior.score(labels, lengths)
+    lengths[1, 0] = 0
+    found = tiny_prior.score(labels, lengths)
+    assert found[1, 0] == 0
+    torch.testing.assert_close(found[1, 1:], expected[1, 1:])
+    torch.testing.assert_close(found[0], expected[0])
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_scores_of_random_beams(tiny_prior: Prior, data: st.DataObject) -> None:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from priormatch.graphs import Arena
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps
 from priormatch.search.beam import beam_search
 
@@ -39,7 +40,7 @@ def plain_search(decoder, memory, beam_size, classes):
 def test_it_finds_what_the_plain_search_finds(classes, size, beam_size, end, recorded):
     decoder, memory = make(classes, size, end)
     expected = plain_search(decoder, memory, beam_size, classes)
-    search = GpuSearch(decoder, memory, beam_size, classes - 1, LONGEST, recorded)
+    search = GpuSearch(decoder, memory, beam_size, classes - 1, LONGEST, Arena(), recorded)
     for _ in range(2):  # the second time from what the first has left behind
         found = search(memory)
         torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
@@ -56,7 +57,7 @@ def test_it_finds_what_the_plain_search_finds(classes, size, beam_size, end, rec
 @torch.no_grad()
 def test_a_recorded_search_follows_the_weights():
     decoder, memory = make(37, 24, 0.5)
-    search = GpuSearch(decoder, memory, 4, 36, LONGEST, True)
+    search = GpuSearch(decoder, memory, 4, 36, LONGEST, Arena())
     search(memory)
     other, _ = make(37, 24, 1.0, seed=1)
     decoder.load_state_dict(other.state_dict())

@@ -1,6 +1,7 @@
 """Labelled and unlabelled speech together: the loss by hand, proposals, batches that teach nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -200,6 +201,22 @@ def test_pseudo_labels_are_the_supervised_loss(make, corpora):
     task.unpaired.position, task.unpaired._batches = 0, None
     batch = task.unpaired.take()
     torch.testing.assert_close(loss, paired_sum(task.model, batch) / len(batch))
+
+
+def test_a_transcript_without_a_known_piece_still_counts(make):
+    task, paired, _ = make(two_hypotheses, combine="sum", loss_weight=0.0)
+    take = task.paired.take
+
+    def emptied():
+        batch = take()
+        lengths = batch.label_lengths.clone()
+        lengths[0] = 1
+        return replace(batch, label_lengths=lengths)
+
+    task.paired.take = emptied
+    loss, _ = task.backward(0, WATCH)
+    batch = replace(paired[0], label_lengths=torch.tensor([1, *paired[0].label_lengths[1:]]))
+    torch.testing.assert_close(loss, (paired_sum(task.model, batch) / 6).detach())
 
 
 def test_the_encoder_runs_once_for_all_hypotheses(make, monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from priormatch.config import OptimizerSettings
-from priormatch.training.optimizer import learning_rate, make_optimizer
+from priormatch.training.optimizer import learning_rate, make_optimizer, step_if_finite
 
 
 def test_sgd_halves_every_so_many_updates():
@@ -62,3 +62,26 @@ def test_adamw_decays_weights_apart_from_the_gradient():
     weight.grad = torch.zeros(1)
     optimizer.step()
     assert weight.item() == pytest.approx(1 - 0.1 * 0.5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        OptimizerSettings("sgd", 0.1),
+        OptimizerSettings("sgd", 0.1, momentum=0.9),
+        OptimizerSettings("adamw", 0.1, weight_decay=0.1),
+    ],
+)
+def test_a_skipped_step_leaves_no_trace(settings):
+    def train(gradients):
+        weights = nn.Parameter(torch.ones(1000))
+        optimizer = make_optimizer([weights], settings)
+        for gradient in gradients:
+            weights.grad = torch.full_like(weights, gradient)
+            step_if_finite(optimizer, weights.grad.norm())
+        return weights.detach()
+
+    expected = train([1.0, 0.5])
+    for bad in (math.nan, math.inf):
+        assert torch.equal(train([bad, 1.0, 0.5]), expected)
+        assert torch.equal(train([1.0, bad, bad, 0.5]), expected)

@@ -36,6 +36,11 @@ class Shard:
     cuts: Sequence[Cut]
 
     @property
+    def ids(self) -> list[str]:
+        """The ids of the cuts."""
+        return [cut.id for cut in self.cuts]
+
+    @property
     def record(self) -> Path:
         """The file that appears once the shard is whole."""
         return self.file.with_suffix(".json")
@@ -193,7 +198,7 @@ def _write_shard(shard: Shard, utterances: Iterable[Packed], meter: Meter) -> Re
         record = Record(cuts, clipped)
         file.seek(0)
         file.write(wav_header(record.samples))
-    replace_text(shard.record, json.dumps({"cuts": cuts, "clipped": clipped}))
+    replace_text(shard.record, json.dumps({"ids": shard.ids, "cuts": cuts, "clipped": clipped}))
     return record
 
 
@@ -203,7 +208,7 @@ def _read_record(shard: Shard, read: Callable[[Cut], Packed]) -> Record | None:
         fields = json.loads(shard.record.read_text(encoding="utf-8"))
         record = Record(fields["cuts"], fields["clipped"])
         whole = shard.file.stat().st_size == len(wav_header(0)) + 2 * record.samples
-        if not whole or len(record.cuts) != len(shard.cuts):
+        if not whole or fields["ids"] != shard.ids:
             return None
         left_out = [cut for cut, each in zip(shard.cuts, record.cuts, strict=True) if isinstance(each, str)]
         return record if all(isinstance(read(cut), str) for cut in left_out) else None

@@ -112,7 +112,7 @@ class PrefixTree:
     def on_grid(self) -> "PrefixTree":
         """The same with nodes that nothing follows, to make their number round."""
         count = len(self.inputs)
-        more = max(-count % NODES, 1)
+        more = -count % NODES if count else NODES
         before = self.before.masked_fill(self.before == count, count + more)
         return PrefixTree(
             functional.pad(self.inputs, (0, more)),
@@ -126,6 +126,7 @@ def prefix_tree(labels: Tensor, lengths: Tensor, eos: int, kernel: int) -> Prefi
     beam, width = labels.shape[1:]
     same = (labels[:, :, None] == labels[:, None]).cumprod(dim=-1)  # up to here, (B, k, k, U)
     same = functional.pad(same[..., :-1], (1, 0), value=1)  # before here
+    same = same * (lengths > 0)[:, None, :, None]  # and with one that exists
     first = same.argmax(dim=2)  # of the hypotheses that begin alike, (B, k, U)
     own = torch.arange(beam, device=labels.device)[:, None]
     new = (first == own) & time_mask(lengths.flatten(), width).view_as(labels)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from priormatch.data.batches import Batch
 from priormatch.device import has_kernels, mixed_precision
-from priormatch.graphs import Graphed
+from priormatch.graphs import Arena, Graphed
 from priormatch.matching.local_prior import entropy, first_spellings, local_prior
 from priormatch.matching.prior import Prior, prefix_tree
 from priormatch.matching.proposal import Proposal
@@ -32,8 +32,8 @@ class Targets:
 
 
 def pseudo_labels(batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
-    """The batch's own text, whoever wrote it, with weight one."""
-    weights = (batch.label_lengths > 1).float()[:, None]
+    """The batch's own text, whoever wrote it, with weight one; nothing where there is none."""
+    weights = (batch.label_lengths > 0).float()[:, None]
     return Targets(batch.labels[:, None], batch.label_lengths.clamp(min=1)[:, None], weights), {}
 
 
@@ -96,31 +96,28 @@ class RecordedProposal:
 
     def __init__(self, model: Recognizer, beam_size: int) -> None:
         self.model, self.beam_size = model, beam_size
-        self.encode = Graphed(self._encode)
+        self.encode, self.arena = Graphed(self._encode), Arena()
         self.searches: dict[tuple[int, ...], Callable[[Memory], Beam]] = {}
 
-    def _encode(self, waveforms: Tensor, samples: Tensor, key: None = None) -> tuple[Tensor, Tensor]:
+    def _encode(self, waveforms: Tensor, samples: Tensor, key: None = None) -> Memory:
         with mixed_precision(waveforms.device):
-            return self.model.encode(waveforms, samples)
+            memory = self.model.memory(*self.model.encode(waveforms, samples))
+        keys, values = self.arena.copy("keys", memory.keys), self.arena.copy("values", memory.values)
+        return Memory(keys, values, memory.mask)
 
     def __call__(self, waveforms: Tensor, samples: Tensor) -> Beam:
         """The beam of each utterance."""
         model = self.model
         if not has_kernels(waveforms.device) or model.tokenizer.classes > MOST_CLASSES:
-            return model.propose(waveforms, samples, self.beam_size)
-        memory = model.memory(*self.encode(waveforms, samples))
+            with mixed_precision(waveforms.device):
+                return model.propose(waveforms, samples, self.beam_size)
+        memory = self.encode(waveforms, samples)
         shape = tuple(memory.keys.shape)
         if shape not in self.searches:
             from priormatch.models.gpu_search import GpuSearch
 
-            self.searches[shape] = GpuSearch(
-                model.decoder,
-                memory,
-                self.beam_size,
-                model.tokenizer.eos,
-                model.settings.longest_output,
-                True,
-            )
+            eos, longest = model.tokenizer.eos, model.settings.longest_output
+            self.searches[shape] = GpuSearch(model.decoder, memory, self.beam_size, eos, longest, self.arena)
         return self.searches[shape](memory)
 
 

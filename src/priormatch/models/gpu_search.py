@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 from torch.nn import functional
 
-from priormatch.graphs import Recording
+from priormatch.graphs import WARM_UPS, Arena, Recording
 from priormatch.models.decoder import AttentionDecoder, Memory
 from priormatch.models.gpu_search_kernels import (
     attend_kernel,
@@ -29,7 +29,11 @@ FRAMES = 32  # of a tile of the attention
 
 
 class GpuSearch:
-    """The search for one shape of batch: its buffers, and its steps as recordings unless `recorded` is off."""
+    """The search for one shape of batch: its buffers, and its steps as recordings unless `recorded` is off.
+
+    The memory given is searched where it lies, and others are copied to that place. The decoder's weights, as the
+    search wants them, lie in the arena, which searches of other shapes may share.
+    """
 
     def __init__(
         self,
@@ -38,16 +42,17 @@ class GpuSearch:
         beam_size: int,
         eos: int,
         longest: int,
-        recorded: bool,
+        arena: Arena,
+        recorded: bool = True,
     ) -> None:
         self.decoder, self.k, self.eos, self.longest = decoder, beam_size, eos, longest
-        self.keys, self.values = memory.keys.contiguous().clone(), memory.values.contiguous().clone()
+        self.keys, self.values = memory.keys.contiguous(), memory.values.contiguous()
         self.frames = memory.mask.sum(dim=1)
         self.batch, device = len(self.keys), self.keys.device
         self.rows = self.batch * beam_size
         self.states = torch.empty(2, self.rows, decoder.size, dtype=self.keys.dtype, device=device)
         self.summed = torch.zeros_like(self.states[0])
-        rounds = triton.cdiv(longest + 1, LOOK_EVERY) * LOOK_EVERY
+        rounds = max(triton.cdiv(longest + 1, LOOK_EVERY), WARM_UPS) * LOOK_EVERY
         self.parents = torch.zeros(rounds + 1, self.rows, dtype=torch.int32, device=device)
         self.classes = torch.zeros_like(self.parents)
         self.own_slots = torch.arange(beam_size, dtype=torch.int32, device=device).repeat(self.batch)
@@ -59,7 +64,8 @@ class GpuSearch:
         self.position = torch.empty((), dtype=torch.int32, device=device)
         self.candidate_scores = torch.empty(self.rows, 2 * beam_size, device=device)
         self.candidate_classes = torch.empty(self.rows, 2 * beam_size, dtype=torch.int32, device=device)
-        self.tables = [torch.empty_like(each) for each in tables(decoder, self.keys.dtype)]
+        fresh = tables(decoder, self.keys.dtype)
+        self.tables = [arena.copy(f"table {number}", each) for number, each in enumerate(fresh)]
         self.begin: Callable[[], None] = self._begin
         self.advance: Callable[[], None] = self._advance
         if recorded:
@@ -67,8 +73,9 @@ class GpuSearch:
 
     def __call__(self, memory: Memory) -> Beam:
         """The beam of one batch of this shape."""
-        self.keys.copy_(memory.keys)
-        self.values.copy_(memory.values)
+        for mine, given in ((self.keys, memory.keys), (self.values, memory.values)):
+            if given is not mine:
+                mine.copy_(given)
         self.frames.copy_(memory.mask.sum(dim=1))
         self.begin()
         for _ in range(0, self.longest + 1, LOOK_EVERY):
@@ -95,7 +102,7 @@ class GpuSearch:
         table, recurrent, recurrent_bias, output, output_bias = self.tables
         k, size = self.k, self.decoder.size
         classes = self.decoder.output.out_features
-        padded, beam = triton.next_power_of_2(size), triton.next_power_of_2(k)
+        padded, beam = max(triton.next_power_of_2(size), 16), triton.next_power_of_2(k)
         precision, stages = ("ieee", 1) if self.keys.dtype == torch.float32 else ("tf32", 2)
         before, after = self.states
         for _ in range(LOOK_EVERY):  # an even number, so that the states end up where they were
@@ -160,4 +167,4 @@ def tables(decoder: AttentionDecoder, dtype: torch.dtype) -> list[Tensor]:
 @torch.no_grad()
 def search_on_gpu(decoder: AttentionDecoder, memory: Memory, beam_size: int, eos: int, longest: int) -> Beam:
     """What `beam_search` returns for this decoder, computed once in the dtype of the memory."""
-    return GpuSearch(decoder, memory, beam_size, eos, longest, recorded=False)(memory)
+    return GpuSearch(decoder, memory, beam_size, eos, longest, Arena(), recorded=False)(memory)

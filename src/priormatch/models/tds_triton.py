@@ -83,7 +83,7 @@ class ConvNorm(Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, gain: Tensor, shift: Tensor,
-        lengths: Tensor, width: int, stride: int, residual: bool, dropout: Dropout, eps: float,
+        lengths: Tensor, width: int, stride: int, residual: bool, dropout: Dropout, eps: float, learning: bool,
     ) -> Tensor:  # fmt: skip
         """x (B, T, W·C_in), lengths (B,) of the result -> (B, ceil(T / stride), W·C_out)."""
         channels_out, channels_in, taps = weight.shape[:3]
@@ -93,18 +93,17 @@ class ConvNorm(Function):
         matrix = band_matrix(weight, band, False, x.dtype)
         blocks = triton.cdiv(steps_out, band.outputs)
         tiles = triton.cdiv(blocks * width, ROWS)
-        training = any(ctx.needs_input_grad)
         total = x.new_empty(batch, steps_out, width * channels_out)
-        active = torch.empty_like(total, dtype=torch.uint8) if training else total
+        active = torch.empty_like(total, dtype=torch.uint8) if learning else total
         sums = torch.empty(batch, tiles, 2, device=x.device)
         banded_product_kernel[(tiles, batch)](
             x, matrix, total, x, bias, active, sums, lengths, dropout.seeds,
             steps_in, steps_out, blocks, dropout.dropped, dropout.scale,
             width, channels_in, channels_out, band.outputs, band.inputs, band.stride, band.offset,
-            True, residual, training, dropout.on, ROWS, columns_of(band, channels_out), DEPTH,
+            True, residual, learning, dropout.on, ROWS, columns_of(band, channels_out), DEPTH,
             num_warps=4, num_stages=3,
         )  # fmt: skip
-        if training:
+        if learning:
             ctx.save_for_backward(x, weight, gain, lengths, total, active, sums)
             ctx.geometry = (width, stride, residual, dropout, eps)
         return normalise(total, sums, gain, shift, lengths, eps)
@@ -135,7 +134,7 @@ class ConvNorm(Function):
                 False, residual, False, False, ROWS, columns_of(band, channels_in), DEPTH,
             num_warps=4, num_stages=3,
             )  # fmt: skip
-        return into, weight_gradient, bias_gradient, gains[0], gains[1], *6 * [None]
+        return into, weight_gradient, bias_gradient, gains[0], gains[1], *7 * [None]
 
 
 def band_gradient(x: Tensor, slope: Tensor, weight: Tensor, stride: int, width: int) -> tuple[Tensor, Tensor]:
@@ -168,7 +167,7 @@ class LinearNorm(Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, inner: Tensor, inner_bias: Tensor, outer: Tensor, outer_bias: Tensor,
-        gain: Tensor, shift: Tensor, lengths: Tensor, dropout: Dropout, eps: float,
+        gain: Tensor, shift: Tensor, lengths: Tensor, dropout: Dropout, eps: float, learning: bool,
     ) -> Tensor:  # fmt: skip
         """x (B, T, F), lengths (B,) -> (B, T, F)."""
         inner, outer = inner.to(x.dtype), outer.to(x.dtype)
@@ -185,7 +184,7 @@ class LinearNorm(Function):
             x, branch, lengths, dropout.seeds[1:], total, sums, steps * features, features,
             dropout.dropped, dropout.scale, dropout.on, BLOCK,
         )  # fmt: skip
-        if any(ctx.needs_input_grad):
+        if learning:
             ctx.save_for_backward(x, inner, outer, gain, lengths, hidden, total, sums)
             ctx.rest = (dropout, eps)
         return normalise(total, sums, gain, shift, lengths, eps)
@@ -210,7 +209,7 @@ class LinearNorm(Function):
             branch.sum(dim=0, dtype=torch.float32),
             gains[0],
             gains[1],
-            *3 * [None],
+            *4 * [None],
         )
 
 
@@ -255,7 +254,7 @@ def normalise_backward(
 
 def encode(encoder: TDSEncoder, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """What `TDSEncoder.forward` computes: features (B, T, W), lengths (B,) -> (B, T', output), (B,)."""
-    x = features.to(torch.bfloat16)
+    x = features.to(torch.bfloat16).contiguous()
     depth = sum(len(cast(nn.ModuleList, stage)) for stage in encoder.stages)
     seeds = iter(torch.randint(2**31, (depth, 4), device=x.device))
     for stage in encoder.stages:
@@ -269,18 +268,19 @@ def layer_output(layer: nn.Module, x: Tensor, lengths: Tensor, seeds: Tensor) ->
     """What a SubSampling or a TDSBlock computes; lengths are those of the result, seeds (4,)."""
     assert isinstance(layer, SubSampling | TDSBlock)
     share = layer.dropout.p if layer.training else 0.0
+    learning = torch.is_grad_enabled()  # which nothing inside a Function can tell
     conv = layer.conv.conv
     norm = layer.norm if isinstance(layer, SubSampling) else layer.conv_norm
     assert conv.bias is not None
     stride, residual = conv.stride[0], isinstance(layer, TDSBlock)
     x = ConvNorm.apply(
         x, conv.weight, conv.bias, norm.gain, norm.bias, lengths, layer.conv.width, stride, residual,
-        Dropout(share, seeds[:2]), norm.eps,
+        Dropout(share, seeds[:2]), norm.eps, learning,
     )  # fmt: skip
     if isinstance(layer, TDSBlock):
         inner, outer, norm = layer.inner, layer.outer, layer.linear_norm
         x = LinearNorm.apply(
             x, inner.weight, inner.bias, outer.weight, outer.bias, norm.gain, norm.bias, lengths,
-            Dropout(share, seeds[2:]), norm.eps,
+            Dropout(share, seeds[2:]), norm.eps, learning,
         )  # fmt: skip
     return x

@@ -2,12 +2,31 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 from priormatch.errors import UserError
 from priormatch.progress import say
 
 MOST_BAD_UPDATES = 20
+
+
+class Later:
+    """A number on its way from a GPU; asking for it waits for the work before it, and for none behind it."""
+
+    def __init__(self, number: Tensor) -> None:
+        self.number, self.ready = number, None
+        if number.is_cuda:
+            self.number = torch.empty((), dtype=number.dtype, pin_memory=True)
+            self.number.copy_(number, non_blocking=True)
+            self.ready = torch.cuda.Event()
+            self.ready.record()
+
+    def value(self) -> float:
+        """The number."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        return float(self.number)
 
 
 class Health:
@@ -18,13 +37,12 @@ class Health:
 
     def __init__(self, stage: str, bad: int) -> None:
         self.stage, self.bad = stage, bad
-        self.waiting: list[tuple[int, Tensor]] = []
+        self.waiting: list[tuple[int, Later]] = []
 
     def watch(self, update: int, norm: Tensor) -> None:
         """Take note of an update's gradient norm."""
-        late = 1 if norm.is_cuda else 0
-        self.waiting.append((update, norm.detach()))
-        self._look(late)
+        self.waiting.append((update, Later(norm.detach())))
+        self._look(1 if norm.is_cuda else 0)
 
     def settle(self) -> int:
         """Look at all that are waiting; returns the count."""
@@ -34,7 +52,8 @@ class Health:
     def _look(self, leave: int) -> None:
         while len(self.waiting) > leave:
             update, norm = self.waiting.pop(0)
-            self.bad = 0 if math.isfinite(float(norm)) else count_bad_update(self.bad, update, self.stage)
+            finite = math.isfinite(norm.value())
+            self.bad = 0 if finite else count_bad_update(self.bad, update, self.stage)
 
 
 def count_bad_update(bad: int, update: int, stage: str) -> int:

@@ -12,13 +12,18 @@ from priormatch.config import OptimizerSettings
 def make_optimizer(parameters: Iterable[nn.Parameter], settings: OptimizerSettings) -> torch.optim.Optimizer:
     """Plain SGD, or AdamW."""
     if settings.kind == "sgd":
-        return torch.optim.SGD(
+        parameters = list(parameters)
+        optimizer = torch.optim.SGD(
             parameters,
             settings.learning_rate,
             settings.momentum,
             weight_decay=settings.weight_decay,
             fused=True,
         )
+        if settings.momentum > 0:  # torch would leave them as memory is found if the first step is skipped
+            for each in parameters:
+                optimizer.state[each]["momentum_buffer"] = torch.zeros_like(each)
+        return optimizer
     return torch.optim.AdamW(
         parameters, settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay, fused=True
     )

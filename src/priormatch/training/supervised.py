@@ -58,7 +58,7 @@ def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, 
     """CTC of k label sequences an utterance, the end-of-sentence class standing for the blank.
 
     logits (B, T, C), frames (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). A sequence with
-    more pieces than there are frames costs nothing.
+    more pieces than there are frames costs nothing, and so does one that is not there, of length 0.
     """
     beam = labels.shape[1]
     log_q = logits.float().log_softmax(dim=-1).repeat_interleave(beam, dim=0).transpose(0, 1)
@@ -66,12 +66,12 @@ def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, 
         log_q,
         labels.flatten(0, 1),
         frames.repeat_interleave(beam),
-        lengths.flatten() - 1,
+        (lengths.flatten() - 1).clamp(min=0),
         blank=blank,
         reduction="none",
         zero_infinity=True,
     )
-    return losses.view_as(lengths)
+    return losses.view_as(lengths).masked_fill(lengths == 0, 0.0)
 
 
 def spec_augment(settings: TrainingSettings) -> SpecAugment | None:

@@ -1,0 +1,80 @@
+"""Recorded steps with kernels, against the same steps out of plain layers: they need a GPU."""
+
+import pytest
+import torch
+
+from priormatch.config import AudioSettings, BatchSettings, MatchingSettings, TrainingSettings
+from priormatch.data.batches import Corpus
+from priormatch.device import has_kernels, plainly
+from priormatch.matching.length_filter import keep_all
+from priormatch.matching.proposal import Proposal
+from priormatch.matching.targets import LocalPriorTargets
+from priormatch.stopwatch import Stopwatch
+from priormatch.training.matching import Matching
+from priormatch.training.supervised import Supervised
+
+if not torch.cuda.is_available() or not has_kernels(torch.device("cuda")):
+    pytest.skip("needs a GPU", allow_module_level=True)
+
+QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0, window_updates=0)
+DEVICE = torch.device("cuda")
+
+
+@pytest.fixture
+def model(tiny_recognizer):
+    with torch.no_grad():
+        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
+    for each in tiny_recognizer.modules():
+        if isinstance(each, torch.nn.Dropout):
+            each.p = 0.0
+    return tiny_recognizer.to(DEVICE).train()
+
+
+@pytest.fixture
+def speech(tiny_corpus):
+    """Batches of three and two utterances, so of two shapes."""
+    return Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
+
+
+def supervised(model, speech, prior):
+    return Supervised(model, speech, {}, QUIET, BatchSettings(utterances=3))
+
+
+def matching(model, speech, prior):
+    proposal = Proposal(model, 0.0)
+    targets = LocalPriorTargets(proposal, prior.to(DEVICE), 3, keep_all, {})
+    settings = MatchingSettings(batch=BatchSettings(utterances=3), mixing=[1, 1], combine="sum")
+    return Matching(model, speech, speech, {}, targets, proposal, QUIET, settings)
+
+
+@pytest.mark.parametrize("make", [supervised, matching])
+def test_losses_and_gradients_are_those_of_the_plain_layers(make, model, speech, tiny_prior):
+    recorded, plain = make(model, speech, tiny_prior), make(model, speech, tiny_prior)
+    for update in range(4):  # each shape twice: when it is recorded, and from the recording
+        results = []
+        for task in (recorded, plain):
+            model.zero_grad(set_to_none=True)
+            if task is plain:
+                with plainly():
+                    loss, _ = task.backward(update, Stopwatch(DEVICE))
+            else:
+                loss, _ = task.backward(update, Stopwatch(DEVICE))
+            gradients = [each.grad.flatten() for each in model.parameters() if each.grad is not None]
+            results.append((float(loss), torch.cat(gradients)))
+        (found, slope), (expected, plain_slope) = results
+        assert found == pytest.approx(expected, rel=2e-2)
+        found_slopes = slope[slope != 0].norm(), plain_slope[plain_slope != 0].norm()
+        assert float(found_slopes[0]) == pytest.approx(float(found_slopes[1]), rel=5e-2)
+
+
+def test_proposals_of_changing_shapes_are_those_of_the_plain_search(model, speech, tiny_prior):
+    task = matching(model, speech, tiny_prior)
+    propose = task.targets.propose
+    for _ in range(4):
+        batch = task.unpaired.take().to(DEVICE)
+        with torch.no_grad():
+            found = propose(batch.waveforms, batch.samples)
+            with plainly():
+                expected = propose(batch.waveforms, batch.samples)
+        torch.testing.assert_close(found.scores[:, 0], expected.scores[:, 0], rtol=5e-2, atol=0.3)
+    assert len(propose.searches) >= 1
