@@ -25,7 +25,6 @@ import torch
 from lhotse import CutSet, MonoCut
 from lhotse.dataset.collation import collate_audio
 from measure import Table, describe, versions
-from torch import nn
 
 from priormatch.config import AudioSettings, BatchSettings, ModelSettings, OptimizerSettings, TrainingSettings
 from priormatch.data import SAMPLE_RATE
@@ -39,7 +38,7 @@ from priormatch.errors import UserError
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
 from priormatch.stopwatch import Stopwatch
-from priormatch.training.loop import step_if_finite
+from priormatch.training.loop import make_update
 from priormatch.training.optimizer import make_optimizer
 from priormatch.training.supervised import Supervised
 
@@ -225,9 +224,8 @@ class Trainer:
     """Makes the updates of `priormatch train`, without its reports and checkpoints."""
 
     def __init__(self, task: Supervised, settings: TrainingSettings) -> None:
-        self.task, self.parameters = task, list(task.model.parameters())
-        self.optimizer = make_optimizer(self.parameters, settings.optimizer)
-        say(f"training {sum(each.numel() for each in self.parameters) / 1e6:.1f} M parameters")
+        self.task, self.optimizer = task, make_optimizer(task.model.parameters(), settings.optimizer)
+        say(f"training {sum(each.numel() for each in task.model.parameters()) / 1e6:.1f} M parameters")
 
     def speed(self, updates: int) -> float:
         """Seconds of audio a second over so many updates."""
@@ -236,10 +234,7 @@ class Trainer:
         torch.cuda.synchronize()
         begun = time.perf_counter()
         for update in range(updates):
-            self.task.model.train()
-            self.optimizer.zero_grad(set_to_none=True)
-            _, figures = self.task.backward(update, watch)
-            step_if_finite(self.optimizer, nn.utils.clip_grad_norm_(self.parameters, 1.0))
+            _, _, figures = make_update(self.task, self.optimizer, 1.0, update, watch)
             seconds += float(figures["audio_seconds"])
         torch.cuda.synchronize()
         return seconds / (time.perf_counter() - begun)

@@ -9,14 +9,14 @@ nothing, so that the prior has to read every one of them; real ones begin alike,
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from measure import Table, describe, fresh_medians, versions
-from torch import Tensor, nn
+from torch import Tensor
 
 from priormatch.config import (
     AudioSettings,
@@ -37,9 +37,9 @@ from priormatch.matching.targets import LocalPriorTargets
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import Beam
 from priormatch.stopwatch import Stopwatch
-from priormatch.training.loop import Task
+from priormatch.training.loop import Task, make_update
 from priormatch.training.matching import Matching
-from priormatch.training.optimizer import make_optimizer, step_if_finite
+from priormatch.training.optimizer import make_optimizer
 from priormatch.training.supervised import Supervised
 
 UPDATE = 10**6  # behind the soft window
@@ -88,7 +88,7 @@ def fresh_batch(sizes: Sizes, device: torch.device) -> Batch:
 
 def recognizer(settings: ModelSettings, sizes: Sizes, device: torch.device) -> Recognizer:
     """A recogniser with random weights whose search never ends by itself."""
-    settings = ModelSettings(**{**vars(settings), "longest_output": sizes.pieces - 1})
+    settings = replace(settings, longest_output=sizes.pieces - 1)
     tokenizer: Any = SimpleNamespace(classes=sizes.classes, eos=sizes.classes - 1)
     model = Recognizer(settings, tokenizer)
     with torch.no_grad():
@@ -139,17 +139,11 @@ def matching(model: Recognizer, prior: Prior, stream: Ready, beam_size: int = BE
 
 def step_of(task: Task, stream: Ready) -> Callable[[Batch], None]:
     """One update, as the training loop makes it."""
-    parameters = list(task.model.parameters())
-    optimizer = make_optimizer(parameters, OptimizerSettings("adamw", 1e-4))
-    watch = Stopwatch(parameters[0].device)
+    optimizer = make_optimizer(task.model.parameters(), OptimizerSettings("adamw", 1e-4))
 
     def step(batch: Batch) -> None:
         stream.batch = batch
-        task.model.train()
-        optimizer.zero_grad(set_to_none=True)
-        task.backward(UPDATE, watch)
-        step_if_finite(optimizer, nn.utils.clip_grad_norm_(parameters, 15.0))
-        watch.laps = watch.laps[-1:]
+        make_update(task, optimizer, 15.0, UPDATE, Stopwatch(batch.waveforms.device))
 
     return step
 

@@ -1,6 +1,8 @@
+import functools
 from dataclasses import fields, is_dataclass
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,8 +58,8 @@ def recipe(tmp_path):
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_that_comes_along_is_valid(name):
-    load_settings(recipe_folder() / f"{name}.yaml")
+def test_every_recipe_that_comes_along_is_valid_and_goes_by_its_name(name):
+    assert load_settings(recipe_folder() / f"{name}.yaml").name == name
 
 
 def test_the_recipes_of_the_help_and_the_errors_come_along():
@@ -264,7 +266,9 @@ def test_settings_that_cannot_be_are_refused(overrides, words):
     ],
 )
 def test_bounds_are_not_too_narrow(override):
-    load_settings(None, [override])
+    key, _, value = override.partition("=")
+    found = functools.reduce(getattr, key.split("."), load_settings(None, [override]))
+    assert found == yaml.safe_load(value)
 
 
 @pytest.mark.parametrize("key", NUMBERS)

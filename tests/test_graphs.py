@@ -9,15 +9,16 @@ from priormatch.graphs import Arena, Graphed, Recording
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def test_on_the_cpu_a_function_is_called_with_its_key():
+def test_on_the_cpu_a_function_is_called_with_its_options():
     calls = []
 
-    def function(x, key):
-        calls.append(key)
+    def function(x, window=None):
+        calls.append(window)
         return x + 1
 
-    assert Graphed(function)(torch.ones(2), key="a").tolist() == [2.0, 2.0]
-    assert calls == ["a"]
+    assert Graphed(function)(torch.ones(2), window=True).tolist() == [2.0, 2.0]
+    assert Graphed(function)(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert calls == [True, None]
 
 
 def test_an_arena_is_as_large_as_the_largest():
@@ -34,18 +35,18 @@ def test_an_arena_is_as_large_as_the_largest():
 
 
 @needs_gpu
-def test_each_shape_and_key_is_recorded_once():
+def test_each_shape_and_option_is_recorded_once():
     pytest.importorskip("triton")
     calls = []
 
-    def function(x, key):
-        calls.append((x.shape, key))
-        return x * (2 if key else 3)
+    def function(x, double):
+        calls.append((x.shape, double))
+        return x * (2 if double else 3)
 
     graphed = Graphed(function)
-    for shape, key, factor in ((3, True, 2), (3, False, 3), (4, True, 2), (3, True, 2)):
+    for shape, double, factor in ((3, True, 2), (3, False, 3), (4, True, 2), (3, True, 2)):
         x = torch.randn(shape, device="cuda")
-        torch.testing.assert_close(graphed(x, key=key), x * factor)
+        torch.testing.assert_close(graphed(x, double=double), x * factor)
     assert len(graphed.recordings) == 3
     assert len(set(calls)) == 3
 
@@ -55,7 +56,7 @@ def test_gradients_add_up_and_are_not_touched_by_the_recording():
     pytest.importorskip("triton")
     model = nn.Linear(3, 1, bias=False).cuda()
 
-    def step(x, key):
+    def step(x):
         loss = model(x).sum()
         loss.backward()
         return loss.detach()

@@ -1,6 +1,6 @@
 """CUDA graphs: the hundreds of small launches of a step, recorded once for each shape and replayed as one."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -104,9 +104,8 @@ class Gradients:
 class Graphed(Generic[T]):
     """A function of tensors, run as one CUDA graph for each shape they come in; on the CPU it is just called.
 
-    `key` tells apart calls that differ in anything but the tensors; the function is given it as a keyword. A
-    function that runs a backward pass names the model whose gradients it adds to. `recorded` is false for what
-    cannot be recorded.
+    Keyword arguments are for what is not a tensor, and are recorded apart too. A function that runs a backward
+    pass names the model whose gradients it adds to. `recorded` is false for what cannot be recorded.
     """
 
     def __init__(
@@ -117,21 +116,23 @@ class Graphed(Generic[T]):
         self.recordings: dict[Hashable, tuple[list[Tensor], Recording[T]]] = {}
         self.arena = Arena()
 
-    def __call__(self, *inputs: Tensor, key: Hashable = None) -> T:
+    def __call__(self, *inputs: Tensor, **options: Hashable) -> T:
         """What the function returns; on a GPU it lies where the next recording may write over it."""
         if not (self.recorded and has_kernels(inputs[0].device)):
-            return self.function(*inputs, key=key)
+            return self.function(*inputs, **options)
         if self.gradients is not None:
             self.gradients.attach()
-        shapes = (key, *((each.shape, each.dtype) for each in inputs))
+        shapes = (*options.items(), *((each.shape, each.dtype) for each in inputs))
         if shapes not in self.recordings:
-            self.recordings[shapes] = self._record(inputs, key)
+            self.recordings[shapes] = self._record(inputs, options)
         own, recording = self.recordings[shapes]
         for mine, given in zip(own, inputs, strict=True):
             mine.copy_(given, non_blocking=True)
         return recording()
 
-    def _record(self, inputs: Sequence[Tensor], key: Hashable) -> tuple[list[Tensor], Recording[T]]:
+    def _record(
+        self, inputs: Sequence[Tensor], options: Mapping[str, Hashable]
+    ) -> tuple[list[Tensor], Recording[T]]:
         own = [self.arena.copy(number, each) for number, each in enumerate(inputs)]
         with self.gradients.preserved() if self.gradients is not None else nullcontext():
-            return own, Recording(lambda: self.function(*own, key=key))
+            return own, Recording(lambda: self.function(*own, **options))

@@ -425,5 +425,5 @@ def test_manifests_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"{name} is not a manifest of cuts"):
             read_cuts(tmp_path / name)
     (tmp_path / "d.jsonl").write_bytes(b"")
-    with pytest.raises(UserError, match=r"d\.jsonl"):
+    with pytest.raises(UserError, match=r"d\.jsonl holds no cuts"):
         read_cuts(tmp_path / "d.jsonl")

@@ -16,7 +16,7 @@ from priormatch.matching.local_prior import local_prior
 from priormatch.matching.objective import lpm_loss, sequence_loss
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import LocalPriorTargets, diagnostics, pseudo_labels
+from priormatch.matching.targets import LocalPriorTargets, diagnostics, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import Beam
 from priormatch.stopwatch import Stopwatch
@@ -128,6 +128,8 @@ def test_matching_raises_the_weighted_likelihood(
 class Parrot:
     """Stands for a proposal whose beam is known."""
 
+    searches_on_gpu = False
+
     def __init__(self, beam: Beam) -> None:
         self.model, self.beam = self, beam
 
@@ -176,7 +178,7 @@ def test_pseudo_labels_teach_the_batchs_own_text(
     corpus = Corpus.load(tiny_corpus(["monday at nine", "ten"]), AudioSettings())
     corpus.cuts[1].supervisions[0].text = None
     batch = next(once(UtteranceReader(corpus, tiny_tokenizer), 60.0))
-    targets, figures = pseudo_labels(batch, WATCH)
+    targets, figures = given_labels(batch, WATCH)
     assert figures == {}
     assert targets.labels.shape == (2, 1, 4)
     assert targets.labels[0, 0].tolist() == [*tiny_tokenizer.encode("monday at nine"), tiny_tokenizer.eos]

@@ -17,7 +17,7 @@ from priormatch.data.batches import Corpus
 from priormatch.matching.mixing import is_paired
 from priormatch.matching.objective import sequence_loss
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import Targets, pseudo_labels
+from priormatch.matching.targets import Targets, given_labels
 from priormatch.stopwatch import Stopwatch
 from priormatch.training import matching as module
 from priormatch.training.loop import Schedule, fit
@@ -193,7 +193,7 @@ def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(make):
 
 
 def test_pseudo_labels_are_the_supervised_loss(make, corpora):
-    task, _, _ = make(pseudo_labels, combine="alternate", loss_weight=1.0)
+    task, _, _ = make(given_labels, combine="alternate", loss_weight=1.0)
     task.unpaired = module.BatchStream(
         module.UtteranceReader(corpora[0], task.model.tokenizer), BatchSettings(utterances=6), 0
     )

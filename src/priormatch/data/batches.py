@@ -149,7 +149,8 @@ def read_cuts(path: Path) -> "list[Cut]":
     if not path.is_file():
         raise UserError(f"no cuts at {path}: make them with `priormatch prepare`")
     try:
-        cuts = list(CutSet.from_file(path))
+        found = CutSet.from_file(path)
+        cuts = [] if found is None else list(found)  # lhotse makes nothing of an empty file
     except Exception as error:  # lhotse raises whatever its parsers do
         raise UserError(f"{path} is not a manifest of cuts ({type(error).__name__}: {error})") from error
     if not cuts:

@@ -55,7 +55,6 @@ class Prior(nn.Module):
         nodes: Tensor,
         labels: Tensor,
         lengths: Tensor,
-        key: None = None,
     ) -> Tensor:
         """log p_y of hypotheses from their tree (see `PrefixTree`): labels (B, k, U), lengths (B, k) -> (B, k)."""
         # The weights need a tenth of a nat in a sum of hundreds: half precision has that, bfloat16 has not.

@@ -14,7 +14,7 @@ from priormatch.matching.prior import Prior, prefix_tree
 from priormatch.matching.proposal import Proposal
 from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
-from priormatch.search.beam import MOST_CLASSES, Beam
+from priormatch.search.beam import Beam
 from priormatch.shapes import labels_on_grid
 from priormatch.stopwatch import Stopwatch
 
@@ -31,7 +31,7 @@ class Targets:
     weights: Tensor
 
 
-def pseudo_labels(batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
+def given_labels(batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
     """The batch's own text, whoever wrote it, with weight one; nothing where there is none."""
     weights = (batch.label_lengths > 0).float()[:, None]
     return Targets(batch.labels[:, None], batch.label_lengths.clamp(min=1)[:, None], weights), {}
@@ -53,7 +53,7 @@ class LocalPriorTargets:
         reference_lengths: Mapping[str, int],
         merge_spellings: bool = False,
     ) -> None:
-        self.proposal, self.prior, self.beam_size, self.keep = proposal, prior, beam_size, keep
+        self.prior, self.keep = prior, keep
         self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
         self.propose = RecordedProposal(proposal.model, beam_size)
         self.score_tree = Graphed(prior.score_tree)
@@ -85,7 +85,7 @@ class LocalPriorTargets:
 
     def _log_prior(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """log p_y of each hypothesis: (B, k, U), (B, k) -> (B, k)."""
-        if not labels.is_cuda:
+        if not has_kernels(labels.device):
             return self.prior.score(labels, lengths)
         tree = prefix_tree(labels, lengths, self.prior.lm.eos, self.prior.settings.kernel).on_grid()
         return self.score_tree(tree.inputs, tree.before, tree.nodes, labels, lengths)
@@ -99,7 +99,7 @@ class RecordedProposal:
         self.encode, self.arena = Graphed(self._encode), Arena()
         self.searches: dict[tuple[int, ...], Callable[[Memory], Beam]] = {}
 
-    def _encode(self, waveforms: Tensor, samples: Tensor, key: None = None) -> Memory:
+    def _encode(self, waveforms: Tensor, samples: Tensor) -> Memory:
         with mixed_precision(waveforms.device):
             memory = self.model.memory(*self.model.encode(waveforms, samples))
         keys, values = self.arena.copy("keys", memory.keys), self.arena.copy("values", memory.values)
@@ -108,7 +108,7 @@ class RecordedProposal:
     def __call__(self, waveforms: Tensor, samples: Tensor) -> Beam:
         """The beam of each utterance."""
         model = self.model
-        if not has_kernels(waveforms.device) or model.tokenizer.classes > MOST_CLASSES:
+        if not model.searches_on_gpu:
             with mixed_precision(waveforms.device):
                 return model.propose(waveforms, samples, self.beam_size)
         memory = self.encode(waveforms, samples)

@@ -64,8 +64,7 @@ class GpuSearch:
         self.position = torch.empty((), dtype=torch.int32, device=device)
         self.candidate_scores = torch.empty(self.rows, 2 * beam_size, device=device)
         self.candidate_classes = torch.empty(self.rows, 2 * beam_size, dtype=torch.int32, device=device)
-        fresh = tables(decoder, self.keys.dtype)
-        self.tables = [arena.copy(f"table {number}", each) for number, each in enumerate(fresh)]
+        self.arena, self.tables = arena, list[Tensor]()
         self.begin: Callable[[], None] = self._begin
         self.advance: Callable[[], None] = self._advance
         if recorded:
@@ -86,8 +85,8 @@ class GpuSearch:
 
     def _begin(self) -> None:
         """Start with one empty hypothesis an utterance, and with the decoder's weights of today."""
-        for mine, fresh in zip(self.tables, tables(self.decoder, self.keys.dtype), strict=True):
-            mine.copy_(fresh)
+        fresh = tables(self.decoder, self.keys.dtype)
+        self.tables = [self.arena.copy(f"table {number}", each) for number, each in enumerate(fresh)]
         self.states.zero_()
         self.parents[0] = self.own_slots
         self.classes[0] = len(self.tables[0]) - 1

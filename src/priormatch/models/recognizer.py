@@ -14,7 +14,9 @@ from priormatch.device import has_kernels
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
 from priormatch.models.folder import load_weights, read_model, write_model
 from priormatch.models.tds import TDSEncoder
-from priormatch.search.beam import MOST_CLASSES, Beam, beam_search
+from priormatch.search.beam import Beam, beam_search
+
+MOST_CLASSES = 16_384  # that the GPU's search ranks in registers
 
 
 class Recognizer(nn.Module):
@@ -44,6 +46,11 @@ class Recognizer(nn.Module):
         """Where the weights lie."""
         return self.decoder.start.device
 
+    @property
+    def searches_on_gpu(self) -> bool:
+        """Whether the GPU's own search is there for this model."""
+        return has_kernels(self.device) and self.tokenizer.classes <= MOST_CLASSES
+
     def encode(
         self, waveforms: Tensor, samples: Tensor, augment: SpecAugment | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -59,7 +66,7 @@ class Recognizer(nn.Module):
         encoded, lengths = self.encode(waveforms, samples)
         memory = self.decoder.memory(encoded, lengths)
         eos, longest = self.tokenizer.eos, self.settings.longest_output
-        if has_kernels(self.device) and self.tokenizer.classes <= MOST_CLASSES:
+        if self.searches_on_gpu:
             from priormatch.models.gpu_search import search_on_gpu
 
             return search_on_gpu(self.decoder, memory, beam_size, eos, longest)

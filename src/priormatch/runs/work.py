@@ -19,7 +19,7 @@ from priormatch.files import replacing
 from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal, require_fit
-from priormatch.matching.targets import LocalPriorTargets, pseudo_labels
+from priormatch.matching.targets import LocalPriorTargets, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
 from priormatch.runs.stage import fingerprint
@@ -239,7 +239,7 @@ def train_on_pseudo_labels(
         Corpus.load(labelled, settings.audio, transcribed=True),
         Corpus.load(pseudo_labelled, settings.audio, transcribed=True),
         load_validation(validation, settings),
-        pseudo_labels,
+        given_labels,
         None,
         settings.training,
         matching,

@@ -8,9 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-MOST_CLASSES = 16_384
-"""Up to here the GPU's search ranks the classes of a hypothesis in registers."""
-
 BLOCK = 64
 """Classes are ranked in blocks of this many: first the best of every block, then the blocks that can hold a winner."""
 

@@ -74,7 +74,7 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
     Leaves the model with the best validation score in `folder/model`. Each update draws its randomness from
     (seed, update), so a resumed run repeats the updates it lost to the bit.
     """
-    model, parameters = task.model, list(task.model.parameters())
+    parameters = list(task.model.parameters())
     optimizer = make_optimizer(parameters, schedule.optimizer)
     update, best, bad = resume(task, optimizer, folder)
     log = MetricsLog(log_folder, stage, update)
@@ -90,12 +90,7 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
             rate = learning_rate(schedule.optimizer, update, schedule.updates)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            model.train()
-            optimizer.zero_grad(set_to_none=True)
-            loss, figures = task.backward(update, watch)
-            norm = nn.utils.clip_grad_norm_(parameters, schedule.optimizer.clip)
-            step_if_finite(optimizer, norm)
-            watch.lap("update")
+            loss, norm, figures = make_update(task, optimizer, schedule.optimizer.clip, update, watch)
             health.watch(update, norm)
             update += 1
 
@@ -115,6 +110,19 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
                 note, noted = f"loss {float(loss):.3g}, best {best:.2f}", time.monotonic()
             meter.advance(note=note)
     log.close()
+
+
+def make_update(
+    task: Task, optimizer: torch.optim.Optimizer, clip: float, update: int, watch: Stopwatch
+) -> tuple[Tensor, Tensor, Mapping[str, Tensor | float]]:
+    """Gradient, clipping and step; the loss, the gradient's norm before clipping, and the task's figures."""
+    task.model.train()
+    optimizer.zero_grad(set_to_none=True)
+    loss, figures = task.backward(update, watch)
+    norm = nn.utils.clip_grad_norm_(task.model.parameters(), clip)
+    step_if_finite(optimizer, norm)
+    watch.lap("update")
+    return loss, norm, figures
 
 
 def report(means: dict[str, float], watch: Stopwatch, seconds: float) -> dict[str, float]:

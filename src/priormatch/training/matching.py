@@ -15,7 +15,7 @@ from priormatch.graphs import Graphed
 from priormatch.matching.mixing import is_paired, paired_share
 from priormatch.matching.objective import lpm_loss
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import Figures, Targets, pseudo_labels
+from priormatch.matching.targets import Figures, Targets, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.shapes import on_grid
 from priormatch.stopwatch import Stopwatch
@@ -80,7 +80,7 @@ class Matching:
             figures["audio_seconds"] += batch.seconds
             batch = on_grid(batch.to(device), eos)
             watch.lap("data")
-            targets, diagnosis = (pseudo_labels if name == "paired" else self.targets)(batch, watch)
+            targets, diagnosis = (given_labels if name == "paired" else self.targets)(batch, watch)
             share = torch.full((), weight / utterances, device=device)
             part, total = self.step(
                 batch.waveforms, batch.samples, targets.labels, targets.lengths, targets.weights, share
@@ -98,7 +98,6 @@ class Matching:
         lengths: Tensor,
         weights: Tensor,
         share: Tensor,
-        key: None = None,
     ) -> tuple[Tensor, Tensor]:
         with mixed_precision(waveforms.device):
             each = label_losses(self.model, waveforms, samples, labels, lengths, self.training)

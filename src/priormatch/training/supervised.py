@@ -120,17 +120,17 @@ class Supervised:
             batch.labels,
             batch.label_lengths,
             share,
-            key=update < self.settings.window_updates,
+            window=update < self.settings.window_updates,
         )
         watch.lap("gradient")
         return loss, {"loss_per_piece": per_piece, "audio_seconds": seconds}
 
     def _step(
-        self, waveforms: Tensor, samples: Tensor, labels: Tensor, lengths: Tensor, share: Tensor, key: bool
+        self, waveforms: Tensor, samples: Tensor, labels: Tensor, lengths: Tensor, share: Tensor, window: bool
     ) -> tuple[Tensor, Tensor]:
         with mixed_precision(waveforms.device):
             losses = label_losses(
-                self.model, waveforms, samples, labels[:, None], lengths[:, None], self.settings, window=key
+                self.model, waveforms, samples, labels[:, None], lengths[:, None], self.settings, window
             )
         loss = losses.sum() * share
         loss.backward()
