@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
-from priormatch.matching.prior import NODES, Prior, pad, prefix_tree
+from priormatch.matching.prior import Prior, pad, prefix_tree
 
 
 @torch.no_grad()
@@ -61,25 +61,27 @@ def test_what_hypotheses_of_a_beam_begin_with_is_read_once(tiny_prior: Prior) ->
     eos = tiny_prior.tokenizer.eos
     labels, lengths = beams_of(tiny_prior)
     tree = prefix_tree(labels, lengths, eos, kernel=3)
-    inputs = tree.inputs.tolist()
-    none = len(inputs)
+    assert tree.total == 12
+    inputs, before = tree.inputs[:12].tolist(), tree.before[:12].tolist()
     # The first beam begins with "", 5, 56, 567 and 568, the second with "", 5, 56, 567, 6, 66 and 667.
     assert sorted(inputs[:5]) == sorted([eos, 5, 6, 7, 8])
     assert sorted(inputs[5:]) == sorted([eos, 5, 6, 7, 6, 6, 7])
-    chains = {tuple(inputs[node] for node in row if node < none) for row in tree.before.tolist()}
+    chains = {tuple(inputs[node] for node in row if node >= 0) for row in before}
     assert chains == {(eos,), (eos, 5), (eos, 5, 6), (5, 6, 7), (5, 6, 8), (eos, 6), (eos, 6, 6), (6, 6, 7)}
     assert tree.nodes[0, 0, 1] == tree.nodes[0, 1, 1] == tree.nodes[0, 2, 1]
     assert tree.nodes[0, 0, 0] != tree.nodes[1, 0, 0], "beams share nothing with each other"
 
 
-def test_sharing_and_round_sizes_change_no_score(tiny_prior: Prior) -> None:
+def test_sharing_and_round_sizes_change_no_score(tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch) -> None:
     labels, lengths = beams_of(tiny_prior)
     expected = [[slow_score(tiny_prior, each) for each in beam] for beam in BEAMS]
     for row, wanted in zip(tiny_prior.score(labels, lengths).tolist(), expected, strict=True):
         assert row == pytest.approx(wanted, abs=1e-4)
-    tree = prefix_tree(labels, lengths, tiny_prior.tokenizer.eos, tiny_prior.settings.kernel).on_grid()
-    assert len(tree.inputs) == len(tree.before) == NODES
-    found = tiny_prior.score_tree(tree.inputs, tree.before, tree.nodes, labels, lengths)
+    tree = prefix_tree(labels, lengths, tiny_prior.tokenizer.eos, tiny_prior.settings.kernel)
+    monkeypatch.setattr("priormatch.matching.prior.NODES", 7)
+    size = tree.on_grid()
+    assert size == 14
+    found = tiny_prior.score_tree(tree.inputs[:size], tree.before[:size], tree.nodes, labels, lengths)
     for row, wanted in zip(found.tolist(), expected, strict=True):
         assert row == pytest.approx(wanted, abs=1e-4)
 

@@ -148,12 +148,16 @@ def spelt_twice(tokenizer: Tokenizer) -> Beam:
     return Beam(torch.tensor([rows]), lengths, torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([True]))
 
 
+def first_of(batch: Batch) -> Batch:
+    return replace(batch, ids=batch.ids[:1], waveforms=batch.waveforms[:1], samples=batch.samples[:1])
+
+
 @pytest.mark.parametrize("merge", [False, True])
 def test_spellings_of_one_text_are_merged_where_asked(
     batch: Batch, tiny_prior: Prior, tiny_tokenizer: Tokenizer, merge: bool
 ) -> None:
     beam = spelt_twice(tiny_tokenizer)
-    one = replace(batch, ids=batch.ids[:1])
+    one = first_of(batch)
     of = LocalPriorTargets(Parrot(beam), tiny_prior, 3, WIDE, {batch.ids[0]: 3}, merge)  # type: ignore[arg-type]
     targets, figures = of(one, WATCH)
     assert (targets.weights[0] > 0).tolist() == [True, True, not merge]
@@ -166,7 +170,7 @@ def test_a_spelling_that_the_filter_drops_does_not_take_the_others_along(
     beam = spelt_twice(tiny_tokenizer)
     pieces = int(beam.lengths[0, 2]) - 1
     assert pieces > 2, "the spelling in letters fits this reference, the short one does not"
-    one = replace(batch, ids=batch.ids[:1])
+    one = first_of(batch)
     of = LocalPriorTargets(Parrot(beam), tiny_prior, 3, LengthFilter(), {batch.ids[0]: pieces}, True)  # type: ignore[arg-type]
     targets, _ = of(one, WATCH)
     assert targets.weights[0].tolist() == [0.0, 0.0, 1.0]

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,9 +43,10 @@ class Prior(nn.Module):
         if labels.dim() == 2:
             return self.score(labels[:, None], lengths[:, None])[:, 0]
         tree = prefix_tree(labels, lengths, self.lm.eos, self.settings.kernel)
-        if not len(tree.inputs):
+        count = int(tree.total)
+        if count == 0:
             return torch.zeros_like(lengths, dtype=torch.float32)
-        return self.score_tree(tree.inputs, tree.before, tree.nodes, labels, lengths)
+        return self.score_tree(tree.inputs[:count], tree.before[:count], tree.nodes, labels, lengths)
 
     @torch.no_grad()
     def score_tree(
@@ -96,28 +97,21 @@ class Prior(nn.Module):
         return prior.to(device)
 
 
-@dataclass(frozen=True)
-class PrefixTree:
-    """The different beginnings of the hypotheses in each beam, N in all.
+class PrefixTree(NamedTuple):
+    """The different beginnings of the hypotheses in each beam: the first `total` of B·k·U rows.
 
-    inputs (N,) the last class of each; before (N, kernel) the nodes that end one class earlier, and so on, itself
-    the last, N where there is none; nodes (B, k, U) which one each label follows.
+    inputs (B·k·U,) the last class of each; before (B·k·U, kernel) the rows that end one class earlier, and so on,
+    itself the last, -1 where there is none; nodes (B, k, U) which row each label follows.
     """
 
     inputs: Tensor
     before: Tensor
     nodes: Tensor
+    total: Tensor
 
-    def on_grid(self) -> "PrefixTree":
-        """The same with nodes that nothing follows, to make their number round."""
-        count = len(self.inputs)
-        more = -count % NODES if count else NODES
-        before = self.before.masked_fill(self.before == count, count + more)
-        return PrefixTree(
-            functional.pad(self.inputs, (0, more)),
-            functional.pad(before, (0, 0, 0, more), value=count + more),
-            self.nodes,
-        )
+    def on_grid(self) -> int:
+        """Their number rounded up: the rows behind them are there, and nothing follows them."""
+        return min(-(-max(int(self.total), 1) // NODES) * NODES, len(self.inputs))
 
 
 def prefix_tree(labels: Tensor, lengths: Tensor, eos: int, kernel: int) -> PrefixTree:
@@ -131,9 +125,10 @@ def prefix_tree(labels: Tensor, lengths: Tensor, eos: int, kernel: int) -> Prefi
     new = (first == own) & time_mask(lengths.flatten(), width).view_as(labels)
     numbers = (new.flatten().cumsum(0) - 1).view_as(labels)
     nodes = numbers.gather(1, first).clamp(min=0)
-    inputs = functional.pad(labels[..., :-1], (1, 0), value=eos)[new]
-    ancestors = functional.pad(nodes, (kernel - 1, 0), value=len(inputs)).unfold(2, kernel, 1)
-    return PrefixTree(inputs, ancestors[new], nodes)
+    order = (~new).flatten().byte().argsort(stable=True)  # the new ones first
+    inputs = functional.pad(labels[..., :-1], (1, 0), value=eos).flatten()
+    ancestors = functional.pad(nodes, (kernel - 1, 0), value=-1).unfold(2, kernel, 1).flatten(0, 2)
+    return PrefixTree(inputs[order], ancestors[order], nodes, new.sum())
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from priormatch.data.batches import Batch
 from priormatch.device import has_kernels, mixed_precision
 from priormatch.graphs import Arena, Graphed
 from priormatch.matching.local_prior import entropy, first_spellings, local_prior
-from priormatch.matching.prior import Prior, prefix_tree
+from priormatch.matching.prior import PrefixTree, Prior, prefix_tree
 from priormatch.matching.proposal import Proposal
 from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
@@ -56,39 +56,45 @@ class LocalPriorTargets:
         self.prior, self.keep = prior, keep
         self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
         self.propose = RecordedProposal(proposal.model, beam_size)
-        self.score_tree = Graphed(prior.score_tree)
+        self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(prior.score_tree)
 
     @torch.no_grad()
     def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
         """Targets of a batch, and what the diagnostics tell of them; rows beyond its ids weigh nothing."""
+        reference = self._reference(batch)
         beam = self.propose(batch.waveforms, batch.samples)
         labels = labels_on_grid(beam.classes, self.prior.tokenizer.eos)
         watch.lap("proposal")
-        reference = self._reference(batch, len(labels), labels.device)
+        log_prior = self._log_prior(labels, beam.lengths)
         keep = self.keep(beam.lengths, reference)
         if self.merge_spellings:
             tokenizer = self.prior.tokenizer
             texts = [[tokenizer.decode(each) for each in row] for row in beam.classes.tolist()]
             keep = first_spellings(texts, keep)
-        weights = local_prior(self._log_prior(labels, beam.lengths), keep)
+        weights = local_prior(log_prior, keep)
         count = len(batch)
         weights[count:] = 0.0
         figures = diagnostics(weights[:count], keep[:count], beam.lengths[:count], reference[:count])
         watch.lap("prior")
         return Targets(labels, beam.lengths.clamp(min=1), weights), figures
 
-    def _reference(self, batch: Batch, rows: int, device: torch.device) -> Tensor:
+    def _reference(self, batch: Batch) -> Tensor:
         """Reference lengths with the end of sentence, 0 where there is none: (rows,)."""
         pieces = [self.reference_lengths.get(each, 0) for each in batch.ids]
-        known = [n + 1 if n > 0 else 0 for n in pieces]
-        return torch.tensor(known + [0] * (rows - len(known)), device=device)
+        known = torch.zeros(len(batch.waveforms), dtype=torch.long, pin_memory=batch.waveforms.is_cuda)
+        known[: len(pieces)] = torch.tensor([n + 1 if n > 0 else 0 for n in pieces])
+        return known.to(batch.waveforms.device, non_blocking=True)
 
     def _log_prior(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """log p_y of each hypothesis: (B, k, U), (B, k) -> (B, k)."""
         if not has_kernels(labels.device):
             return self.prior.score(labels, lengths)
-        tree = prefix_tree(labels, lengths, self.prior.lm.eos, self.prior.settings.kernel).on_grid()
-        return self.score_tree(tree.inputs, tree.before, tree.nodes, labels, lengths)
+        tree = self.grow_tree(labels, lengths)
+        size = tree.on_grid()
+        return self.score_tree(tree.inputs[:size], tree.before[:size], tree.nodes, labels, lengths)
+
+    def _tree(self, labels: Tensor, lengths: Tensor) -> PrefixTree:
+        return prefix_tree(labels, lengths, self.prior.lm.eos, self.prior.settings.kernel)
 
 
 class RecordedProposal:

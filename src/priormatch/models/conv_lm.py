@@ -25,7 +25,7 @@ class CausalConv(nn.Module):
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
         """Convolve with zeros before the first position: (B, U, C_in) -> (B, U, C_out).
 
-        Or, where `before` (N, kernel) names for each of N positions the ones it sees, itself the last, and N
+        Or, where `before` (N, kernel) names for each of N positions the ones it sees, itself the last, and -1
         stands for none: (N, C_in) -> (N, C_out).
         """
         weight = self.conv.weight
@@ -35,7 +35,7 @@ class CausalConv(nn.Module):
             padded = functional.pad(x, (0, 0, self.kernel - 1, 0))
             windows = padded.unfold(1, self.kernel, 1).transpose(2, 3)
         else:
-            windows = functional.pad(x, (0, 0, 0, 1))[before[:, -self.kernel :]]
+            windows = functional.pad(x, (0, 0, 0, 1))[before[:, -self.kernel :]]  # the last is zero
         return functional.linear(windows.flatten(-2), weight.transpose(1, 2).flatten(1), self.conv.bias)
 
 

@@ -7,6 +7,7 @@ whether all hypotheses are finished.
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import triton
@@ -26,6 +27,20 @@ from priormatch.search.beam import Beam
 
 LOOK_EVERY = 8  # steps between two looks whether the search is over
 FRAMES = 32  # of a tile of the attention
+
+
+class Ranking(NamedTuple):
+    """The hypotheses of a search: the slot each ends in and its last position, its length and score (B, k).
+
+    Beside them whether any of an utterance's ended (B,), and the greatest length.
+    """
+
+    slots: Tensor
+    last: Tensor
+    lengths: Tensor
+    scores: Tensor
+    ended: Tensor
+    longest: Tensor
 
 
 class GpuSearch:
@@ -66,9 +81,11 @@ class GpuSearch:
         self.candidate_classes = torch.empty(self.rows, 2 * beam_size, dtype=torch.int32, device=device)
         self.arena, self.tables = arena, list[Tensor]()
         self.begin: Callable[[], None] = self._begin
-        self.advance: Callable[[], None] = self._advance
+        self.advance: Callable[[], Tensor] = self._advance
+        self.rank: Callable[[], Ranking] = self._rank
         if recorded:
             self.begin, self.advance = Recording(self._begin), Recording(self._advance)
+            self.rank = Recording(self._rank)
 
     def __call__(self, memory: Memory) -> Beam:
         """The beam of one batch of this shape."""
@@ -78,10 +95,9 @@ class GpuSearch:
         self.frames.copy_(memory.mask.sum(dim=1))
         self.begin()
         for _ in range(0, self.longest + 1, LOOK_EVERY):
-            self.advance()
-            if bool(self.finished.all()):
+            if bool(self.advance()):
                 break
-        return self._read_out()
+        return self._read_out(self.rank())
 
     def _begin(self) -> None:
         """Start with one empty hypothesis an utterance, and with the decoder's weights of today."""
@@ -96,8 +112,11 @@ class GpuSearch:
         for each in (self.done_at, self.done_from, self.finished, self.position):
             each.zero_()
 
-    def _advance(self) -> None:
-        """The next steps of all hypotheses; those of finished utterances, and those too long, stand still."""
+    def _advance(self) -> Tensor:
+        """The next steps of all hypotheses, and whether all utterances are finished now.
+
+        Finished ones, and those that are too long, stand still.
+        """
         table, recurrent, recurrent_bias, output, output_bias = self.tables
         k, size = self.k, self.decoder.size
         classes = self.decoder.output.out_features
@@ -127,8 +146,9 @@ class GpuSearch:
             )  # fmt: skip
             self.position += 1
             before, after = after, before
+        return self.finished.all()
 
-    def _read_out(self) -> Beam:
+    def _rank(self) -> Ranking:
         """The complete hypotheses, best first, or the open ones where there are none."""
         done_scores, order = self.done_scores.sort(dim=1, descending=True)
         none = (done_scores[:, :1] == -math.inf).expand_as(done_scores)
@@ -137,12 +157,17 @@ class GpuSearch:
         scores = torch.where(none, self.open_scores, done_scores)
         lengths = torch.where(scores == -math.inf, 0, last + 1).long()
         last = torch.where(lengths == 0, 0, last)
-        width = max(int(lengths.max()), 1)
+        return Ranking(slots, last, lengths, scores, ~none[:, 0], lengths.max())
+
+    def _read_out(self, ranking: Ranking) -> Beam:
+        """Follow hypotheses back to their beginnings."""
+        slots, last, lengths, scores, ended, longest = ranking
+        width = max(int(longest), 1)
         found = torch.full((self.batch, self.k, width), self.eos, device=self.keys.device)
         read_out_kernel[(self.rows,)](
             self.parents[1:], self.classes[1:], last, slots, found, self.rows, width, self.k
         )
-        return Beam(found, lengths, scores, ~none[:, 0])
+        return Beam(found, lengths.clone(), scores.clone(), ended.clone())
 
 
 def tables(decoder: AttentionDecoder, dtype: torch.dtype) -> list[Tensor]:

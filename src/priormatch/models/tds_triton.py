@@ -200,17 +200,39 @@ class LinearNorm(Function):
         slope = branch @ outer
         grid = (triton.cdiv(slope.numel(), BLOCK),)
         rectify_backward_kernel[grid](slope, hidden, slope.numel(), dropout.scale, BLOCK)
-        into = torch.addmm(through.flatten(0, 1), slope, inner).view_as(x)
+        into = through.flatten(0, 1).addmm_(slope, inner).view_as(x)
         return (
             into,
-            (slope.t() @ x.flatten(0, 1)).float(),
-            slope.sum(dim=0, dtype=torch.float32),
-            (branch.t() @ hidden).float(),
-            branch.sum(dim=0, dtype=torch.float32),
+            weight_gradient(slope, x.flatten(0, 1)),
+            sum_of_rows(slope),
+            weight_gradient(branch, hidden),
+            sum_of_rows(branch),
             gains[0],
             gains[1],
             *4 * [None],
         )
+
+
+def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
+    """slope' x, in float32: (N, C_out), (N, C_in) -> (C_out, C_in).
+
+    In halves where the result is small: cuBLAS gives a long sum with a small result too few of the GPU's processors.
+    """
+    parts = 2 if slope.shape[1] < 1024 and len(slope) % 2 == 0 else 1
+    slope, x = (each.view(parts, -1, each.shape[1]) for each in (slope, x))
+    return product(slope.transpose(1, 2), x).sum(dim=0) if parts > 1 else product(slope[0].t(), x[0])
+
+
+def sum_of_rows(slope: Tensor) -> Tensor:
+    """(N, C) -> (C,) in float32; as a product it takes half the time of a sum."""
+    return product(slope.new_ones(8, len(slope)), slope)[0]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a b, of matrices or of batches of them, in float32."""
+    if not a.is_cuda:  # where kernels are interpreted
+        return a.float() @ b.float()
+    return (torch.bmm if a.dim() == 3 else torch.mm)(a, b, out_dtype=torch.float32)
 
 
 def normalise(
