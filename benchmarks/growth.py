@@ -39,11 +39,12 @@ def step_ms(
 
 
 def memory_mb(device: torch.device) -> dict[str, float]:
-    """What the process has held at most so far and what the GPU holds for tensors now."""
+    """What the process has held at most so far, and what is taken of the GPU's memory now, recordings included."""
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = {"host": kilobytes / (1024**2 if sys.platform == "darwin" else 1024)}
     if device.type == "cuda":
-        found["device"] = torch.cuda.memory_allocated(device) / 2**20
+        free, whole = torch.cuda.mem_get_info(device)
+        found["device"] = (whole - free) / 2**20
     return found
 
 
@@ -91,7 +92,11 @@ def main() -> None:
         "hypotheses": [(count, milliseconds(middle, count)) for count in beams],
         "seconds": [(seconds, milliseconds(of_length(seconds, middle.utterances))) for seconds in lengths],
     }
-    shapes = [Sizes(middle.utterances // 4, each, middle.pieces, middle.classes) for each in (3.1, 4.7, 6.3)]
+    shapes = [
+        Sizes(count, seconds, middle.pieces, middle.classes)
+        for count in (middle.utterances // 4, middle.utterances // 3)
+        for seconds in (3.1, 4.7, 6.3)
+    ]
     found["memory"] = memory_over_steps(settings, prior, shapes, options.steps, device)
     if options.plot:
         draw(found, options.plot, describe(device))

@@ -38,20 +38,22 @@ def fresh_medians(
     device: torch.device,
     repetitions: int,
     warm_up: int = 1,
+    in_a_row: int = 1,
 ) -> dict[str, float]:
     """The median milliseconds of each piece of work.
 
     They take turns, so that a machine that slows down slows them all, and each turn's inputs are new and the same
-    for all of them. The first `warm_up` turns are not counted.
+    for all of them; with `in_a_row` a turn is so many calls, one right after the other. The first `warm_up` turns are
+    not counted.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
     with Meter("measuring", (warm_up + repetitions) * len(works)) as meter:
         for turn in range(warm_up + repetitions):
-            inputs = fresh_inputs()
+            inputs = [fresh_inputs() for _ in range(in_a_row)]
             for name, work in works.items():
-                milliseconds = elapsed_ms(lambda work=work, inputs=inputs: work(inputs), device)
+                milliseconds = elapsed_ms(lambda work=work, inputs=inputs: [*map(work, inputs)], device)
                 if turn >= warm_up:
-                    times[name].append(milliseconds)
+                    times[name].append(milliseconds / in_a_row)
                 meter.advance(note=name)
     return {name: statistics.median(each) for name, each in times.items()}
 

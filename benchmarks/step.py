@@ -1,9 +1,11 @@
-"""Training steps: python benchmarks/step.py [--device auto|cpu|cuda] [--json]
+"""Training steps: python benchmarks/step.py [--device auto|cpu|cuda] [--json | --profile]
 
 The steps are those of `priormatch train` and `priormatch match`, gradient clipping and AdamW included, on batches that
 lie ready on the device: random audio, the paper's sizes on a GPU, the demo's on a CPU. Beside each stands the same
-step out of PyTorch's layers, one launch at a time. Local prior matching is measured with hypotheses that share
-nothing, so that the prior has to read every one of them; real ones begin alike, and cost less.
+step out of PyTorch's layers, one launch at a time, and what its matrix operations alone would take at the rate of one
+large product on this device. Hypotheses part from the first of their beam at random places, as real ones do roughly;
+where they share nothing, the prior has more to read. With --profile the kernels of the first case's steps are listed
+instead, the costliest first.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import numpy as np
 import torch
 from measure import Table, describe, fresh_medians, versions
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from priormatch.config import (
     AudioSettings,
@@ -44,6 +47,7 @@ from priormatch.training.supervised import Supervised
 
 UPDATE = 10**6  # behind the soft window
 BEAM_SIZE = 4
+IN_A_ROW = 4  # steps, as a training makes them
 PAPER = ModelSettings()
 SMALLER = ModelSettings(channels=[8, 10, 12], blocks=[2, 2, 3])  # 17.4 M parameters with 5,001 classes
 DEMO = ModelSettings(n_mels=40, channels=[6, 8, 10], blocks=[1, 1, 2], kernel=9, size=128, dropout=0.0)
@@ -103,17 +107,21 @@ def judge(settings: ConvLMSettings, model: Recognizer, device: torch.device) -> 
     return prior.to(device)
 
 
-class Apart:
-    """A proposal that searches and then answers with hypotheses that have nothing in common."""
+class Parting:
+    """A proposal that searches and then answers with random hypotheses, which begin alike or share nothing."""
 
-    def __init__(self, propose: Callable[[Tensor, Tensor], Beam], classes: int) -> None:
-        self.propose, self.classes = propose, classes
+    def __init__(self, propose: Callable[[Tensor, Tensor], Beam], classes: int, alike: bool) -> None:
+        self.propose, self.classes, self.alike = propose, classes, alike
 
     def __call__(self, waveforms: Tensor, samples: Tensor) -> Beam:
         """The beam with other labels."""
         beam = self.propose(waveforms, samples)
-        others = torch.randint(self.classes - 1, beam.classes.shape, device=waveforms.device)
-        return Beam(others, beam.lengths, beam.scores, beam.ended)
+        shape, device = beam.classes.shape, waveforms.device
+        labels = torch.randint(self.classes - 1, shape, device=device)
+        if self.alike:
+            place = torch.randint(shape[2], (*shape[:2], 1), device=device)
+            labels = torch.where(torch.arange(shape[2], device=device) < place, labels[:, :1], labels)
+        return Beam(labels, beam.lengths, beam.scores, beam.ended)
 
 
 NOTHING: Any = SimpleNamespace(audio=AudioSettings(workers=0), cuts=[], durations=np.ones(1), name="none")
@@ -126,11 +134,13 @@ def supervised(model: Recognizer, stream: Ready) -> Supervised:
     return task
 
 
-def matching(model: Recognizer, prior: Prior, stream: Ready, beam_size: int = BEAM_SIZE) -> Matching:
+def matching(
+    model: Recognizer, prior: Prior, stream: Ready, beam_size: int = BEAM_SIZE, alike: bool = True
+) -> Matching:
     """Local prior matching on ready batches, none of them paired."""
     proposal = Proposal(model, 0.0)
     targets = LocalPriorTargets(proposal, prior, beam_size, keep_all, {})
-    targets.propose = Apart(targets.propose, model.tokenizer.classes)  # type: ignore[assignment]
+    targets.propose = Parting(targets.propose, model.tokenizer.classes, alike)  # type: ignore[assignment]
     settings = MatchingSettings(mixing=[0, 1])
     task = Matching(model, NOTHING, NOTHING, {}, targets, proposal, TrainingSettings(), settings)
     task.unpaired = stream  # type: ignore[assignment]
@@ -158,22 +168,81 @@ def plain(step: Callable[[Batch], None]) -> Callable[[Batch], None]:
     return work
 
 
+def make_steps(
+    settings: ModelSettings, prior: ConvLMSettings | None, sizes: Sizes, device: torch.device
+) -> dict[str, Callable[[Batch], None]]:
+    """The supervised step and, given a prior, those of local prior matching."""
+    model, stream = recognizer(settings, sizes, device), Ready()
+    tasks: dict[str, Task] = {"supervised": supervised(model, stream)}
+    if prior is not None:
+        judged = judge(prior, model, device)
+        tasks["lpm"] = matching(model, judged, stream)
+        tasks["lpm, nothing shared"] = matching(model, judged, stream, alike=False)
+    return {name: step_of(task, stream) for name, task in tasks.items()}
+
+
+def profile(
+    settings: ModelSettings, prior: ConvLMSettings | None, sizes: Sizes, device: torch.device
+) -> None:
+    """List what each step consists of, the costliest first."""
+    gpu = device.type == "cuda"
+    activity = torch.profiler.ProfilerActivity.CUDA if gpu else torch.profiler.ProfilerActivity.CPU
+    for name, step in make_steps(settings, prior, sizes, device).items():
+        for _ in range(3):
+            step(fresh_batch(sizes, device))
+        batch = fresh_batch(sizes, device)
+        with torch.profiler.profile(activities=[activity]) as profiler:
+            step(batch)
+        parts = [
+            ((each.self_device_time_total if gpu else each.self_cpu_time_total) / 1000, each)
+            for each in profiler.key_averages()
+        ]
+        table = Table(f"{name}: {sum(milliseconds for milliseconds, _ in parts):.1f} ms")
+        for milliseconds, each in sorted(parts, key=lambda part: -part[0])[:25]:
+            table.add(each.key, milliseconds, f"{each.count} calls")
+        table.show()
+
+
 def measure(
     settings: ModelSettings,
     prior: ConvLMSettings | None,
     sizes: Sizes,
     device: torch.device,
     repetitions: int,
+    peak: float,
 ) -> dict[str, float]:
-    """Medians of the supervised step and, given a prior, of local prior matching; on a GPU also of plain ones."""
-    model, stream = recognizer(settings, sizes, device), Ready()
-    tasks: dict[str, Task] = {"supervised": supervised(model, stream)}
-    if prior is not None:
-        tasks["lpm"] = matching(model, judge(prior, model, device), stream)
-    works = {name: step_of(task, stream) for name, task in tasks.items()}
+    """Medians of the supervised step and, given a prior, of local prior matching; on a GPU also of plain ones.
+
+    Behind them what their matrix operations would take at `peak` operations a second.
+    """
+    works = make_steps(settings, prior, sizes, device)
+    plain_works = {name: plain(work) for name, work in works.items()}
     if device.type == "cuda":
-        works |= {f"plain {name}": plain(work) for name, work in works.items()}
-    return fresh_medians(works, lambda: fresh_batch(sizes, device), device, repetitions, warm_up=3)
+        works |= {f"plain {name}": work for name, work in plain_works.items()}
+    found = fresh_medians(works, lambda: fresh_batch(sizes, device), device, repetitions, 3, IN_A_ROW)
+    for name, work in plain_works.items():
+        found[f"matrix operations of {name}"] = operations(work, fresh_batch(sizes, device)) / peak * 1000
+    return found
+
+
+def operations(work: Callable[[Batch], None], batch: Batch) -> int:
+    """Floating-point operations of the products, convolutions and attentions; those of the GRU are not counted."""
+    with FlopCounterMode(display=False) as counter:
+        work(batch)
+    return int(counter.get_total_flops())
+
+
+def peak_rate(device: torch.device) -> float:
+    """Operations a second in one large product, in the precision of the steps."""
+    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+
+    def matrices() -> tuple[Tensor, Tensor]:
+        return torch.randn(size, size, device=device, dtype=dtype), torch.randn(
+            size, size, device=device, dtype=dtype
+        )
+
+    times = fresh_medians({"product": lambda pair: pair[0] @ pair[1]}, matrices, device, 9, warm_up=3)
+    return 2 * size**3 / times["product"] * 1000
 
 
 def main() -> None:
@@ -182,6 +251,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--profile", action="store_true", help="list what the first case's steps consist of")
     options = parser.parse_args()
     device = find_device(options.device)
     if device.type == "cuda":
@@ -192,15 +262,23 @@ def main() -> None:
         }
     else:
         cases = {"demo's model, 12 utterances": (DEMO, DEMO_PRIOR, Sizes(12, 4.0, 16, 230))}
+    if options.profile:
+        profile(*next(iter(cases.values())), device)
+        return
+    peak = peak_rate(device)
     found = {
-        name: measure(settings, prior, sizes, device, options.repetitions)
+        name: measure(settings, prior, sizes, device, options.repetitions, peak)
         for name, (settings, prior, sizes) in cases.items()
     }
-    show(found, {name: sizes for name, (_, _, sizes) in cases.items()}, device, options.json)
+    show(found, {name: sizes for name, (_, _, sizes) in cases.items()}, device, peak, options.json)
 
 
 def show(
-    found: dict[str, dict[str, float]], sizes: dict[str, Sizes], device: torch.device, as_json: bool
+    found: dict[str, dict[str, float]],
+    sizes: dict[str, Sizes],
+    device: torch.device,
+    peak: float,
+    as_json: bool,
 ) -> None:
     """Print what was found."""
     first = next(iter(found.values()))
@@ -212,6 +290,7 @@ def show(
             "peer_ms": peer,
             "ratio": peer / ours if peer else None,
             "steps_ms": found,
+            "peak_tflops": peak / 1e12,
             "sizes": {name: asdict(each) for name, each in sizes.items()},
             "device": describe(device),
             "versions": versions("torch", "triton", "priormatch"),
@@ -223,7 +302,7 @@ def show(
         audio = sizes[case].utterances * sizes[case].seconds
         for name, milliseconds in times.items():
             remark = f"{audio / milliseconds * 1000:,.0f} s of audio a second"
-            if name == "lpm":
+            if name.startswith("lpm"):
                 remark += f", {milliseconds / times['supervised']:.2f} x supervised"
             table.add(f"{case}: {name}", milliseconds, remark)
     table.show()

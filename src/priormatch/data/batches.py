@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse.cut import Cut
 
 HOST = torch.device("cpu")
+SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
 
 Request = list[tuple[int, tuple[int, int]]]
 """The utterances of a batch: the index of each, and the (seed, epoch) it is visited in."""
@@ -48,6 +49,13 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only the waveforms are worth shared memory, which costs a worker and its reader a handshake a tensor.
+        return {**self.__dict__, **{name: getattr(self, name).numpy() for name in SMALL}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {name: torch.from_numpy(state[name]) for name in SMALL})
 
     @property
     def seconds(self) -> float:

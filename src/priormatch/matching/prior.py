@@ -1,5 +1,6 @@
 """The prior p_y: what a language model says of whole hypotheses."""
 
+import copy
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,10 @@ class Prior(nn.Module):
         exists = time_mask(lengths.flatten(), labels.shape[-1]).view_as(labels)
         chosen = logits[nodes, labels].float() - base[nodes]
         return chosen.masked_fill(~exists, 0.0).sum(dim=-1)
+
+    def in_half_precision(self) -> "Prior":
+        """A copy with weights in the precision that `score_tree` computes in on a GPU."""
+        return copy.deepcopy(self, {id(self.tokenizer): self.tokenizer}).half()
 
     @torch.no_grad()
     def score_texts(self, texts: Sequence[str]) -> Tensor:

@@ -53,10 +53,11 @@ class LocalPriorTargets:
         reference_lengths: Mapping[str, int],
         merge_spellings: bool = False,
     ) -> None:
-        self.prior, self.keep = prior, keep
+        device = next(prior.parameters()).device
+        self.prior, self.keep = prior.in_half_precision() if has_kernels(device) else prior, keep
         self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
         self.propose = RecordedProposal(proposal.model, beam_size)
-        self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(prior.score_tree)
+        self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(self.prior.score_tree)
 
     @torch.no_grad()
     def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:

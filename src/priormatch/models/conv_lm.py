@@ -101,6 +101,8 @@ class ConvLM(nn.Module):
         for module in list(self.modules()):
             if isinstance(module, nn.Linear | nn.Conv1d) and parametrize.is_parametrized(module, "weight"):
                 parametrize.remove_parametrizations(module, "weight")
+            if isinstance(module, nn.Conv1d):  # laid out as `CausalConv` reads it
+                module.weight.data = module.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
         self.eval().requires_grad_(False)
 
 

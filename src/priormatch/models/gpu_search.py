@@ -77,11 +77,14 @@ class GpuSearch:
         self.done_from = torch.empty_like(self.done_at)
         self.finished = torch.empty(self.batch, dtype=torch.int32, device=device)
         self.position = torch.empty((), dtype=torch.int32, device=device)
+        self.over = torch.empty(
+            (), dtype=torch.bool, pin_memory=True
+        )  # on the host, for which one waits less
         self.candidate_scores = torch.empty(self.rows, 2 * beam_size, device=device)
         self.candidate_classes = torch.empty(self.rows, 2 * beam_size, dtype=torch.int32, device=device)
         self.arena, self.tables = arena, list[Tensor]()
         self.begin: Callable[[], None] = self._begin
-        self.advance: Callable[[], Tensor] = self._advance
+        self.advance: Callable[[], None] = self._advance
         self.rank: Callable[[], Ranking] = self._rank
         if recorded:
             self.begin, self.advance = Recording(self._begin), Recording(self._advance)
@@ -95,7 +98,9 @@ class GpuSearch:
         self.frames.copy_(memory.mask.sum(dim=1))
         self.begin()
         for _ in range(0, self.longest + 1, LOOK_EVERY):
-            if bool(self.advance()):
+            self.advance()
+            torch.cuda.current_stream().synchronize()
+            if self.over:
                 break
         return self._read_out(self.rank())
 
@@ -112,11 +117,8 @@ class GpuSearch:
         for each in (self.done_at, self.done_from, self.finished, self.position):
             each.zero_()
 
-    def _advance(self) -> Tensor:
-        """The next steps of all hypotheses, and whether all utterances are finished now.
-
-        Finished ones, and those that are too long, stand still.
-        """
+    def _advance(self) -> None:
+        """The next steps of all hypotheses; those of finished utterances, and those too long, stand still."""
         table, recurrent, recurrent_bias, output, output_bias = self.tables
         k, size = self.k, self.decoder.size
         classes = self.decoder.output.out_features
@@ -146,7 +148,7 @@ class GpuSearch:
             )  # fmt: skip
             self.position += 1
             before, after = after, before
-        return self.finished.all()
+        self.over.copy_(self.finished.all(), non_blocking=True)
 
     def _rank(self) -> Ranking:
         """The complete hypotheses, best first, or the open ones where there are none."""
