@@ -36,7 +36,7 @@ from priormatch.device import find_device, plainly
 from priormatch.matching.length_filter import keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import LocalPriorTargets
+from priormatch.matching.targets import BeamTargets
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import Beam
 from priormatch.stopwatch import Stopwatch
@@ -139,7 +139,7 @@ def matching(
 ) -> Matching:
     """Local prior matching on ready batches, none of them paired."""
     proposal = Proposal(model, 0.0)
-    targets = LocalPriorTargets(proposal, prior, beam_size, keep_all, {})
+    targets = BeamTargets(proposal, prior, beam_size, keep_all, {})
     targets.propose = Parting(targets.propose, model.tokenizer.classes, alike)  # type: ignore[assignment]
     settings = MatchingSettings(mixing=[0, 1])
     task = Matching(model, NOTHING, NOTHING, {}, targets, proposal, TrainingSettings(), settings)

@@ -21,7 +21,10 @@ VERBS = [
     "lengths",
     "match",
     "decode",
+    "tune",
+    "label",
     "score",
+    "hypotheses",
 ]
 PREPARES = ["librispeech", "librilight", "folder", "csv", "text", "demo"]
 
@@ -150,6 +153,9 @@ def test_a_folder_called_demo_does_not_hide_the_recipe(tmp_path, monkeypatch, ca
         ("train", "--labelled", "a", "--validation", "b", "--tokenizer", "nowhere", "--out", "x"),
         ("lengths", "--model", "nowhere", "--unlabelled", "b", "--out", "x"),
         ("decode", "--model", "nowhere", "--cuts", "b", "--out", "x"),
+        ("label", "--model", "nowhere", "--cuts", "b", "--out", "x.jsonl.gz"),
+        ("label", "--transcripts", "nowhere", "--cuts", "nowhere", "--out", "x.jsonl.gz"),
+        ("hypotheses", "--model", "nowhere", "--prior", "p", "--cuts", "b"),
         ("score", "nowhere"),
         ("run", "demo", "corpus=own", "labelled=nowhere", "unlabelled=nowhere", "text=nowhere", "runs=x"),
     ],

@@ -150,7 +150,7 @@ def test_a_text_setting_can_be_emptied(recipe):
         ("matching.beamsize", "matching.beam_size"),
         ("training.optimizer.lerning_rate", "training.optimizer.learning_rate"),
         ("prior.model.embeding", "prior.model.embedding"),
-        ("beam_size", "matching.beam_size"),
+        ("beam_size", "fusion.beam_size"),
         ("unlabeled", "unlabelled"),
     ],
 )
@@ -245,6 +245,8 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
         (["matching.max_proposal_cer=0"], ["matching.max_proposal_cer=0.0"]),
         (["training.window_deviation=.nan"], ["training.window_deviation=nan"]),
         (["demo.seed=-1"], ["demo.seed=-1"]),
+        (["fusion.lm_weight=.inf"], ["fusion.lm_weight=inf", "finite"]),
+        (["fusion.eos_threshold=0.9"], ["fusion.eos_threshold=0.9", "at least 1"]),
     ],
     ids=lambda each: " ".join(each),
 )
@@ -262,6 +264,8 @@ def test_settings_that_cannot_be_are_refused(overrides, words):
         "training.optimizer.decay=1",
         "audio.max_bad_share=1",
         "matching.loss_weight=0",
+        "fusion.eos_threshold=.inf",
+        "fusion.token_margin=0",
         "name=a..b",
     ],
 )

@@ -36,6 +36,14 @@ Unlabelled = Annotated[Path, typer.Option("--unlabelled", help="Cuts of speech w
 Validation = Annotated[
     list[Path], typer.Option("--validation", help="Cuts to choose models by; may be repeated.")
 ]
+BeamSize = Annotated[
+    int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")
+]
+FusedPrior = Annotated[
+    Path | None,
+    typer.Option("--prior", help="Folder of a prior, to search with both by the settings fusion.*."),
+]
+Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch tune` wrote, for --prior.")]
 
 
 def main() -> None:
@@ -80,11 +88,13 @@ def root(
     """Semi-supervised speech recognition by local prior matching."""
 
 
-def settings_of(recipe: str | None, overrides: list[str] | None) -> Settings:
-    """Settings for a verb."""
+def settings_of(recipe: str | None, overrides: list[str] | None, fusion: Path | None = None) -> Settings:
+    """Settings for a verb; what `tune` wrote beats the recipe, and overrides beat both."""
     from priormatch.config import load_settings, recipe_path
+    from priormatch.search.tuning import read_tuned
 
-    return load_settings(recipe_path(recipe) if recipe else None, overrides or [])
+    tuned = read_tuned(fusion) if fusion is not None else []
+    return load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])
 
 
 @app.command()
@@ -231,16 +241,33 @@ def lengths(
 @app.command()
 def match(
     model: Model,
-    prior: Annotated[Path, typer.Option("--prior", help="Folder of a prior.")],
     labelled: Labelled,
     unlabelled: Unlabelled,
-    lengths: Annotated[Path, typer.Option("--lengths", help="What `priormatch lengths` wrote.")],
     validation: Validation,
     out: Out,
+    prior: Annotated[
+        Path | None, typer.Option("--prior", help="Folder of a prior; none with matching.prior_exponent=0.")
+    ] = None,
+    lengths: Annotated[
+        Path | None,
+        typer.Option(
+            "--lengths", help="What `priormatch lengths` wrote; none with matching.length_filter=[]."
+        ),
+    ] = None,
+    proposal: Annotated[
+        Path | None,
+        typer.Option("--proposal", help="Folder of another recogniser to start the proposal from."),
+    ] = None,
+    labels_given: Annotated[
+        bool,
+        typer.Option(
+            "--labels-given", help="Learn the texts of --unlabelled, which `priormatch label` wrote."
+        ),
+    ] = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recogniser further by local prior matching.
+    """Train a recogniser further by local prior matching, or with the same schedule on labels that are given.
 
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labelled train.jsonl.gz
     --unlabelled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
@@ -248,21 +275,27 @@ def match(
     wanted = settings_of(recipe, overrides)
     from priormatch.runs import work
     from priormatch.runs.data import named_sets
-    from priormatch.runs.recipe import recipe_of_matching
+    from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
     from priormatch.runs.stage import Stage
 
     sets = named_sets(validation)
-    inputs = {
-        "model": model,
-        "prior": prior,
-        "labelled": labelled,
-        "unlabelled": unlabelled,
-        "lengths": lengths,
-        **{f"validation/{name}": path for name, path in sets.items()},
-    }
-    with Stage(out, recipe_of_matching(wanted), inputs).work() as todo:
+    if labels_given:
+        if prior or lengths or proposal:
+            raise UserError("--labels-given needs no --prior, --lengths or --proposal: leave them out")
+        given = {"model": model, "labelled": labelled, "pseudo_labelled": unlabelled}
+        given |= {f"validation/{name}": path for name, path in sets.items()}
+        with Stage(out, recipe_of_schedule(wanted), given).work() as todo:
+            if todo:
+                work.train_on_pseudo_labels(model, labelled, unlabelled, sets, wanted, out, out)
+        return
+    work.require_inputs(prior, lengths, wanted)
+    given = {"model": model, "labelled": labelled, "unlabelled": unlabelled}
+    given |= {f"validation/{name}": path for name, path in sets.items()}
+    optional = {"prior": prior, "lengths": lengths, "proposal": proposal}
+    given |= {name: path for name, path in optional.items() if path is not None}
+    with Stage(out, recipe_of_matching(wanted), given).work() as todo:
         if todo:
-            work.match(model, prior, labelled, unlabelled, lengths, sets, wanted, out, out)
+            work.match(model, prior, labelled, unlabelled, lengths, sets, wanted, out, out, proposal)
 
 
 @app.command()
@@ -270,33 +303,133 @@ def decode(
     model: Model,
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to transcribe.")],
     out: Annotated[Path, typer.Option("--out", help="The file of transcripts, JSON lines.")],
-    beam_size: Annotated[
-        int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")
-    ] = 1,
+    beam_size: BeamSize = 1,
     overwrite: Force = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
+    prior: FusedPrior = None,
+    fusion: Fusion = None,
 ) -> None:
     """Transcribe cuts.
 
     Example: priormatch decode --model exp/lpm/model --cuts test.jsonl.gz --out exp/test.jsonl
+    --prior exp/prior/model --fusion exp/fusion.yaml
     """
-    wanted = settings_of(recipe, overrides)
+    if fusion is not None and prior is None:
+        raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
+    if prior is not None and beam_size != 1:
+        raise UserError(f"with --prior the beam size is a setting: give fusion.beam_size={beam_size}")
+    wanted = settings_of(recipe, overrides, fusion)
     if out.exists() and not overwrite:
         raise UserError(f"{out} exists: give another --out, or --overwrite")
     from priormatch.runs import work
 
-    work.decode_to(model, cuts, wanted, out, beam_size)
+    work.decode_to(model, cuts, wanted, out, beam_size, prior)
+
+
+@app.command()
+def tune(
+    model: Model,
+    prior: Annotated[Path, typer.Option("--prior", help="Folder of a prior.")],
+    validation: Validation,
+    out: Annotated[Path, typer.Option("--out", help="The file of tuned values, YAML.")],
+    overwrite: Force = False,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Find good values for decoding with a prior: its weight, the bonus a piece, where sentences may end.
+
+    Starts from the settings fusion.*; those of the beam and of the attention stay as they are.
+
+    Example: priormatch tune --model exp/lpm/model --prior exp/prior/model --validation dev.jsonl.gz
+    --out exp/fusion.yaml fusion.beam_size=16
+    """
+    wanted = settings_of(recipe, overrides)
+    if out.exists() and not overwrite:
+        raise UserError(f"{out} exists: give another --out, or --overwrite")
+    from priormatch.runs import tune as tuning
+    from priormatch.runs.data import named_sets
+
+    tuning.tune(model, prior, named_sets(validation), wanted, out)
+
+
+@app.command()
+def label(
+    cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to label.")],
+    out: Annotated[Path, typer.Option("--out", help="The labelled cuts, NAME.jsonl.gz.")],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model", help="Folder of a recogniser to transcribe with, into NAME.transcripts.jsonl."
+        ),
+    ] = None,
+    transcripts: Annotated[
+        list[Path] | None,
+        typer.Option("--transcripts", help="Or what `priormatch decode` wrote; may be repeated."),
+    ] = None,
+    beam_size: BeamSize = 1,
+    prior: FusedPrior = None,
+    fusion: Fusion = None,
+    ngram: Annotated[int, typer.Option("--ngram", min=1, help="Words of a sequence that may loop.")] = 2,
+    most_repeats: Annotated[
+        int, typer.Option("--most-repeats", min=0, help="How often one may occur; 0 is any number.")
+    ] = 4,
+    keep_best: Annotated[
+        float, typer.Option("--keep-best", min=0.0, max=1.0, help="Share to keep, by the score a piece.")
+    ] = 1.0,
+    keep_unended: Annotated[
+        bool, typer.Option("--keep-unended", help="Keep also those of which the search found no end.")
+    ] = False,
+    overwrite: Force = False,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Turn hypotheses into transcripts to train on, less the ones that are empty, broken off, looping or unsure.
+
+    Of several models' transcripts, training draws one at each visit of an utterance.
+
+    Example: priormatch label --model exp/sup/model --cuts more.jsonl.gz --out exp/labelled.jsonl.gz --keep-best 0.9
+    """
+    if (model is None) == (not transcripts):
+        raise UserError("give either --model, to transcribe with, or --transcripts that are made already")
+    if transcripts and (beam_size, prior, fusion) != (1, None, None):
+        raise UserError("--beam-size, --prior and --fusion are for --model, not for --transcripts")
+    made = transcripts_beside(out)
+    if out.exists() and not overwrite:
+        raise UserError(f"{out} exists: give another --out, or --overwrite")
+    if model is not None:
+        if made.exists() and not overwrite:
+            raise UserError(
+                f"{made} exists: label from it with --transcripts, or make it anew with --overwrite"
+            )
+        decode(model, cuts, made, beam_size, overwrite, recipe, overrides, prior, fusion)
+    from priormatch.matching.label_filters import LabelFilter
+    from priormatch.runs.label import label_cuts
+
+    keep = LabelFilter(ngram, most_repeats, keep_best, keep_unended)
+    label_cuts(cuts, transcripts or [made], out, keep)
+
+
+def transcripts_beside(cuts: Path) -> Path:
+    """The file of transcripts that labelled cuts are made of."""
+    suffix = ".jsonl.gz"
+    if not cuts.name.endswith(suffix):
+        raise UserError(f"the manifest {cuts} must have a name that ends in {suffix}")
+    return cuts.with_name(f"{cuts.name.removesuffix(suffix)}.transcripts.jsonl")
 
 
 @app.command()
 def score(
     transcripts: Annotated[
-        list[Path], typer.Argument(help="What `priormatch decode` wrote; two are also compared.")
+        list[Path],
+        typer.Argument(help="What `priormatch decode` or `label` wrote; two are also compared."),
     ],
     references: Annotated[
         Path | None,
         typer.Option("--references", help="Cuts with the references, if the transcripts hold none."),
+    ] = None,
+    prior: Annotated[
+        Path | None, typer.Option("--prior", help="Folder of a prior, to tell its perplexity a piece.")
     ] = None,
 ) -> None:
     """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
@@ -305,7 +438,73 @@ def score(
     """
     from priormatch.runs.score import score_files
 
-    score_files(transcripts, references)
+    score_files(transcripts, references, prior)
+
+
+@app.command()
+def hypotheses(
+    model: Model,
+    prior: Annotated[Path, typer.Option("--prior", help="Folder of a prior.")],
+    cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to look into.")],
+    ids: Annotated[list[str] | None, typer.Option("--id", help="An utterance; may be repeated.")] = None,
+    count: Annotated[int, typer.Option("--count", min=0, help="Utterances to draw; 0 takes all.")] = 5,
+    beam_size: Annotated[int, typer.Option("--beam-size", min=1, help="Hypotheses of each.")] = 4,
+    lengths: Annotated[
+        Path | None,
+        typer.Option("--lengths", help="What `priormatch lengths` wrote, to filter by length."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each utterance.")] = False,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Show what local prior matching sees: hypotheses with log q, log p_y, weight, filter and word errors.
+
+    Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
+    """
+    wanted = settings_of(recipe, overrides)
+    from priormatch.runs.hypotheses import inspect_files, print_json, show
+
+    found = inspect_files(model, prior, cuts, lengths, wanted, beam_size, ids or [], count)
+    print_json(found) if as_json else show(found)
+
+
+@app.command()
+def table(
+    name: Annotated[str, typer.Argument(help="A table of the paper: its number (2, A1) or its name.")],
+    scale: Annotated[str, typer.Option("--scale", help="demo, small or paper.")] = "demo",
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, such as 0,1,2.")] = "0",
+    rows: Annotated[
+        str, typer.Option("--rows", help="Numbers of rows, such as 1,3; all of them without.")
+    ] = "",
+    data: Annotated[Path | None, typer.Option("--data", help="The folder of the scale's manifests.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Systems to train at a time.")] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what it would take: data, updates, hours.")
+    ] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Run a table of the paper, and show our figures beside its own; finished systems are reused.
+
+    Example: priormatch table 4 --scale demo --seeds 0,1 --jobs 2
+    """
+    from priormatch.tables.estimate import tell
+    from priormatch.tables.paper import table_name
+    from priormatch.tables.request import Request, numbers
+    from priormatch.tables.run import run_table
+
+    request = Request(
+        table_name(name),
+        scale,
+        numbers("--seeds", seeds),
+        numbers("--rows", rows),
+        data,
+        jobs,
+        tuple(overrides or []),
+    )
+    if dry_run:
+        tell(request)
+    else:
+        run_table(request)
 
 
 @app.command()

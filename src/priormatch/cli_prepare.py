@@ -169,6 +169,48 @@ def prepare_demo_corpus(
     said({path.name: path for path in sorted(out.glob("*.jsonl.gz"))})
 
 
+@prepare.command("synthetic")
+def prepare_synthetic_corpus(
+    text: Annotated[
+        Path, typer.Option("--text", help="Read aloud, and left to the prior; one sentence a line.")
+    ],
+    out: Out,
+    labelled: Annotated[float, typer.Option("--labelled", help="Hours of labelled speech.")] = 9.0,
+    unlab_clean: Annotated[
+        float, typer.Option("--unlab-clean", help="Hours of unlabelled speech in clean voices.")
+    ] = 18.0,
+    unlab_other: Annotated[
+        float, typer.Option("--unlab-other", help="Hours of unlabelled speech in other voices.")
+    ] = 18.0,
+    dev: Annotated[float, typer.Option("--dev", help="Hours of dev-clean, and of dev-other.")] = 0.75,
+    test: Annotated[float, typer.Option("--test", help="Hours of test-clean, and of test-other.")] = 0.75,
+    text_validation: Annotated[
+        int, typer.Option("--text-validation", help="Sentences the prior is validated on.")
+    ] = 2000,
+    shortest: Annotated[int, typer.Option("--shortest", help="Words of the shortest spoken sentence.")] = 3,
+    longest: Annotated[int, typer.Option("--longest", help="Words of the longest spoken sentence.")] = 35,
+    seed: Annotated[int, typer.Option("--seed", help="Of the passages, the speakers and the noise.")] = 0,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Recordings made at a time; one a core by default.")
+    ] = None,
+) -> None:
+    """A corpus like LibriSpeech made from a text, read by espeak-ng in clean and in other voices.
+
+    Example: priormatch prepare synthetic --text books.txt.xz --out data/synthetic
+    """
+    from priormatch.data.synthetic import VERSION, SyntheticOptions, prepare_synthetic
+    from priormatch.data.text_files import find_text_files
+    from priormatch.runs.stage import Stage
+
+    files = find_text_files([text])
+    options = SyntheticOptions(
+        labelled, unlab_clean, unlab_other, dev, test, text_validation, shortest, longest, seed
+    )
+    with Stage(out, {"version": VERSION, "options": options}, {"text": text}).work() as todo:
+        if todo:
+            said(prepare_synthetic(files, out, options, jobs))
+
+
 def pack(
     cuts: Annotated[Path, typer.Argument(help="The manifest of the cuts.")],
     out: Out,

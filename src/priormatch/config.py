@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -91,6 +92,14 @@ class AugmentSettings:
 
 
 @dataclass
+class KeepSettings:
+    """When a training puts a copy of its model aside: at the first validation that reaches one of these."""
+
+    update: int = 0  # so many updates; 0: no matter how many
+    score: float = 0.0  # or a validation score no higher: mean CER in percent, of a prior its perplexity
+
+
+@dataclass
 class TrainingSettings:
     """Supervised training, and what matching takes over from it."""
 
@@ -109,6 +118,7 @@ class TrainingSettings:
     validate_every: int = 1784
     validate_on: int = 0  # utterances of each validation set to decode; 0 takes all
     checkpoint_seconds: float = 120.0  # a checkpoint is also written at every validation
+    keep: dict[str, KeepSettings] = field(default_factory=dict)  # name: when; copies in `kept/NAME`
 
 
 @dataclass
@@ -123,6 +133,7 @@ class PriorSettings:
     )
     validate_every: int = 2000
     validation_share: float = 0.01  # of the text, held out when no validation text is given
+    keep: dict[str, KeepSettings] = field(default_factory=dict)  # as in training
 
 
 @dataclass
@@ -136,10 +147,39 @@ class MatchingSettings:
     combine: Literal["alternate", "sum"] = "alternate"  # steps of either kind, or one update of both
     loss_weight: float = 0.2  # alpha
     beam_size: int = 4  # k
+    prior_exponent: float = 1.0  # a of the weights p_y^a · r^b; 0 leaves the prior out
+    proposal_exponent: float = 0.0  # b; with a = b = 0 all hypotheses weigh the same
     length_filter: list[float] = field(default_factory=lambda: [0.95, 1.05])  # r_lb, r_ub; empty: off
     merge_spellings: bool = False  # one weight for a text, however it is spelt
+    reference_lengths: Literal["greedy", "asr_lm", "speaking_rate", "oracle"] = (
+        "greedy"  # L, where a run makes it
+    )
+    refresh: Literal["better", "always", "never", "on_policy", "average"] = (
+        "better"  # how the proposal is updated
+    )
     refresh_every: int = 1000  # T
+    average: float = 0.999  # refresh=average: what the proposal keeps of itself at every update
+    start: str = ""  # a kept copy of the supervised model for the online model to start from; none: the best
+    proposal: str = ""  # and one for the proposal
+    prior: str = ""  # a kept copy of the prior; none: the best
+    renewed: float = 1.0  # the share of an utterance's visits at which its targets are made anew
     max_proposal_cer: float = 60.0  # percent; a worse proposal would teach nonsense
+
+
+@dataclass
+class FusionSettings:
+    """Decoding with the prior's help: log q + λ · log p_y + a bonus, and what keeps such a search from going astray.
+
+    A limit of infinity (`.inf` in YAML) is off; `priormatch tune` finds good values.
+    """
+
+    beam_size: int = 8
+    lm_weight: float = 0.5  # λ
+    token_bonus: float = 0.0  # for every piece but the end of sentence
+    eos_threshold: float = math.inf  # γ: the end may follow only where log q(end) >= γ · max log q
+    token_margin: float = math.inf  # δ: another piece may follow only where log q >= max log q - δ
+    attention_jump: float = math.inf  # encoder frames; hypotheses whose attention jumps farther are dropped
+    beam_threshold: float = math.inf  # open hypotheses that lie farther below the best extension are dropped
 
 
 @dataclass
@@ -174,6 +214,7 @@ class Settings:
     prior: PriorSettings = field(default_factory=PriorSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     matching: MatchingSettings = field(default_factory=MatchingSettings)
+    fusion: FusionSettings = field(default_factory=FusionSettings)
 
 
 def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Settings:
@@ -195,23 +236,50 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
             given = OmegaConf.load(recipe)
             if not OmegaConf.is_dict(given):
                 raise UserError(f"{recipe} is a list, and a recipe names settings: write key: value lines")
-            tree = OmegaConf.merge(tree, given)
-        for override in overrides:
-            where = override
-            key, equals, value = override.partition("=")
-            if not equals or not re.fullmatch(r"[A-Za-z_][\w.\-]*", key):
-                raise UserError(f"{override!r} is not an override: write key=value, such as training.seed=3")
-            if is_text(key):  # a path is what stands there: 007 is no number and `a: b` no mapping
-                change = OmegaConf.create()
-                OmegaConf.update(change, key, value)
-            else:
-                change = OmegaConf.from_dotlist([override])
-            tree = OmegaConf.merge(tree, change)
+            for each in with_bases(given, recipe):
+                tree = OmegaConf.merge(tree, each)
+        for where in overrides:
+            tree = OmegaConf.merge(tree, parse_override(where))
         settings = cast(Settings, OmegaConf.to_object(tree))
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
         raise UserError(_explain(error, where)) from error
     check(settings)
     return settings
+
+
+def parse_override(override: str) -> Any:
+    """The settings that one `key=value` changes."""
+    from omegaconf import OmegaConf
+
+    key, equals, value = override.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][\w.\-]*", key):
+        raise UserError(f"{override!r} is not an override: write key=value, such as training.seed=3")
+    if not is_text(key):
+        return OmegaConf.from_dotlist([override])
+    change = OmegaConf.create()  # a path is what stands there: 007 is no number and `a: b` no mapping
+    OmegaConf.update(change, key, value)
+    return change
+
+
+def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Settings with dotted overrides."""
+    from omegaconf import OmegaConf
+
+    tree = OmegaConf.merge(OmegaConf.structured(settings), *map(parse_override, overrides))
+    return cast(Settings, OmegaConf.to_object(tree))
+
+
+def with_bases(given: Any, recipe: Path) -> list[Any]:
+    """A recipe's settings behind those of the recipe it names as its `base`, and so on."""
+    from omegaconf import OmegaConf
+
+    name = given.pop("base", None)
+    if name is None:
+        return [given]
+    path = recipe_path(str(name))
+    if not path.is_file() or path == recipe:
+        raise UserError(f"{recipe}: base={name} is no other recipe: give the name or the path of one")
+    return [*with_bases(OmegaConf.load(path), path), given]
 
 
 def _explain(error: Exception, where: str) -> str:

@@ -1,5 +1,7 @@
 """What settings must be: each number within its bounds, and all of them in agreement."""
 
+import math
+import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -18,7 +20,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         training.report_every *.validate_every matching.refresh_every
         model.n_mels model.channels model.kernel model.size model.longest_output
         prior.model.embedding prior.model.width prior.model.head prior.model.kernel prior.batch_tokens
-        matching.beam_size
+        matching.beam_size fusion.beam_size
         """,
     ),
     (
@@ -27,7 +29,8 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         """
         threads audio.workers model.blocks *.batch.seconds *.batch.utterances training.augment.*_masks
         training.augment.*_width training.window_updates training.validate_on training.ctc_weight
-        matching.loss_weight *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
+        matching.loss_weight matching.*_exponent *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
+        fusion.token_margin fusion.attention_jump fusion.beam_threshold
         """,
     ),
     (
@@ -44,11 +47,25 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         lambda share: 0 <= share < 1,
         """
         model.dropout prior.model.dropout training.label_smoothing training.input_sampling
-        training.piece_sampling *.optimizer.momentum
+        training.piece_sampling *.optimizer.momentum matching.average
         """,
     ),
     ("is a share, from 0 to 1", lambda share: 0 <= share <= 1, "audio.max_bad_share"),
-    ("is a factor, above 0 and at most 1", lambda factor: 0 < factor <= 1, "*.optimizer.decay"),
+    (
+        "must be 0 or more, and finite",
+        lambda number: 0 <= number < math.inf,
+        "fusion.lm_weight fusion.token_bonus",
+    ),
+    (
+        "must be at least 1, or no end could follow, however likely",
+        lambda number: number >= 1,
+        "fusion.eos_threshold",
+    ),
+    (
+        "is a factor, above 0 and at most 1",
+        lambda factor: 0 < factor <= 1,
+        "*.optimizer.decay matching.renewed",
+    ),
     ("must be at least 4, as three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
     ("must be 0 or more, and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),
 )
@@ -62,6 +79,7 @@ def check(settings: Settings) -> None:
             entries = value if isinstance(value, list) else [value]
             _need(all(map(holds, entries)), key, value, what)
     _check_names(settings)
+    _check_kept(settings)
     _check_models(settings)
     _check_training(settings)
 
@@ -76,6 +94,21 @@ def _check_names(settings: Settings) -> None:
     for key, name in (("name", settings.name), *((f"test.{name}", name) for name in settings.test)):
         plain = name not in ("", ".", "..") and not {"/", "\\"} & set(name)
         _need(plain, key, name, "names a folder or file: give a plain name, without / or \\")
+
+
+def _check_kept(settings: Settings) -> None:
+    """Copies are kept at one moment, under plain names, and matching starts from those alone."""
+    copies = {"training": settings.training.keep, "prior": settings.prior.keep}
+    for stage, kept in copies.items():
+        for name, when in kept.items():
+            key = f"{stage}.keep"
+            _need((when.update > 0) != (when.score > 0), f"{key}.{name}", when, "set either update or score")
+            _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "give it a plain name")
+    wanted = settings.matching
+    starts = (("start", wanted.start, "training"), ("proposal", wanted.proposal, "training"))
+    for key, name, stage in (*starts, ("prior", wanted.prior, "prior")):
+        known = list(copies[stage])
+        _need(not name or name in known, f"matching.{key}", name, f"no such copy: {stage}.keep names {known}")
 
 
 def _check_models(settings: Settings) -> None:

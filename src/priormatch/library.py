@@ -49,7 +49,6 @@ def match(
     device = find_device(settings.device)
     online = copy.deepcopy(model) if isinstance(model, Recognizer) else Recognizer.load(model)
     judge = copy.deepcopy(prior) if isinstance(prior, Prior) else Prior.load(prior)
-    judge.require_tokenizer(online.tokenizer, "the recogniser")
     if not validation:
         raise UserError(
             "validation is empty: give at least one set of transcribed cuts to choose the model by"
@@ -72,7 +71,7 @@ def match(
         if todo:
             online, judge = online.to(device), judge.to(device)
             known = greedy_lengths(online, speech) if lengths is None else lengths
-            match_corpora(online, judge, paired, speech, known, sets, settings, out, out)
+            match_corpora(online, judge, paired, speech, known, sets, settings, out, out, online)
     return Recognizer.load(out / "model", device)
 
 

@@ -17,6 +17,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from priormatch.config import AudioSettings, BatchSettings
 from priormatch.data.batches import (
+    ALTERNATIVES,
     HOST,
     Batch,
     BatchStream,
@@ -25,7 +26,9 @@ from priormatch.data.batches import (
     collate,
     cut_by_seconds,
     cut_text,
+    cut_texts,
     once,
+    one_of,
     plan_batches,
     read_cuts,
 )
@@ -250,6 +253,55 @@ def test_utterances_without_a_transcript_are_left_out_of_training(
     assert [cut_text(cut) is None for cut in cuts] == [False, True, True, True, True]
     corpus = Corpus.load(tmp_path / "both.jsonl.gz", AUDIO, transcribed=True)
     assert [cut.id for cut in corpus.cuts] == ["said-0"]
+
+
+@pytest.fixture
+def ensemble(tiny_corpus: MakeCorpus, tmp_path: Path) -> Corpus:
+    """Utterances of which every second has three texts."""
+    cuts = list(CutSet.from_file(tiny_corpus(TEXTS)))
+    for cut in cuts[::2]:
+        cut.supervisions[0].custom = {ALTERNATIVES: ["at nine", "with ten"]}
+    CutSet.from_cuts(cuts).to_file(tmp_path / "ensemble.jsonl.gz")
+    return Corpus.load(tmp_path / "ensemble.jsonl.gz", AUDIO)
+
+
+def test_alternatives_come_behind_the_transcript(ensemble: Corpus) -> None:
+    assert [cut_texts(cut) for cut in ensemble.cuts[:2]] == [["monday", "at nine", "with ten"], [TEXTS[1]]]
+    assert [cut_text(cut) for cut in ensemble.cuts] == TEXTS
+    ensemble.cuts[0].supervisions[0].text = None
+    assert cut_texts(ensemble.cuts[0]) == []
+
+
+def test_each_visit_draws_one_of_the_texts_and_always_the_same(
+    ensemble: Corpus, tiny_tokenizer: Tokenizer
+) -> None:
+    def taught(epoch: int) -> list[str]:
+        reader = UtteranceReader(ensemble, tiny_tokenizer)
+        batch = reader.__getitems__([(index, (0, epoch)) for index in range(7)])
+        assert batch.texts == TEXTS
+        return [tiny_tokenizer.decode(row) for row in batch.labels.tolist()]
+
+    epochs = [taught(epoch) for epoch in range(60)]
+    assert [taught(epoch) for epoch in range(60)] == epochs
+    for index, drawn in enumerate(zip(*epochs, strict=True)):
+        counts = {text: drawn.count(text) for text in cut_texts(ensemble.cuts[index])}
+        assert sum(counts.values()) == 60
+        assert min(counts.values()) > 10  # of 20 on the average, or of 60
+
+
+def test_without_a_choice_nothing_is_drawn(ensemble: Corpus, tiny_tokenizer: Tokenizer) -> None:
+    """So the spellings of other utterances are what they were before there were alternatives."""
+    random, untouched = np.random.default_rng(0), np.random.default_rng(0)
+    assert one_of([], random) == ""
+    assert one_of(["at nine"], random) == "at nine"
+    assert random.random() == untouched.random()
+    reader = UtteranceReader(ensemble, tiny_tokenizer, piece_sampling=0.9, speeds=[0.9, 1.1])
+    for index, text in ((1, TEXTS[1]), (3, TEXTS[3])):
+        batch = reader.__getitems__([(index, (4, 2))])
+        random = np.random.default_rng([4, 2, index])
+        random.integers(3)  # the speed
+        expected = tiny_tokenizer.encode(text, 0.9, random)
+        assert batch.labels[0, : batch.label_lengths[0] - 1].tolist() == expected
 
 
 def test_once_gives_everything_once_the_longest_first(reader: UtteranceReader) -> None:

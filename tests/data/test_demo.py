@@ -95,7 +95,7 @@ def test_every_voice_exists_and_differs_from_the_others() -> None:
     assert len(set(voices)) == len(voices)
     accents = {voice.split("+")[0] for voice in voices}
     requests = [("see doctor kent at four", voice, 175, 50) for voice in (*voices, *sorted(accents))]
-    spoken = speech._speak(requests)  # an unknown variant would sound like its bare accent
+    spoken = speech.speak(requests)  # an unknown variant would sound like its bare accent
     spectra = [np.abs(np.fft.rfft(samples, 2**17)) for samples in spoken]
     for (one, first), (two, second) in combinations(zip(requests, spectra, strict=True), 2):
         difference = np.linalg.norm(first - second) / np.linalg.norm(first + second)
@@ -104,7 +104,7 @@ def test_every_voice_exists_and_differs_from_the_others() -> None:
 
 def test_an_unknown_accent_is_an_error() -> None:
     with pytest.raises(UserError, match="no voice 'en-nowhere"):
-        speech._speak([("hello", "en-nowhere+m1", 175, 50)])
+        speech.speak([("hello", "en-nowhere+m1", 175, 50)])
 
 
 def test_noise_is_at_the_asked_level() -> None:
@@ -113,8 +113,8 @@ def test_noise_is_at_the_asked_level() -> None:
     samples = speech._room(tone, conditions, np.random.default_rng(0)) / 32767
     noise, tone_and_noise = samples[:8000], samples[8000:24000]
     assert len(samples) == 32000
-    assert 20 * np.log10(speech._rms(noise)) == pytest.approx(-40, abs=0.5)
-    assert 20 * np.log10(speech._rms(tone_and_noise)) == pytest.approx(-20, abs=0.2)
+    assert 20 * np.log10(speech.rms(noise)) == pytest.approx(-40, abs=0.5)
+    assert 20 * np.log10(speech.rms(tone_and_noise)) == pytest.approx(-20, abs=0.2)
 
 
 def test_loud_speech_is_scaled_rather_than_clipped() -> None:
@@ -137,7 +137,7 @@ def test_cuts_hold_audible_speech_of_the_right_voices(made: Path) -> None:
             audio = cut.load_audio()
             assert audio.shape == (1, cut.num_samples)
             assert cut.sampling_rate == 16000 and 1.0 < cut.duration < 8.0
-            assert 0.01 < speech._rms(audio) < 0.2 and np.abs(audio).max() < 0.99
+            assert 0.01 < speech.rms(audio) < 0.2 and np.abs(audio).max() < 0.99
             (supervision,) = cut.supervisions
             assert supervision.speaker in (corpus.SEEN_VOICES if seen else corpus.UNSEEN_VOICES)
             assert (supervision.text is None) == (name == "unlabelled")
@@ -190,7 +190,7 @@ def test_a_finished_corpus_is_left_alone(made: Path, monkeypatch: pytest.MonkeyP
     assert contents(made) == before
 
 
-@pytest.mark.parametrize("stop", [(corpus, "_record_voice"), (corpus, "_write_cuts"), (os, "replace")])
+@pytest.mark.parametrize("stop", [(corpus, "_record_voice"), (corpus, "write_cuts"), (os, "replace")])
 def test_a_stopped_run_is_completed(stop: tuple[ModuleType, str], made: Path, tmp_path: Path) -> None:
     calls = 0
 

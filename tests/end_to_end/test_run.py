@@ -264,3 +264,35 @@ def test_a_killed_process_and_the_same_command_goes_on(finished, fresh, where, c
     assert "going on from update" in capsys.readouterr().err
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
+
+
+def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypatch, capsys):
+    shutil.copytree(finished, tmp_path / "copies")
+    monkeypatch.chdir(tmp_path / "copies")
+    keep = ("training.keep.early.update=20", "training.keep.late.update=40", "prior.keep.weak.update=10")
+    chosen = ("matching.start=early", "matching.proposal=late", "matching.prior=weak")
+    how = ("matching.refresh=never", "matching.reference_lengths=speaking_rate")
+    assert command(*TESTED, *keep, *chosen, *how) == 0
+    inputs = read_record(Path("runs/tiny/lpm"))["recipe"]["inputs"]
+    assert [inputs[name].split()[0] for name in ("model", "proposal", "prior", "lengths")] == [
+        "kept/early",
+        "kept/late",
+        "kept/weak",
+        "lengths.jsonl",
+    ]
+    assert "pieces a second" in capsys.readouterr().err
+    history = [json.loads(line) for line in Path("runs/tiny/metrics.jsonl").read_text().splitlines()]
+    assert {each["refreshes"] for each in history if "refreshes" in each} == {0}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("matching.start=early",), "matching.start=early: no such copy: training.keep names []"),
+        (("training.keep.a.score=1", "training.keep.a.update=2"), "set either update or score"),
+        (("matching.reference_lengths=oracle",), "oracle needs the transcripts of the unlabelled speech"),
+    ],
+)
+def test_what_matching_cannot_start_from_is_said(home, monkeypatch, capsys, words, sentence):
+    assert command(*TESTED, f"runs={home / 'runs'}", *words) == 2
+    assert sentence in capsys.readouterr().err

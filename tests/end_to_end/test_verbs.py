@@ -124,7 +124,9 @@ def test_matching_tells_its_diagnostics_at_every_report_and_its_refreshes(home):
 def test_decoding_knows_references_and_order(home):
     lines = [json.loads(line) for line in (home / "exp/sup-test.jsonl").read_text().splitlines()]
     assert len(lines) == 8
-    assert all({"id", "hypothesis", "pieces", "reference"} == each.keys() for each in lines)
+    assert all(
+        {"id", "hypothesis", "pieces", "reference", "score"} == each.keys() - {"ended"} for each in lines
+    )
 
 
 def test_scoring_two_systems(at_home, capsys):
@@ -289,3 +291,49 @@ def test_broken_audio_is_listed_when_it_is_prepared(at_home, capsys, refused):
     said = refused("prepare", "folder", "mixed", "--out", "data/more.jsonl.gz")
     assert "6 of 24 files" in said
     assert not (at_home / "data/more.jsonl.gz").exists()
+
+
+MATCH = (
+    "match",
+    "--model",
+    "exp/sup/model",
+    "--labelled",
+    "data/labelled.jsonl.gz",
+    "--validation",
+    "data/test.jsonl.gz",
+)
+
+
+def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused, at_home):
+    words = (
+        *MATCH,
+        "--unlabelled",
+        "data/unlabelled.jsonl.gz",
+        "--recipe",
+        "tiny.yaml",
+        "matching.updates=2",
+    )
+    without = ("matching.prior_exponent=0", "matching.length_filter=[]")
+    said = refused(*words, "--out", "exp/m1", without[1])
+    assert "there is no prior: give one" in said
+    said = refused(*words, "--out", "exp/m1", without[0])
+    assert "there are no reference lengths: give them" in said
+    assert command(*words, "--out", "exp/m1", *without, "--proposal", "exp/lpm/model") == 0
+    assert (at_home / "exp/m1/model/model.safetensors").is_file()
+
+
+def test_labels_are_written_and_learnt(refused, at_home):
+    cuts = ("--cuts", "data/unlabelled.jsonl.gz", "--keep-unended", "--most-repeats", "0")
+    assert command("label", "--model", "exp/sup/model", *cuts, "--out", "exp/labels.jsonl.gz") == 0
+    words = (
+        *MATCH,
+        "--unlabelled",
+        "exp/labels.jsonl.gz",
+        "--labels-given",
+        "--recipe",
+        "tiny.yaml",
+        "matching.updates=2",
+    )
+    assert "leave them out" in refused(*words, "--out", "exp/given", "--prior", "exp/prior/model")
+    assert command(*words, "--out", "exp/given") == 0
+    assert (at_home / "exp/given/model/model.safetensors").is_file()

@@ -3,18 +3,25 @@ import json
 import pytest
 import torch
 
-from priormatch.config import AudioSettings
+from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
 from priormatch.evaluation import decoding as module
 from priormatch.evaluation.decoding import (
+    GREEDY,
     decode,
     decode_to_file,
+    encode,
+    error_rates,
     greedy_lengths,
     mean_cer,
+    mean_rate,
+    plain_search,
+    search_with_prior,
+    transcribe,
     validation_errors,
 )
-from priormatch.evaluation.transcripts import read_transcripts
+from priormatch.evaluation.transcripts import Transcript, read_transcripts
 from priormatch.progress import Meter
 
 
@@ -47,11 +54,15 @@ def test_transcripts_come_in_the_order_of_the_corpus_and_know_their_references(
     assert [each.reference for each in found] == [cut.supervisions[0].text for cut in corpus.cuts]
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_batches_do_not_change_the_transcripts(tiny_recognizer, corpus, monkeypatch, beam_size):
-    (batch,) = decode(tiny_recognizer, corpus, beam_size)
+@pytest.mark.parametrize(("beam_size", "with_prior"), [(1, False), (3, False), (3, True)])
+def test_batches_do_not_change_the_transcripts(
+    tiny_recognizer, tiny_prior, corpus, monkeypatch, beam_size, with_prior
+):
+    fusion = FusionSettings(beam_size, token_margin=8.0, attention_jump=20.0)
+    search = search_with_prior(tiny_prior, fusion) if with_prior else plain_search(beam_size)
+    (batch,) = decode(tiny_recognizer, corpus, search)
     monkeypatch.setattr(module, "BATCH_SECONDS", 0.01)
-    batches = list(decode(tiny_recognizer, corpus, beam_size))
+    batches = list(decode(tiny_recognizer, corpus, search))
     assert [len(each) for each in batches] == [1] * 7
     alone = {each.id: each for each in together(batches)}
     assert {each.id for each in batch} == alone.keys()
@@ -74,16 +85,37 @@ def test_decoding_leaves_the_mode_of_the_model_as_it_was(tiny_recognizer, corpus
 def test_decoding_is_without_dropout(tiny_recognizer, corpus):
     tiny_recognizer.train()
     torch.manual_seed(1)
-    one = list(decode(tiny_recognizer, corpus, 2))
+    one = list(decode(tiny_recognizer, corpus, plain_search(2)))
     torch.manual_seed(2)
-    assert list(decode(tiny_recognizer, corpus, 2)) == one
+    assert list(decode(tiny_recognizer, corpus, plain_search(2))) == one
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_what_was_encoded_before_is_transcribed_alike(tiny_recognizer, corpus, alone, beam_size):
+    search = plain_search(beam_size)
+    batches = [batch.to("cpu") for batch in encode(tiny_recognizer, corpus)]
+    expected = list(decode(tiny_recognizer, corpus, search))
+    assert [transcribe(tiny_recognizer, batch, search) for batch in batches] == expected
+    assert [batch.ids for batch in batches] == [[each.id] for each in together(expected)]
+
+
+def test_a_search_that_came_to_no_end_says_so(tiny_recognizer, corpus):
+    with torch.no_grad():
+        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] = -50.0
+    assert not any(each.ended for each in together(decode(tiny_recognizer, corpus, GREEDY)))
 
 
 def test_validation_is_by_set_and_its_mean_is_not_weighted(tiny_recognizer, tiny_corpus, corpus):
     other = Corpus.load(tiny_corpus(2, "other"), AudioSettings(workers=0))
     errors = validation_errors(tiny_recognizer, {"many": corpus, "few": other})
     assert errors.keys() == {"many", "few"}
-    assert mean_cer({"many": {"cer": 10.0}, "few": {"cer": 30.0}}) == 20.0
+    errors = {"many": {"wer": 50.0, "cer": 10.0}, "few": {"wer": 60.0, "cer": 30.0}}
+    assert (mean_cer(errors), mean_rate(errors, "wer")) == (20.0, 55.0)
+
+
+def test_error_rates_by_hand():
+    found = [Transcript("a", "at nine", 2, "at ten", []), Transcript("b", "", 0, "nine", [])]
+    assert error_rates(found) == {"wer": pytest.approx(100 * 2 / 3), "cer": pytest.approx(100 * 7 / 10)}
 
 
 def break_audio(corpus, *numbers):
@@ -125,7 +157,7 @@ def killed(tiny_recognizer, corpus, out, alone, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(module.Meter, "advance", stop_at(3))
         with pytest.raises(KeyboardInterrupt):
-            decode_to_file(tiny_recognizer, corpus, out, "key", 2)
+            decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
     lines = partial(out).read_text().splitlines()
     assert json.loads(lines[0]) == {"key": "key"}
     done = [json.loads(line)["id"] for line in lines[1:]]
@@ -154,8 +186,8 @@ def heard(monkeypatch):
     """The names of the utterances that are decoded from now on."""
     names = []
 
-    def recording(model, corpus, beam_size=1):
-        for batch in decode(model, corpus, beam_size):
+    def recording(model, corpus, search=GREEDY):
+        for batch in decode(model, corpus, search):
             names.extend(each.id for each in batch)
             yield batch
 
@@ -166,23 +198,23 @@ def heard(monkeypatch):
 def test_a_stopped_decoding_goes_on_and_ends_with_the_same_file(
     tiny_recognizer, corpus, out, killed, heard, tmp_path
 ):
-    decode_to_file(tiny_recognizer, corpus, out, "key", 2)
+    decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
     assert sorted(heard + killed) == sorted(cut.id for cut in corpus.cuts)
     whole = tmp_path / "whole.jsonl"
-    decode_to_file(tiny_recognizer, corpus, whole, "key", 2)
+    decode_to_file(tiny_recognizer, corpus, whole, "key", plain_search(2))
     assert out.read_bytes() == whole.read_bytes()
     assert [each.name for each in out.parent.iterdir()] == [out.name]
 
 
 def test_another_key_begins_anew(tiny_recognizer, corpus, out, killed, heard):
-    decode_to_file(tiny_recognizer, corpus, out, "other", 2)
+    decode_to_file(tiny_recognizer, corpus, out, "other", plain_search(2))
     assert sorted(heard) == sorted(cut.id for cut in corpus.cuts)
 
 
 def test_an_utterance_whose_line_was_cut_off_is_decoded_again(tiny_recognizer, corpus, out, killed, heard):
     content = partial(out).read_bytes()
     partial(out).write_bytes(content[:-9])
-    decode_to_file(tiny_recognizer, corpus, out, "key", 2)
+    decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
     assert killed[-1] in heard
     assert not set(killed[:-1]) & set(heard)
     assert len(read_transcripts(out)) == 7
@@ -204,5 +236,5 @@ def test_a_decoding_stopped_at_its_very_end_decodes_nothing_again(
 def test_what_was_decoded_of_a_larger_corpus_stays_out(tiny_recognizer, corpus, out, killed):
     """The key tells the corpus too; should it ever not, no stranger slips into the file."""
     smaller = Corpus([cut for cut in corpus.cuts if cut.id != killed[0]], corpus.audio, "smaller")
-    decode_to_file(tiny_recognizer, smaller, out, "key", 2)
+    decode_to_file(tiny_recognizer, smaller, out, "key", plain_search(2))
     assert [each.id for each in read_transcripts(out)] == [cut.id for cut in smaller.cuts]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,8 @@ def test_transcripts_survive_being_written(tmp_path):
         Transcript("a", "at nine", 2, "at ten", [("at nine", -1.5), ("at", -2.0)]),
         Transcript("b\u2028c\x85", "naïve\u2028", 2, "", [("x", -1.0), ("y", -2.0)]),
         Transcript("d", "", 0, None, []),
+        Transcript("e", "at", 1, None, [("at", -0.25)]),
+        Transcript("f", "at at", 2, None, [("at at", -3.0)], ended=False),
     ]
     path = tmp_path / "new" / "decoded.jsonl"
     write_transcripts(path, several)
@@ -43,11 +47,29 @@ def test_missing_and_empty_files_are_named(tmp_path):
         read_transcripts(tmp_path / "empty.jsonl")
 
 
+def test_only_what_says_something_is_written():
+    assert to_line(Transcript("a", "at", 1, None, [])) == '{"id": "a", "hypothesis": "at", "pieces": 1}\n'
+    assert to_line(Transcript("a", "at", 1, None, [("at", -0.5)], False)) == (
+        '{"id": "a", "hypothesis": "at", "pieces": 1, "ended": false, "score": -0.5}\n'
+    )
+
+
+def test_the_score_is_that_of_the_best():
+    assert Transcript("a", "at", 1, None, [("at", -0.5), ("ten", -0.7)]).score == -0.5
+    assert Transcript("a", "at", 1, None, []).score is None
+
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
-NBEST = st.lists(st.tuples(TEXTS, st.floats(allow_nan=False, allow_infinity=False)), min_size=2, max_size=3)
+SCORES = st.floats(allow_nan=False, allow_infinity=False)
+NBEST = st.lists(st.tuples(TEXTS, SCORES), max_size=3)
+TRANSCRIPTS = st.builds(
+    Transcript, TEXTS, TEXTS, st.integers(0), st.none() | TEXTS, NBEST, st.booleans()
+).map(
+    lambda each: replace(each, nbest=[(each.hypothesis, each.score), *each.nbest[1:]] if each.nbest else [])
+)
 
 
-@given(st.builds(Transcript, TEXTS, TEXTS, st.integers(0), st.none() | TEXTS, st.just([]) | NBEST))
+@given(TRANSCRIPTS)
 def test_any_transcript_is_one_line_and_comes_back(transcript):
     line = to_line(transcript).encode()
     assert line.splitlines(keepends=True) == [line]

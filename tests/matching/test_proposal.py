@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from priormatch.errors import UserError
-from priormatch.matching.proposal import Proposal, require_fit
+from priormatch.matching.proposal import Policy, Proposal, require_fit
 from priormatch.models.recognizer import Recognizer
 
 
@@ -53,6 +53,41 @@ def test_the_bar_only_falls(tiny_recognizer: Recognizer) -> None:
     assert taken == [True, False, False, True, False, True]
     assert [each.proposal_cer for each in proposal.history] == [20.0, 18, 18, 18, 17, 17]
     assert [each.update for each in proposal.history] == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("policy", "cers", "taken"),
+    [("always", [30.0, 10.0], [True, True]), ("never", [30.0, 10.0], [False, False])],
+)
+def test_policies_that_do_not_look_at_the_error(
+    tiny_recognizer: Recognizer, policy: Policy, cers: list[float], taken: list[bool]
+) -> None:
+    proposal = Proposal(tiny_recognizer, 20.0, policy)
+    for cer, expected in zip(cers, taken, strict=True):
+        train(tiny_recognizer)
+        proposal.follow(tiny_recognizer)
+        assert not same_weights(proposal.model, tiny_recognizer), "not before a validation"
+        assert proposal.refresh(tiny_recognizer, cer, 1) is expected
+        assert same_weights(proposal.model, tiny_recognizer) is expected
+
+
+def test_on_policy_the_proposal_is_the_online_model_without_dropout(tiny_recognizer: Recognizer) -> None:
+    proposal = Proposal(tiny_recognizer.train(), 20.0, "on_policy")
+    train(tiny_recognizer)
+    proposal.follow(tiny_recognizer)
+    assert same_weights(proposal.model, tiny_recognizer)
+    assert not proposal.model.training
+    assert not any(each.requires_grad for each in proposal.model.parameters())
+
+
+def test_an_average_moves_a_little_at_every_update(tiny_recognizer: Recognizer) -> None:
+    proposal = Proposal(tiny_recognizer, 20.0, "average", decay=0.75)
+    before = proposal.model.decoder.start.clone()
+    train(tiny_recognizer)
+    for share in (0.25, 0.4375):
+        proposal.follow(tiny_recognizer)
+        torch.testing.assert_close(proposal.model.decoder.start, before + 0.1 * share)
+    assert proposal.refresh(tiny_recognizer, 1.0, 1) is False, "validations leave it alone"
 
 
 def test_its_state_survives_json(tiny_recognizer: Recognizer) -> None:

@@ -16,7 +16,7 @@ from priormatch.matching.local_prior import local_prior
 from priormatch.matching.objective import lpm_loss, sequence_loss
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import LocalPriorTargets, diagnostics, given_labels
+from priormatch.matching.targets import BeamTargets, diagnostics, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import Beam
 from priormatch.stopwatch import Stopwatch
@@ -47,7 +47,7 @@ def lengths_of(batch: Batch, pieces: int) -> dict[str, int]:
 
 
 def test_weights_are_the_local_prior_of_the_beam(batch: Batch, proposal: Proposal, tiny_prior: Prior) -> None:
-    targets, _ = LocalPriorTargets(proposal, tiny_prior, 4, WIDE, lengths_of(batch, 3))(batch, WATCH)
+    targets, _ = BeamTargets(proposal, tiny_prior, 4, WIDE, lengths_of(batch, 3))(batch, WATCH)
     beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
     assert torch.equal(targets.labels, beam.classes)
     expected = local_prior(tiny_prior.score(beam.classes, beam.lengths), beam.lengths >= 2)
@@ -69,14 +69,14 @@ def test_the_reference_counts_one_more_for_the_end(
         return lengths > 0
 
     known = {batch.ids[0]: 4, batch.ids[2]: 0}
-    LocalPriorTargets(proposal, tiny_prior, 2, keep, known)(batch, WATCH)
+    BeamTargets(proposal, tiny_prior, 2, keep, known)(batch, WATCH)
     assert seen == [[5, 0, 0]]
 
 
 def test_an_utterance_without_a_reference_length_teaches_nothing(
     batch: Batch, proposal: Proposal, tiny_prior: Prior
 ) -> None:
-    of = LocalPriorTargets(proposal, tiny_prior, 3, WIDE, {batch.ids[1]: 2})
+    of = BeamTargets(proposal, tiny_prior, 3, WIDE, {batch.ids[1]: 2})
     targets, figures = of(batch, WATCH)
     assert targets.weights.sum(dim=-1).tolist() == pytest.approx([0.0, 1.0, 0.0])
     assert float(figures["share_without_survivor"]) == pytest.approx(2 / 3)
@@ -88,7 +88,7 @@ def test_an_utterance_without_a_reference_length_teaches_nothing(
 def test_nothing_kept_gives_a_loss_and_a_gradient_of_zero(
     batch: Batch, proposal: Proposal, tiny_prior: Prior, tiny_recognizer: Recognizer
 ) -> None:
-    targets, figures = LocalPriorTargets(proposal, tiny_prior, 3, LengthFilter(), lengths_of(batch, 500))(
+    targets, figures = BeamTargets(proposal, tiny_prior, 3, LengthFilter(), lengths_of(batch, 500))(
         batch, WATCH
     )
     assert torch.all(targets.weights == 0)
@@ -109,7 +109,7 @@ def test_nothing_kept_gives_a_loss_and_a_gradient_of_zero(
 def test_matching_raises_the_weighted_likelihood(
     batch: Batch, proposal: Proposal, tiny_prior: Prior, tiny_recognizer: Recognizer
 ) -> None:
-    targets, _ = LocalPriorTargets(proposal, tiny_prior, 4, WIDE, lengths_of(batch, 3))(batch, WATCH)
+    targets, _ = BeamTargets(proposal, tiny_prior, 4, WIDE, lengths_of(batch, 3))(batch, WATCH)
     optimizer = torch.optim.Adam(tiny_recognizer.parameters(), 1e-2)
     history = []
     for _ in range(15):
@@ -130,8 +130,8 @@ class Parrot:
 
     searches_on_gpu = False
 
-    def __init__(self, beam: Beam) -> None:
-        self.model, self.beam = self, beam
+    def __init__(self, beam: Beam, tokenizer: Tokenizer) -> None:
+        self.model, self.beam, self.tokenizer = self, beam, tokenizer
 
     def propose(self, *_: object) -> Beam:
         return self.beam
@@ -158,7 +158,7 @@ def test_spellings_of_one_text_are_merged_where_asked(
 ) -> None:
     beam = spelt_twice(tiny_tokenizer)
     one = first_of(batch)
-    of = LocalPriorTargets(Parrot(beam), tiny_prior, 3, WIDE, {batch.ids[0]: 3}, merge)  # type: ignore[arg-type]
+    of = BeamTargets(Parrot(beam, tiny_tokenizer), tiny_prior, 3, WIDE, {batch.ids[0]: 3}, merge)  # type: ignore[arg-type]
     targets, figures = of(one, WATCH)
     assert (targets.weights[0] > 0).tolist() == [True, True, not merge]
     assert figures["survivors"] == (2.0 if merge else 3.0)
@@ -171,9 +171,33 @@ def test_a_spelling_that_the_filter_drops_does_not_take_the_others_along(
     pieces = int(beam.lengths[0, 2]) - 1
     assert pieces > 2, "the spelling in letters fits this reference, the short one does not"
     one = first_of(batch)
-    of = LocalPriorTargets(Parrot(beam), tiny_prior, 3, LengthFilter(), {batch.ids[0]: pieces}, True)  # type: ignore[arg-type]
+    of = BeamTargets(
+        Parrot(beam, tiny_tokenizer), tiny_prior, 3, LengthFilter(), {batch.ids[0]: pieces}, True
+    )  # type: ignore[arg-type]
     targets, _ = of(one, WATCH)
     assert targets.weights[0].tolist() == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("exponents", [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0), (0.5, 2.0)])
+def test_weights_are_powers_of_prior_and_proposal(
+    batch: Batch, proposal: Proposal, tiny_prior: Prior, exponents: tuple[float, float]
+) -> None:
+    prior = tiny_prior if exponents[0] else None
+    of = BeamTargets(proposal, prior, 4, WIDE, lengths_of(batch, 3), exponents=exponents)
+    targets, _ = of(batch, WATCH)
+    beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
+    for row, kept in enumerate((beam.lengths >= 2).tolist()):
+        weights = [
+            math.exp(exponents[0] * prior_score + exponents[1] * score) if keep else 0.0
+            for prior_score, score, keep in zip(
+                tiny_prior.score(beam.classes, beam.lengths)[row].tolist(),
+                beam.scores[row].tolist(),
+                kept,
+                strict=True,
+            )
+        ]
+        expected = [each / max(sum(weights), 1e-300) for each in weights]
+        assert targets.weights[row].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_pseudo_labels_teach_the_batchs_own_text(

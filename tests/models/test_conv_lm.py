@@ -55,6 +55,35 @@ def test_rows_and_padding_do_not_mix(model: ConvLM) -> None:
         torch.testing.assert_close(together[row, :length], model(labels[row : row + 1, :length])[0])
 
 
+def test_steps_equal_the_full_pass(model: ConvLM) -> None:
+    labels = torch.randint(CLASSES, (3, 2, 9))
+    expected = model(labels.flatten(0, 1)).log_softmax(dim=-1).float().unflatten(0, (3, 2))
+    cache, before = model.first_cache(3, 2), None
+    for position in range(9):
+        log_p, cache = model.step(cache, before)
+        torch.testing.assert_close(log_p, expected[:, :, position])
+        before = labels[:, :, position]
+
+
+def test_a_cache_goes_with_its_hypothesis(model: ConvLM) -> None:
+    """As in a search: hypotheses change places, and some are continued twice."""
+    histories, cache = [[], [], []], model.first_cache(1, 3)
+    _, cache = model.step(cache, None)
+    for parents in torch.randint(3, (8, 3)).tolist():
+        classes = torch.randint(CLASSES, (1, 3))
+        log_p, cache = model.step(cache[:, parents], classes)
+        histories = [[*histories[p], int(c)] for p, c in zip(parents, classes[0], strict=True)]
+        after = model(torch.tensor([[*each, 0] for each in histories])).log_softmax(dim=-1)[:, -1]
+        torch.testing.assert_close(log_p[0], after.float())
+
+
+def test_what_the_cache_of_the_papers_model_holds() -> None:
+    with torch.device("meta"):
+        cache = ConvLM(ConvLMSettings(), 4998).first_cache(2, 3)
+    inputs = 512 + 3 * 128 + 3 * 512 + 6 * 1024 + 1024  # of the convolutions that are wide in time
+    assert cache.shape == (2, 3, 4 * inputs)
+
+
 def test_fusing_changes_nothing_but_what_can_be_trained(model: ConvLM) -> None:
     labels = torch.randint(CLASSES, (2, 6))
     before = model.train()(labels).shape, model.eval()(labels)

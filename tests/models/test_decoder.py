@@ -46,21 +46,43 @@ def test_steps_equal_teacher_forcing(decoder: AttentionDecoder) -> None:
     memory, labels = memory_of(decoder, [5, 2, 3]), torch.randint(CLASSES, (3, 2, 6))
     forced = decoder(memory, labels)
     assert forced.shape == (3, 2, 6, CLASSES)
+    expected = forced.log_softmax(dim=-1).float()
     steps, state, before = DecoderSteps(decoder, memory), decoder.first_state(3, 2), None
     for position in range(6):
-        logits, state = steps(state, before)
-        torch.testing.assert_close(logits[:, :, :CLASSES], forced[:, :, position])
-        assert torch.all(logits[:, :, CLASSES:] == -math.inf), "there is no other class"
+        log_q, state = steps(state, before)
+        torch.testing.assert_close(log_q[:, :, :CLASSES], expected[:, :, position])
+        assert torch.all(log_q[:, :, CLASSES:] == -math.inf), "there is no other class"
         before = labels[:, :, position]
+
+
+def test_steps_tell_where_they_attend_to(decoder: AttentionDecoder) -> None:
+    memory, classes = memory_of(decoder, [5, 2, 3]), torch.randint(CLASSES, (3, 2))
+    steps, start = DecoderSteps(decoder, memory), decoder.first_state(3, 2)
+    for before in (None, classes):
+        log_q, state, peaks = steps.with_peaks(start, before)
+        assert all(map(torch.equal, (log_q, state), steps(start, before)))
+        for row, frames in enumerate([5, 2, 3]):
+            scores = state[row] @ memory.keys[row, :frames].T
+            assert peaks[row].tolist() == scores.argmax(dim=-1).tolist()
+
+
+def test_half_precision_is_scored_in_full(decoder: AttentionDecoder) -> None:
+    memory = memory_of(decoder, [4])
+    rounded = Memory(memory.keys.bfloat16(), memory.values.bfloat16(), memory.mask)
+    decoder = decoder.bfloat16()
+    log_q, _ = DecoderSteps(decoder, rounded)(decoder.first_state(1, 3), None)
+    assert log_q.dtype == torch.float32
+    torch.testing.assert_close(log_q.exp().sum(dim=-1), torch.ones(1, 3))
 
 
 def test_a_step_by_hand(decoder: AttentionDecoder) -> None:
     memory = memory_of(decoder, [3])
-    logits, _ = DecoderSteps(decoder, memory)(decoder.first_state(1, 1), None)
+    log_q, _ = DecoderSteps(decoder, memory)(decoder.first_state(1, 1), None)
     _, hidden = decoder.gru(decoder.start[None, None])
     scores = memory.keys[0] @ hidden[0, 0] / math.sqrt(SIZE)
     context = scores.softmax(0) @ memory.values[0]
-    torch.testing.assert_close(logits[0, 0, :CLASSES], decoder.output(hidden[0, 0] + context))
+    expected = decoder.output(hidden[0, 0] + context).log_softmax(dim=-1).float()
+    torch.testing.assert_close(log_q[0, 0, :CLASSES], expected)
 
 
 def test_keys_come_first_and_values_after(decoder: AttentionDecoder) -> None:
@@ -106,11 +128,13 @@ def test_hypotheses_do_not_mix(decoder: AttentionDecoder) -> None:
 
 def test_an_utterance_without_frames_gives_no_nan(decoder: AttentionDecoder) -> None:
     memory = memory_of(decoder, [0, 3])
-    logits, _ = DecoderSteps(decoder, memory)(decoder.first_state(2, 2), None)
+    log_q, _, peaks = DecoderSteps(decoder, memory).with_peaks(decoder.first_state(2, 2), None)
     window = soft_window(torch.tensor([0, 3]), torch.tensor([[4], [0]]), 3, 4, 4.0)
     forced = decoder(memory, torch.zeros(2, 1, 4, dtype=torch.long), window)
-    assert torch.isfinite(logits[:, :, :CLASSES]).all()
-    torch.testing.assert_close(logits[0, 0, :CLASSES], decoder(memory, torch.zeros(2, 1, 1).long())[0, 0, 0])
+    assert torch.isfinite(log_q[:, :, :CLASSES]).all()
+    assert peaks[0].tolist() == [0, 0]
+    expected = decoder(memory, torch.zeros(2, 1, 1).long())[0, 0, 0].log_softmax(dim=-1)
+    torch.testing.assert_close(log_q[0, 0, :CLASSES], expected.float())
     assert torch.isfinite(forced).all()
     forced.sum().backward()
     assert all(torch.isfinite(each.grad).all() for each in decoder.parameters())

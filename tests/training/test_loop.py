@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from priormatch.config import OptimizerSettings
+from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
 from priormatch.training.checkpoint import read_checkpoint
 from priormatch.training.health import MOST_BAD_UPDATES
@@ -37,8 +37,11 @@ class OneNumber:
         return self.scores.get(update, 1.0), {"validation": {"dev": update}}
 
     def save(self, folder):
-        folder.mkdir(exist_ok=True)
-        self.saved.append(round(self.model.weight.item(), 3))
+        folder.mkdir(parents=True, exist_ok=True)
+        value = round(self.model.weight.item(), 3)
+        if folder.name == "model":
+            self.saved.append(value)
+        (folder / "model.safetensors").write_text(str(value))
 
     def state(self):
         return {}, {}
@@ -73,6 +76,18 @@ def test_a_trained_model_can_be_the_best_from_the_start(tmp_path):
         "validation_score": 1.0,
         "validation": {"dev": 0},
     }
+
+
+def test_copies_are_kept_at_their_moments_and_never_again(tmp_path):
+    keep = {
+        "late": KeepSettings(update=3),
+        "good": KeepSettings(score=3.5),
+        "better": KeepSettings(score=1.0),
+    }
+    run(OneNumber({2: 5.0, 4: 3.0, 6: 2.0, 8: 1.5}), tmp_path, updates=6, keep=keep)
+    run(OneNumber({8: 1.5}), tmp_path, updates=8, keep=keep)  # gone on with
+    kept = {each.name: (each / "model.safetensors").read_text() for each in (tmp_path / "kept").iterdir()}
+    assert kept == {"late": "0.6", "good": "0.6"}, "of the first validation that reached them"
 
 
 def test_a_score_that_is_not_a_number_is_kept_only_until_there_is_one(tmp_path):

@@ -8,7 +8,7 @@ from priormatch.data.batches import Corpus
 from priormatch.device import has_kernels, plainly
 from priormatch.matching.length_filter import keep_all
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import LocalPriorTargets
+from priormatch.matching.targets import BeamTargets
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.matching import Matching
 from priormatch.training.supervised import Supervised
@@ -42,7 +42,7 @@ def supervised(model, speech, prior):
 
 def matching(model, speech, prior):
     proposal = Proposal(model, 0.0)
-    targets = LocalPriorTargets(proposal, prior.to(DEVICE), 3, keep_all, {})
+    targets = BeamTargets(proposal, prior.to(DEVICE), 3, keep_all, {})
     settings = MatchingSettings(batch=BatchSettings(utterances=3), mixing=[1, 1], combine="sum")
     return Matching(model, speech, speech, {}, targets, proposal, QUIET, settings)
 

@@ -18,10 +18,11 @@ from priormatch.config import (
 )
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
+from priormatch.matching.cache import CachedTargets
 from priormatch.matching.length_filter import keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import LocalPriorTargets
+from priormatch.matching.targets import BeamTargets
 from priormatch.models.recognizer import Recognizer
 from priormatch.training.checkpoint import FILE, read_checkpoint
 from priormatch.training.loop import Schedule, fit
@@ -72,12 +73,14 @@ def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
 def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
     labelled, unlabelled = tiny_corpus(5, "labelled"), tiny_corpus(7, "unlabelled", transcribed=False)
 
-    def make(workers=0, combine="sum"):
+    def make(workers=0, combine="sum", policy="better", renewed=1.0):
         torch.manual_seed(1)
         audio = AudioSettings(workers=workers)
         online = Recognizer(tiny_model_settings, tiny_tokenizer).eval()
-        proposal = Proposal(online, cer=1e9)
-        targets = LocalPriorTargets(proposal, tiny_prior, 3, keep_all, {})
+        proposal = Proposal(online, 1e9, policy, decay=0.5)
+        targets = BeamTargets(proposal, tiny_prior, 3, keep_all, {})
+        if renewed < 1:
+            targets = CachedTargets(targets, renewed, tiny_tokenizer.eos)
         settings = MatchingSettings(
             batch=BatchSettings(utterances=4), mixing=[1, 2], combine=combine, loss_weight=0.5
         )
@@ -177,6 +180,17 @@ def test_matching(make_matching, tmp_path, combine):
     history = read_checkpoint(tmp_path / "killed")[1]["task"]["proposal"]["history"]
     assert [each["update"] for each in history] == [3, 6, 9]
     assert history[0]["taken"]
+
+
+@pytest.mark.parametrize("policy", ["on_policy", "average"])
+def test_matching_with_a_proposal_that_follows(make_matching, tmp_path, policy):
+    how = schedule(checkpoint_seconds=-1, validate_first=True)
+    assert_resumed_alike(lambda: make_matching(policy=policy), how, tmp_path, kills=[1, 5])
+
+
+def test_matching_with_targets_that_are_kept(make_matching, tmp_path):
+    how = schedule(checkpoint_seconds=-1, validate_first=True)
+    assert_resumed_alike(lambda: make_matching(renewed=0.3), how, tmp_path, kills=[1, 5, 8])
 
 
 def test_matching_with_a_worker(make_matching, tmp_path):

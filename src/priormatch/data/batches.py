@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # lhotse is slow to import
 
 HOST = torch.device("cpu")
 SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
+ALTERNATIVES = "alternative_texts"
+"""The custom field of a supervision that holds other texts its utterance may be taught."""
 
 Request = list[tuple[int, tuple[int, int]]]
 """The utterances of a batch: the index of each, and the (seed, epoch) it is visited in."""
@@ -32,10 +34,11 @@ Request = list[tuple[int, tuple[int, int]]]
 class Batch:
     """What one step hears.
 
+    texts: the transcript of each utterance, or None;
     waveforms (B, N) float32 in [-1, 1], zero-padded, or int16 on the way from a reader to a GPU, which is half as
     far for them: `to` makes them float32 there; samples (B,) their lengths;
-    labels (B, U) pieces that end with EOS and are filled up with it; label_lengths (B,) count the first EOS, and
-    are 0 for an utterance without a transcript;
+    labels (B, U) pieces that end with EOS and are filled up with it, of the text or of one of its alternatives;
+    label_lengths (B,) count the first EOS, and are 0 for an utterance without a transcript;
     bad: the cuts that could not be read, with the reason.
     """
 
@@ -172,8 +175,23 @@ def cut_text(cut: "Cut") -> str | None:
     return " ".join(texts) if texts else None
 
 
+def cut_texts(cut: "Cut") -> list[str]:
+    """All that a cut may be taught: its transcript first, then the alternatives; nothing without a transcript."""
+    text = cut_text(cut)
+    others = [each.custom.get(ALTERNATIVES, []) for each in cut.supervisions if each.custom]
+    return [] if text is None else [text, *chain.from_iterable(others)]
+
+
+def one_of(texts: list[str], random: np.random.Generator) -> str:
+    """One of the texts, all equally likely, or "" of none; where there is no choice, nothing is drawn."""
+    return texts[random.integers(len(texts))] if len(texts) > 1 else "".join(texts)
+
+
 class UtteranceReader:
-    """Reads lists of (index, visit seed) into a Batch; runs inside the loader's worker processes."""
+    """Reads lists of (index, visit seed) into a Batch; runs inside the loader's worker processes.
+
+    Each visit draws its own speed, its own text where a cut has several, and its own spelling.
+    """
 
     def __init__(
         self, corpus: Corpus, tokenizer: Tokenizer, piece_sampling: float = 0.0, speeds: Sequence[float] = ()
@@ -192,10 +210,10 @@ class UtteranceReader:
             except Exception as error:  # a damaged file raises whatever its decoder does
                 bad.append((cut.id, why_unreadable(cut, error)))
                 continue
-            text = cut_text(cut)
             ids.append(cut.id)
-            texts.append(text)
-            labels.append([] if text is None else self.tokenizer.encode(text, self.piece_sampling, random))
+            choices = cut_texts(cut)
+            texts.append(choices[0] if choices else None)
+            labels.append(self.tokenizer.encode(one_of(choices, random), self.piece_sampling, random))
         return collate(ids, texts, waves, labels, self.tokenizer.eos, bad)
 
 

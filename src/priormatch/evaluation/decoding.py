@@ -1,15 +1,20 @@
 """Decoding whole corpora, and the validation score."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from priormatch.config import FusionSettings
 from priormatch.data.batches import Corpus, UtteranceReader, once
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import character_errors, word_errors
 from priormatch.evaluation.transcripts import PartialTranscripts, Transcript, write_transcripts
+from priormatch.matching.prior import Prior
+from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
 from priormatch.search.beam import Beam
@@ -17,9 +22,42 @@ from priormatch.search.beam import Beam
 BATCH_SECONDS = 240.0
 
 
+Search = Callable[[Recognizer, Memory], Beam]
+"""How hypotheses are looked for: (a recogniser, utterances it has encoded) -> the best hypotheses."""
+
+
+def plain_search(beam_size: int) -> Search:
+    """Search with the recogniser alone; a beam size of 1 is greedy."""
+    return lambda model, memory: model.search(memory, beam_size)
+
+
+def search_with_prior(prior: Prior, settings: FusionSettings) -> Search:
+    """Search with the recogniser and the prior together; scores are those of both."""
+    on_gpu = next(prior.parameters()).is_cuda
+    lm = (prior.in_half_precision() if on_gpu else prior).lm
+    return lambda model, memory: model.search_with(lm, memory, settings)
+
+
+GREEDY = plain_search(1)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Utterances as the encoder leaves them: frames (B, T, 2D) and how many of them each has (B,)."""
+
+    ids: list[str]
+    texts: list[str | None]
+    frames: Tensor
+    lengths: Tensor
+
+    def to(self, device: str | torch.device) -> "Encoded":
+        """The same on another device."""
+        return replace(self, frames=self.frames.to(device), lengths=self.lengths.to(device))
+
+
 @torch.no_grad()
-def decode(model: Recognizer, corpus: Corpus, beam_size: int = 1) -> Iterator[list[Transcript]]:
-    """Transcribe a corpus batch by batch; an unreadable utterance is named and gives nothing."""
+def encode(model: Recognizer, corpus: Corpus) -> Iterator[Encoded]:
+    """Encode a corpus batch by batch; an unreadable utterance is named and left out."""
     reader = UtteranceReader(corpus, model.tokenizer)
     for batch in once(reader, BATCH_SECONDS, corpus.audio.workers):
         for cut, reason in batch.bad:
@@ -30,24 +68,40 @@ def decode(model: Recognizer, corpus: Corpus, beam_size: int = 1) -> Iterator[li
         training = model.training
         model.eval()
         with mixed_precision(model.device):
-            beam = model.propose(moved.waveforms, moved.samples, beam_size)
+            frames, lengths = model.encode(moved.waveforms, moved.samples)
         model.train(training)
-        yield list(read_beam(beam, model, batch.ids, batch.texts))
+        yield Encoded(batch.ids, batch.texts, frames, lengths)
+
+
+@torch.no_grad()
+def transcribe(model: Recognizer, batch: Encoded, search: Search) -> list[Transcript]:
+    """Transcribe utterances that have been encoded."""
+    moved = batch.to(model.device)
+    with mixed_precision(model.device):
+        beam = search(model, model.memory(moved.frames, moved.lengths))
+    return list(read_beam(beam, model, batch.ids, batch.texts))
+
+
+def decode(model: Recognizer, corpus: Corpus, search: Search = GREEDY) -> Iterator[list[Transcript]]:
+    """Transcribe a corpus batch by batch; an unreadable utterance is named and gives nothing."""
+    for batch in encode(model, corpus):
+        yield transcribe(model, batch, search)
 
 
 def read_beam(beam: Beam, model: Recognizer, ids: list[str], texts: list[str | None]) -> Iterator[Transcript]:
     """The hypotheses of a batch as text."""
-    columns = (ids, texts, beam.classes.tolist(), beam.lengths.tolist(), beam.scores.tolist())
-    for name, text, classes, lengths, scores in zip(*columns, strict=True):
+    tensors = (beam.classes, beam.lengths, beam.scores, beam.ended)
+    columns = (ids, texts, *(each.tolist() for each in tensors))
+    for name, text, classes, lengths, scores, ended in zip(*columns, strict=True):
         nbest = [
             (model.tokenizer.decode(each), score)
             for each, length, score in zip(classes, lengths, scores, strict=True)
             if length > 0
         ]
-        yield Transcript(name, nbest[0][0] if nbest else "", max(lengths[0] - 1, 0), text, nbest)
+        yield Transcript(name, nbest[0][0] if nbest else "", max(lengths[0] - 1, 0), text, nbest, ended)
 
 
-def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, beam_size: int = 1) -> None:
+def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, search: Search = GREEDY) -> None:
     """Transcribe a corpus into a file, showing progress; what a kill left undone is gone on with.
 
     `key` tells one model and search from another.
@@ -56,7 +110,7 @@ def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, beam_
     rest = [cut for cut in corpus.cuts if cut.id not in partial.found]
     with Meter(f"decoding {corpus.name}", len(corpus), len(corpus) - len(rest)) as meter:
         if rest:
-            for transcripts in decode(model, Corpus(rest, corpus.audio, corpus.name), beam_size):
+            for transcripts in decode(model, Corpus(rest, corpus.audio, corpus.name), search):
                 partial.add(transcripts)
                 meter.advance(len(transcripts))
     found = [partial.found[cut.id] for cut in corpus.cuts if cut.id in partial.found]
@@ -91,15 +145,25 @@ def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str
     for name, corpus in sets.items():
         transcripts = [each for batch in decode(model, corpus) for each in batch]
         check_share(len(corpus) - len(transcripts), corpus)
-        references = [each.reference or "" for each in transcripts]
-        hypotheses = [each.hypothesis for each in transcripts]
-        errors[name] = {
-            "wer": word_errors(references, hypotheses).rate,
-            "cer": character_errors(references, hypotheses).rate,
-        }
+        errors[name] = error_rates(transcripts)
     return errors
 
 
+def error_rates(transcripts: Sequence[Transcript]) -> dict[str, float]:
+    """WER and CER of transcripts that know their references, in percent."""
+    references = [each.reference or "" for each in transcripts]
+    hypotheses = [each.hypothesis for each in transcripts]
+    return {
+        "wer": word_errors(references, hypotheses).rate,
+        "cer": character_errors(references, hypotheses).rate,
+    }
+
+
+def mean_rate(errors: Mapping[str, Mapping[str, float]], kind: str) -> float:
+    """The unweighted mean of the sets' error rates of a kind."""
+    return sum(each[kind] for each in errors.values()) / len(errors)
+
+
 def mean_cer(errors: Mapping[str, Mapping[str, float]]) -> float:
-    """The unweighted mean of the sets' CER, by which proposals and checkpoints are chosen."""
-    return sum(each["cer"] for each in errors.values()) / len(errors)
+    """The mean CER of the sets, by which proposals and checkpoints are chosen."""
+    return mean_rate(errors, "cer")

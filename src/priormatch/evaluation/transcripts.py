@@ -12,13 +12,22 @@ from priormatch.files import replace_text
 
 @dataclass(frozen=True)
 class Transcript:
-    """One decoded utterance: its best hypothesis, that one's length in pieces, and the n-best with scores."""
+    """One decoded utterance: its best hypothesis, that one's length in pieces, and the n-best with scores.
+
+    The first of the n-best is the hypothesis; `ended` tells whether the search found an end of sentence.
+    """
 
     id: str
     hypothesis: str
     pieces: int
     reference: str | None
     nbest: list[tuple[str, float]]
+    ended: bool = True
+
+    @property
+    def score(self) -> float | None:
+        """The score of the hypothesis, or None where it was not kept."""
+        return self.nbest[0][1] if self.nbest else None
 
 
 def to_line(transcript: Transcript) -> str:
@@ -30,7 +39,11 @@ def to_line(transcript: Transcript) -> str:
     }
     if transcript.reference is not None:
         entry["reference"] = transcript.reference
-    if len(transcript.nbest) > 1:
+    if not transcript.ended:
+        entry["ended"] = False
+    if len(transcript.nbest) == 1:
+        entry["score"] = transcript.score
+    elif transcript.nbest:
         entry["nbest"] = [{"text": text, "score": score} for text, score in transcript.nbest]
     return json.dumps(entry, ensure_ascii=False) + "\n"
 
@@ -40,8 +53,15 @@ def from_line(line: bytes) -> Transcript:
     try:
         entry = json.loads(line)
         nbest = [(each["text"], each["score"]) for each in entry.get("nbest", [])]
+        if "score" in entry:
+            nbest = [(entry["hypothesis"], entry["score"])]
         return Transcript(
-            str(entry["id"]), entry["hypothesis"], entry.get("pieces", 0), entry.get("reference"), nbest
+            str(entry["id"]),
+            entry["hypothesis"],
+            entry.get("pieces", 0),
+            entry.get("reference"),
+            nbest,
+            entry.get("ended", True),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error

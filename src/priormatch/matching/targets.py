@@ -1,7 +1,7 @@
 """What an unlabelled utterance is taught: a support of label sequences and a weight for each."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,13 +22,19 @@ Figures = dict[str, Tensor]
 """Numbers to report, left on the device so that nobody waits for them."""
 
 
-@dataclass(frozen=True)
-class Targets:
+class Targets(NamedTuple):
     """labels (B, k, U) with their lengths (B, k) and weights (B, k); a row of zero weights teaches nothing."""
 
     labels: Tensor
     lengths: Tensor
     weights: Tensor
+
+    def to(self, device: torch.device) -> "Targets":
+        """The targets on a device."""
+        return Targets(*(each.to(device) for each in self))
+
+
+TargetsOf = Callable[[Batch, Stopwatch], tuple[Targets, Figures]]
 
 
 def given_labels(batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
@@ -37,42 +43,44 @@ def given_labels(batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
     return Targets(batch.labels[:, None], batch.label_lengths.clamp(min=1)[:, None], weights), {}
 
 
-class LocalPriorTargets:
-    """The proposal's beam, filtered by length and weighed by the prior.
+class BeamTargets:
+    """The proposal's beam, filtered by length, with weights in proportion to p_y(y)^a · r(y|x)^b.
 
-    `reference_lengths` gives for each utterance's id the estimated number of pieces, EOS not counted; `keep`
-    is a LengthFilter or `keep_all`.
+    Local prior matching is a = 1, b = 0; distillation with the proposal's own posterior is a = 0, b = 1; and with
+    a = b = 0 all hypotheses weigh the same. Without a prior, a must be 0. `reference_lengths` gives for each
+    utterance's id the estimated number of pieces, EOS not counted; `keep` is a LengthFilter or `keep_all`.
     """
 
     def __init__(
         self,
         proposal: Proposal,
-        prior: Prior,
+        prior: Prior | None,
         beam_size: int,
         keep: Callable[[Tensor, Tensor], Tensor],
         reference_lengths: Mapping[str, int],
         merge_spellings: bool = False,
+        exponents: tuple[float, float] = (1.0, 0.0),
     ) -> None:
-        device = next(prior.parameters()).device
-        self.prior, self.keep = prior.in_half_precision() if has_kernels(device) else prior, keep
+        self.keep, self.exponents, self.tokenizer = keep, exponents, proposal.model.tokenizer
         self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
         self.propose = RecordedProposal(proposal.model, beam_size)
-        self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(self.prior.score_tree)
+        self.log_prior = RecordedPrior(prior) if prior is not None and exponents[0] != 0 else None
 
     @torch.no_grad()
     def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
         """Targets of a batch, and what the diagnostics tell of them; rows beyond its ids weigh nothing."""
         reference = self._reference(batch)
         beam = self.propose(batch.waveforms, batch.samples)
-        labels = labels_on_grid(beam.classes, self.prior.tokenizer.eos)
+        labels = labels_on_grid(beam.classes, self.tokenizer.eos)
         watch.lap("proposal")
-        log_prior = self._log_prior(labels, beam.lengths)
+        log_weights = self.exponents[1] * beam.scores.masked_fill(beam.lengths == 0, 0.0)
+        if self.log_prior is not None:
+            log_weights += self.exponents[0] * self.log_prior(labels, beam.lengths)
         keep = self.keep(beam.lengths, reference)
         if self.merge_spellings:
-            tokenizer = self.prior.tokenizer
-            texts = [[tokenizer.decode(each) for each in row] for row in beam.classes.tolist()]
+            texts = [[self.tokenizer.decode(each) for each in row] for row in beam.classes.tolist()]
             keep = first_spellings(texts, keep)
-        weights = local_prior(log_prior, keep)
+        weights = local_prior(log_weights, keep)
         count = len(batch)
         weights[count:] = 0.0
         figures = diagnostics(weights[:count], keep[:count], beam.lengths[:count], reference[:count])
@@ -86,7 +94,16 @@ class LocalPriorTargets:
         known[: len(pieces)] = torch.tensor([n + 1 if n > 0 else 0 for n in pieces])
         return known.to(batch.waveforms.device, non_blocking=True)
 
-    def _log_prior(self, labels: Tensor, lengths: Tensor) -> Tensor:
+
+class RecordedPrior:
+    """A prior's `score`, with the recordings of a GPU where there is one."""
+
+    def __init__(self, prior: Prior) -> None:
+        device = next(prior.parameters()).device
+        self.prior = prior.in_half_precision() if has_kernels(device) else prior
+        self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(self.prior.score_tree)
+
+    def __call__(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """log p_y of each hypothesis: (B, k, U), (B, k) -> (B, k)."""
         if not has_kernels(labels.device):
             return self.prior.score(labels, lengths)

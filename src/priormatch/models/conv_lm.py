@@ -1,6 +1,7 @@
 """The gated convolutional language model (Dauphin et al., 2017); GCNN-14B is the paper's."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,42 @@ from torch.nn.utils import parametrizations, parametrize
 
 from priormatch.config import ConvLMSettings
 from priormatch.models.decoder import class_logits
+
+Windows = Callable[[Tensor, int], Tensor]
+"""(inputs of a convolution (..., C), its kernel K) -> what it sees at each position (..., K·C), the present last."""
+
+
+def in_sequences(x: Tensor, kernel: int) -> Tensor:
+    """Windows into sequences, with zeros before the first position: (B, U, C) -> (B, U, K·C)."""
+    padded = functional.pad(x, (0, 0, kernel - 1, 0))
+    return padded.unfold(1, kernel, 1).transpose(2, 3).flatten(-2)
+
+
+def in_tree(before: Tensor) -> Windows:
+    """Windows for N positions of which `before` (N, K) names the ones each sees, itself the last, -1 for none."""
+
+    def windows(x: Tensor, kernel: int) -> Tensor:
+        return functional.pad(x, (0, 0, 0, 1))[before[:, -kernel:]].flatten(-2)  # the last is zero
+
+    return windows
+
+
+class OneMore:
+    """Windows for one more position, of which the part before it comes from a cache (..., S).
+
+    The cache holds the last K - 1 inputs of every convolution, one convolution after the other; `kept` is what the
+    next position needs of them.
+    """
+
+    def __init__(self, cache: Tensor) -> None:
+        self.cache, self.used, self.kept = cache, 0, list[Tensor]()
+
+    def __call__(self, x: Tensor, kernel: int) -> Tensor:
+        """(..., C) -> (..., K·C)"""
+        begin, self.used = self.used, self.used + (kernel - 1) * x.shape[-1]
+        window = torch.cat([self.cache[..., begin : self.used], x], dim=-1)
+        self.kept.append(window[..., x.shape[-1] :])
+        return window
 
 
 class CausalConv(nn.Module):
@@ -22,21 +59,13 @@ class CausalConv(nn.Module):
         nn.init.zeros_(self.conv.bias)  # type: ignore[arg-type]
         parametrizations.weight_norm(self.conv)
 
-    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Convolve with zeros before the first position: (B, U, C_in) -> (B, U, C_out).
-
-        Or, where `before` (N, kernel) names for each of N positions the ones it sees, itself the last, and -1
-        stands for none: (N, C_in) -> (N, C_out).
-        """
+    def forward(self, x: Tensor, windows: Windows = in_sequences) -> Tensor:
+        """(..., C_in) -> (..., C_out)"""
         weight = self.conv.weight
         if self.kernel == 1:
             return functional.linear(x, weight[:, :, 0], self.conv.bias)
-        if before is None:
-            padded = functional.pad(x, (0, 0, self.kernel - 1, 0))
-            windows = padded.unfold(1, self.kernel, 1).transpose(2, 3)
-        else:
-            windows = functional.pad(x, (0, 0, 0, 1))[before[:, -self.kernel :]]  # the last is zero
-        return functional.linear(windows.flatten(-2), weight.transpose(1, 2).flatten(1), self.conv.bias)
+        weight = weight.transpose(1, 2).flatten(1)
+        return functional.linear(windows(x, self.kernel), weight, self.conv.bias)
 
 
 class GatedBlock(nn.Module):
@@ -56,11 +85,11 @@ class GatedBlock(nn.Module):
             normed_linear(widths[0], widths[-1], dropout) if widths[0] != widths[-1] else nn.Identity()
         )
 
-    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """(B, U, C_in) -> (B, U, C_out), or (N, C_in) -> (N, C_out) as in `CausalConv`."""
+    def forward(self, x: Tensor, windows: Windows = in_sequences) -> Tensor:
+        """(..., C_in) -> (..., C_out)"""
         y = x
         for layer in self.layers:
-            y = functional.glu(layer(self.dropout(y), before), dim=-1)
+            y = functional.glu(layer(self.dropout(y), windows), dim=-1)
         return (self.skip(x) + y) * math.sqrt(0.5)
 
 
@@ -90,11 +119,38 @@ class ConvLM(nn.Module):
         return self.next_logits(torch.cat([begin, labels[:, :-1]], dim=1))
 
     def next_logits(self, inputs: Tensor, before: Tensor | None = None) -> Tensor:
-        """Logits of what follows each input: (B, U) -> (B, U, classes), or packed, (N,) -> (N, classes)."""
+        """Logits of what follows each input: (B, U) -> (B, U, classes).
+
+        Or, where `before` (N, kernel) names the inputs that each of N sees (see `in_tree`): (N,) -> (N, classes).
+        """
+        return self._logits(inputs, in_sequences if before is None else in_tree(before))
+
+    def _logits(self, inputs: Tensor, windows: Windows) -> Tensor:
         x = self.narrow(self.dropout(self.embedding(inputs)))
         for block in self.blocks:
-            x = block(x, before)
+            x = block(x, windows)
         return class_logits(self.output, self.dropout(self.head(x)))
+
+    def first_cache(self, batch: int, beam: int) -> Tensor:
+        """What `step` is given at the beginning of sentences: (B, k, S)."""
+        convolutions = [each for each in self.modules() if isinstance(each, CausalConv)]
+        size = sum((each.kernel - 1) * each.conv.in_channels for each in convolutions)
+        return self.embedding.weight.new_zeros(batch, beam, size)
+
+    @torch.no_grad()
+    def step(self, cache: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One position of every open hypothesis, as a search calls it.
+
+        cache (B, k, S), classes (B, k) the ones chosen last, None at the start -> log p (B, k, classes), cache.
+        """
+        if classes is None:
+            classes = torch.full(cache.shape[:-1], self.eos, device=cache.device)
+        windows = OneMore(cache)
+        with torch.autocast(
+            cache.device.type, torch.float16, enabled=cache.is_cuda
+        ):  # as in `Prior.score_tree`
+            logits = self._logits(classes, windows)
+        return logits.log_softmax(dim=-1, dtype=torch.float32), torch.cat(windows.kept, dim=-1)
 
     def fuse(self) -> None:
         """Compute the normed weights once and for all; the model can then be used but not trained."""

@@ -82,14 +82,24 @@ class DecoderSteps:
     def __call__(self, state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
         """One step for every open hypothesis.
 
-        state (B, k, D), classes (B, k) the ones chosen last, None at the start -> logits (B, k, C'), state.
+        state (B, k, D), classes (B, k) the ones chosen last, None at the start -> log q (B, k, C'), state.
         """
+        state = self._advance(state, classes)
+        return self._log_q(state, self._attention(state)), state
+
+    def with_peaks(self, state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """One step as above, and the frames that are attended to most, (B, k)."""
+        state = self._advance(state, classes)
+        weights = self._attention(state)
+        return self._log_q(state, weights), state, weights.argmax(dim=-1)
+
+    def _advance(self, state: Tensor, classes: Tensor | None) -> Tensor:
+        """The GRU's next state: (B, k, D)."""
         _, recurrent, _, recurrent_bias = self.decoder.gru.all_weights[0]
         reset, update, new = self._input_half(classes).chunk(3, dim=-1)
         before = functional.linear(state, recurrent, recurrent_bias).chunk(3, dim=-1)
         new = (new + (reset + before[0]).sigmoid() * before[2]).tanh()
-        after = new + (update + before[1]).sigmoid() * (state - new)
-        return functional.linear(self._with_context(after), self.output, self.output_bias), after
+        return new + (update + before[1]).sigmoid() * (state - new)
 
     def _input_half(self, classes: Tensor | None) -> Tensor:
         """What the GRU's gates get from the classes (B, k): (B, k, 3D)."""
@@ -102,12 +112,17 @@ class DecoderSteps:
         self.known[new] = True
         return functional.embedding(classes, self.inputs)
 
-    def _with_context(self, queries: Tensor) -> Tensor:
-        """q + softmax(q·k / sqrt(D)) v over the frames that exist: (B, k, D) -> (B, k, D)."""
+    def _attention(self, queries: Tensor) -> Tensor:
+        """softmax(q·k / sqrt(D)) over the frames that exist: (B, k, D) -> (B, k, T)."""
         scale = 1 / math.sqrt(self.decoder.size)
         scores = torch.baddbmm(self.bias, self.keys, queries.transpose(1, 2), alpha=scale)
-        weights = (scores.softmax(dim=1) * self.mask).transpose(1, 2)
-        return torch.baddbmm(queries, weights, self.values)
+        return (scores.softmax(dim=1) * self.mask).transpose(1, 2)
+
+    def _log_q(self, state: Tensor, weights: Tensor) -> Tensor:
+        """log softmax(W(h + c)), in float32: (B, k, D), (B, k, T) -> (B, k, C')."""
+        summed = torch.baddbmm(state, weights, self.values)
+        logits = functional.linear(summed, self.output, self.output_bias)
+        return logits.log_softmax(dim=-1, dtype=torch.float32)
 
 
 def class_logits(layer: nn.Linear, x: Tensor) -> Tensor:

@@ -6,15 +6,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from priormatch.config import ModelSettings
+from priormatch.config import FusionSettings, ModelSettings
 from priormatch.data.augment import SpecAugment
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels
+from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
 from priormatch.models.folder import load_weights, read_model, write_model
 from priormatch.models.tds import TDSEncoder
 from priormatch.search.beam import Beam, beam_search
+from priormatch.search.fusion import fused_search
 
 MOST_CLASSES = 16_384  # that the GPU's search ranks in registers
 
@@ -63,16 +65,33 @@ class Recognizer(nn.Module):
     @torch.no_grad()
     def propose(self, waveforms: Tensor, samples: Tensor, beam_size: int) -> Beam:
         """The beam B(x): the k best hypotheses of each utterance; beam_size 1 is greedy search."""
-        encoded, lengths = self.encode(waveforms, samples)
-        memory = self.decoder.memory(encoded, lengths)
+        return self.search(self.memory(*self.encode(waveforms, samples)), beam_size)
+
+    @torch.no_grad()
+    def search(self, memory: Memory, beam_size: int) -> Beam:
+        """The k best hypotheses of utterances that have been encoded."""
         eos, longest = self.tokenizer.eos, self.settings.longest_output
         if self.searches_on_gpu:
             from priormatch.models.gpu_search import search_on_gpu
 
             return search_on_gpu(self.decoder, memory, beam_size, eos, longest)
 
-        state = self.decoder.first_state(len(waveforms), beam_size)
+        state = self.decoder.first_state(len(memory.keys), beam_size)
         return beam_search(DecoderSteps(self.decoder, memory), state, eos, longest)
+
+    @torch.no_grad()
+    def search_with(self, lm: ConvLM, memory: Memory, settings: FusionSettings) -> Beam:
+        """The best hypotheses by this model and a language model of the same pieces together."""
+        shape = len(memory.keys), settings.beam_size
+        return fused_search(
+            DecoderSteps(self.decoder, memory).with_peaks,
+            self.decoder.first_state(*shape),
+            lm.step,
+            lm.first_cache(*shape),
+            self.tokenizer.eos,
+            self.settings.longest_output,
+            settings,
+        )
 
     def memory(self, encoded: Tensor, lengths: Tensor) -> Memory:
         """What the decoder attends to."""

@@ -7,16 +7,20 @@ from typing import Any
 
 import torch
 
-from priormatch.config import Settings, to_yaml
+from priormatch.config import Settings, changed, to_yaml
+from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.tokenizer import Tokenizer
+from priormatch.errors import UserError
 from priormatch.files import replace_text
+from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.progress import duration_text, say
 from priormatch.runs import work
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
 from priormatch.runs.recipe import audible, recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import Stage, read_record, set_aside
+from priormatch.search.tuning import read_tuned
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Run:
     folder: Path
     settings: Settings
     data: RunData
+    shared: Path | None = None  # the folder of the tokenizer, where it is not the run's own
     stages: dict[str, Stage] = field(default_factory=dict)
 
     def stage(self, name: str, settings: dict[str, Any], inputs: dict[str, Path]) -> Stage:
@@ -33,9 +38,14 @@ class Run:
         self.stages[name] = Stage(self.folder / name, settings, inputs, keep_old=True)
         return self.stages[name]
 
+    @property
+    def pieces(self) -> Path:
+        """The folder of the tokenizer."""
+        return (self.shared or self.folder) / "tokenizer"
+
     def tokenizer(self) -> Tokenizer:
         """Word pieces from the transcripts or from the text."""
-        wanted, out = self.settings.tokenizer, self.folder / "tokenizer"
+        wanted, out = self.settings.tokenizer, self.pieces
         source = self.data.labelled if wanted.source == "transcripts" else self.data.text
         with self.stage("tokenizer", {"tokenizer": wanted}, {"source": source}).work() as todo:
             if todo:
@@ -49,7 +59,7 @@ class Run:
         out = self.folder / "prior"
         wanted = {"prior": self.settings.prior, "seed": self.settings.training.seed}
         text, held_out = self.data.text, self.data.held_out_text
-        inputs = {"text": text, "held_out": held_out, "tokenizer": self.folder / "tokenizer"}
+        inputs = {"text": text, "held_out": held_out, "tokenizer": self.pieces}
         with self.stage("prior", wanted, inputs).work() as todo:
             if todo:
                 sentences, others = work.sentences_of(text), work.sentences_of(held_out)
@@ -61,7 +71,7 @@ class Run:
         out = self.folder / name
         inputs = {
             "labelled": self.data.labelled,
-            "tokenizer": self.folder / "tokenizer",
+            "tokenizer": self.pieces,
             **self.data.validation,
         }
         if more is not None:
@@ -110,9 +120,62 @@ class Run:
                 work.write_pseudo_labels(self.data.unlabelled, out, out.with_name(f"pseudo-labelled{SUFFIX}"))
         return out
 
-    def pseudo_label(self, model: Path, lengths: Path) -> Path:
+    def fusion(self, model: Path, prior: Path, name: str = "fusion") -> Path:
+        """Values for decoding with the prior, tuned on the validation sets."""
+        from priormatch.runs.tune import tune
+
+        out = self.folder / name / "fusion.yaml"
+        wanted = {
+            "fusion": self.settings.fusion,
+            "audio": audible(self.settings),
+            "utterances": self.settings.training.validate_on,
+        }
+        inputs = {"model": model, "prior": prior, **self.data.validation}
+        with self.stage(name, wanted, inputs).work() as todo:
+            if todo:
+                tune(model, prior, self.data.validation, self.settings, out)
+        return out
+
+    def transcripts_with_prior(self, model: Path, prior: Path, fusion: Path) -> Path:
+        """Transcripts of the unlabelled speech, decoded with the prior."""
+        out = self.folder / "lengths-asr_lm" / "lengths.jsonl"
+        inputs = {"model": model, "prior": prior, "fusion": fusion, "unlabelled": self.data.unlabelled}
+        with self.stage("lengths-asr_lm", {"audio": audible(self.settings)}, inputs).work() as todo:
+            if todo:
+                tuned = changed(self.settings, read_tuned(fusion))
+                work.decode_to(model, self.data.unlabelled, tuned, out, prior=prior)
+        return out
+
+    def reference_lengths(self, tokenizer: Tokenizer, greedy: Path, model: Path, prior: Path) -> Path:
+        """The reference lengths that the settings ask for, one estimate for each unlabelled utterance."""
+        source, data = self.settings.matching.reference_lengths, self.data
+        if source == "greedy":
+            return greedy
+        if source == "asr_lm":
+            return self.transcripts_with_prior(model, prior, self.fusion(model, prior))
+        name = f"lengths-{source}"
+        out = self.folder / name / "lengths.jsonl"
+        known = data.labelled if source == "speaking_rate" else data.topline
+        if known is None:
+            raise UserError(
+                "matching.reference_lengths=oracle needs the transcripts of the unlabelled speech: give"
+                " topline=CUTS, or choose another source"
+            )
+        inputs = {"known": known, "unlabelled": data.unlabelled, "tokenizer": self.pieces}
+        with self.stage(name, {}, inputs).work() as todo:
+            if todo:
+                if source == "oracle":
+                    lengths = oracle_lengths(read_cuts(known), tokenizer)
+                else:
+                    rate = pieces_a_second(read_cuts(known), tokenizer)
+                    say(f"{name}: {rate:.2f} pieces a second")
+                    lengths = lengths_by_rate(read_cuts(data.unlabelled), rate)
+                work.write_lengths(lengths, out)
+        return out
+
+    def pseudo_label(self, model: Path, labels: Path) -> Path:
         """A recogniser trained on from `model` on fixed pseudo-labels."""
-        out, labels = self.folder / "pseudo_label", lengths.with_name(f"pseudo-labelled{SUFFIX}")
+        out = self.folder / "pseudo_label"
         wanted = recipe_of_schedule(self.settings)
         inputs = {
             "model": model,
@@ -128,15 +191,17 @@ class Run:
         return out / "model"
 
     def lpm(self, model: Path, prior: Path, lengths: Path) -> Path:
-        """Local prior matching, from `model`."""
+        """Local prior matching, from `model` or from copies that its training kept."""
         out, data = self.folder / "lpm", self.data
-        wanted = recipe_of_matching(self.settings)
-        inputs = {"model": model, "prior": prior, "lengths": lengths, "labelled": data.labelled}
-        inputs |= {"unlabelled": data.unlabelled, **data.validation}
+        matching, wanted = self.settings.matching, recipe_of_matching(self.settings)
+        start, proposal = (work.kept_copy(model, name) for name in (matching.start, matching.proposal))
+        prior = work.kept_copy(prior, matching.prior)
+        inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
+        inputs |= {"labelled": data.labelled, "unlabelled": data.unlabelled, **data.validation}
         with self.stage("lpm", wanted, inputs).work() as todo:
             if todo:
                 work.match(
-                    model,
+                    start,
                     prior,
                     data.labelled,
                     data.unlabelled,
@@ -145,18 +210,25 @@ class Run:
                     self.settings,
                     out,
                     self.folder,
+                    proposal,
                 )
         return out / "model"
 
-    def decode(self, system: str, model: Path) -> dict[str, Path]:
-        """Greedy transcripts of the test sets."""
+    def decode(
+        self, system: str, model: Path, prior: Path | None = None, fusion: Path | None = None
+    ) -> dict[str, Path]:
+        """Transcripts of the test sets, greedy ones or with a prior and tuned values."""
         out = self.folder / "decoded" / system
         wanted = {"audio": audible(self.settings)}
         inputs = {"model": model, **{f"test/{name}": path for name, path in self.data.test.items()}}
+        settings = self.settings
+        if prior is not None and fusion is not None:
+            inputs |= {"prior": prior, "fusion": fusion}
+            settings = changed(settings, read_tuned(fusion))
         with self.stage(f"decoded/{system}", wanted, inputs).work() as todo:
             if todo:
                 for name, cuts in self.data.test.items():
-                    work.decode_to(model, cuts, self.settings, out / f"{name}.jsonl")
+                    work.decode_to(model, cuts, settings, out / f"{name}.jsonl", prior=prior)
         return {name: out / f"{name}.jsonl" for name in self.data.test}
 
 
@@ -177,8 +249,8 @@ def run(settings: Settings) -> Path:
     lengths = this.lengths(first)
     systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
     if settings.pseudo_labels:
-        systems["pseudo_label"] = this.pseudo_label(first, lengths)
-    systems["lpm"] = this.lpm(first, prior, lengths)
+        systems["pseudo_label"] = this.pseudo_label(first, lengths.with_name(f"pseudo-labelled{SUFFIX}"))
+    systems["lpm"] = this.lpm(first, prior, this.reference_lengths(tokenizer, lengths, first, prior))
     if data.topline is not None:
         updates = settings.training.updates + matching.updates
         systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)

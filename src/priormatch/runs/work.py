@@ -13,13 +13,20 @@ from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import decode_to_file, mean_cer, validation_errors
-from priormatch.evaluation.transcripts import read_transcripts
-from priormatch.files import replacing
+from priormatch.evaluation.decoding import (
+    decode_to_file,
+    mean_cer,
+    plain_search,
+    search_with_prior,
+    validation_errors,
+)
+from priormatch.evaluation.transcripts import Transcript, read_transcripts, write_transcripts
+from priormatch.matching.cache import CachedTargets
 from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal, require_fit
-from priormatch.matching.targets import LocalPriorTargets, given_labels
+from priormatch.matching.targets import BeamTargets, TargetsOf, given_labels
+from priormatch.models.folder import WEIGHTS
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
 from priormatch.runs.stage import fingerprint
@@ -73,6 +80,7 @@ def train_prior(
         settings.prior.validate_every,
         report_every=settings.training.report_every,
         checkpoint_seconds=settings.training.checkpoint_seconds,
+        keep=settings.prior.keep,
     )
     fit(task, schedule, out, log, out.name)
 
@@ -132,6 +140,7 @@ def supervised_schedule(settings: Settings, updates: int) -> Schedule:
         training.validate_every,
         report_every=training.report_every,
         checkpoint_seconds=training.checkpoint_seconds,
+        keep=training.keep,
     )
 
 
@@ -151,61 +160,106 @@ def matching_schedule(settings: Settings) -> Schedule:
 
 def match(
     model: Path,
-    prior: Path,
+    prior: Path | None,
     labelled: Path,
     unlabelled: Path,
-    lengths: Path,
+    lengths: Path | None,
     validation: Mapping[str, Path],
     settings: Settings,
     out: Path,
     log: Path,
+    proposal: Path | None = None,
 ) -> None:
-    """Local prior matching from files: the model at `model` is both the online model and the first proposal."""
+    """Local prior matching from files: the model at `model` is the online model, and without another the proposal."""
     device = find_device(settings.device)
-    online, judge = Recognizer.load(model, device), Prior.load(prior, device)
-    judge.require_tokenizer(online.tokenizer, str(model))
-    reference_lengths = {each.id: each.pieces for each in read_transcripts(lengths)}
+    online = Recognizer.load(model, device)
+    judge = None if prior is None else Prior.load(prior, device)
+    if judge is not None:
+        judge.require_tokenizer(online.tokenizer, str(model))
+    known = None if lengths is None else {each.id: each.pieces for each in read_transcripts(lengths)}
     match_corpora(
         online,
         judge,
         Corpus.load(labelled, settings.audio, transcribed=True),
         Corpus.load(unlabelled, settings.audio),
-        reference_lengths,
+        known,
         load_validation(validation, settings),
         settings,
         out,
         log,
+        online if proposal is None else Recognizer.load(proposal, device),
     )
 
 
 def match_corpora(
     online: Recognizer,
-    prior: Prior,
+    prior: Prior | None,
     labelled: Corpus,
     unlabelled: Corpus,
-    reference_lengths: Mapping[str, int],
+    reference_lengths: Mapping[str, int] | None,
     validation: Mapping[str, Corpus],
     settings: Settings,
     out: Path,
     log: Path,
+    first_proposal: Recognizer,
 ) -> None:
-    """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`."""
+    """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
+
+    The prior may be missing where matching.prior_exponent is 0, and reference lengths where there is no filter.
+    """
     matching = settings.matching
-    cer = mean_cer(validation_errors(online, validation))
+    require_inputs(prior, reference_lengths, settings)
+    if prior is not None:
+        prior.require_tokenizer(online.tokenizer, "the recogniser")
+    if first_proposal.tokenizer != online.tokenizer:
+        raise UserError(
+            "the proposal's tokenizer is not that of the online model: train both with one tokenizer"
+        )
+    cer = mean_cer(validation_errors(first_proposal, validation))
     require_fit(cer, matching.max_proposal_cer)
-    proposal = Proposal(online, cer)
-    targets = LocalPriorTargets(
+    proposal = Proposal(first_proposal, cer, matching.refresh, matching.average)
+    lengths = reference_lengths or {}
+    targets: TargetsOf = BeamTargets(
         proposal,
         prior,
         matching.beam_size,
         LengthFilter(*matching.length_filter) if matching.length_filter else keep_all,
-        reference_lengths,
+        lengths,
         matching.merge_spellings,
+        (matching.prior_exponent, matching.proposal_exponent),
     )
-    speech = with_lengths(unlabelled, reference_lengths)
+    if matching.renewed < 1:
+        targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
+    speech = with_lengths(unlabelled, lengths) if matching.length_filter else unlabelled
     say(f"{out.name}: {speech.hours:.2f} unlabelled hours, proposal's validation CER {cer:.2f} %")
     task = Matching(online, labelled, speech, validation, targets, proposal, settings.training, matching)
     fit(task, matching_schedule(settings), out, log, out.name)
+
+
+def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
+    """Refuse to match without what the settings need."""
+    matching = settings.matching
+    if prior is None and matching.prior_exponent != 0:
+        raise UserError(
+            "there is no prior: give one, or leave it out of the weights (matching.prior_exponent=0)"
+        )
+    if lengths is None and matching.length_filter:
+        raise UserError(
+            "there are no reference lengths: give them, or switch the filter off (matching.length_filter=[])"
+        )
+
+
+def write_lengths(lengths: Mapping[str, int], out: Path) -> None:
+    """Reference lengths as `match` reads them."""
+    write_transcripts(out, [Transcript(name, "", pieces, None, []) for name, pieces in lengths.items()])
+
+
+def kept_copy(model: Path, name: str) -> Path:
+    """A copy of a model that its training kept, or the best one, at `model`, where no name is given."""
+    copy = model.parent / "kept" / name
+    if name and not (copy / WEIGHTS).is_file():
+        raise UserError(f"{copy} does not exist: the training ended before that copy was due")
+    return copy if name else model
 
 
 def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
@@ -247,27 +301,26 @@ def train_on_pseudo_labels(
     fit(task, matching_schedule(settings), out, log, out.name)
 
 
-def decode_to(model: Path, cuts: Path, settings: Settings, out: Path, beam_size: int = 1) -> None:
-    """Transcribe the cuts of a manifest into a file of JSON lines."""
-    recognizer = Recognizer.load(model, find_device(settings.device))
-    corpus = Corpus.load(cuts, settings.audio)
+def decode_to(
+    model: Path, cuts: Path, settings: Settings, out: Path, beam_size: int = 1, prior: Path | None = None
+) -> None:
+    """Transcribe the cuts of a manifest into a file of JSON lines; with a prior, as settings.fusion tells."""
+    device = find_device(settings.device)
+    recognizer, search = Recognizer.load(model, device), plain_search(beam_size)
     key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
-    decode_to_file(recognizer, corpus, out, key, beam_size)
+    if prior is not None:
+        judge = Prior.load(prior, device)
+        judge.require_tokenizer(recognizer.tokenizer, str(model))
+        search = search_with_prior(judge, settings.fusion)
+        key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {settings.fusion}"
+    decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search)
 
 
 def write_pseudo_labels(cuts: Path, transcripts: Path, out: Path) -> None:
     """Cuts with the transcripts' hypotheses as their text; those with an empty one are left out."""
-    from lhotse import CutSet
-    from lhotse.utils import fastcopy
+    from priormatch.runs.label import ALL, label_cuts
 
-    found = {each.id: each.hypothesis for each in read_transcripts(transcripts)}
-    labelled = []
-    for cut in read_cuts(cuts):
-        if text := found.get(cut.id):
-            supervisions = [fastcopy(cut.supervisions[0], text=text)]
-            labelled.append(fastcopy(cut, supervisions=supervisions))
-    with replacing(out) as temporary:
-        CutSet.from_cuts(labelled).to_file(temporary)
+    label_cuts(cuts, [transcripts], out, ALL)
 
 
 def parameters(model: torch.nn.Module) -> str:

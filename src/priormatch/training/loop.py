@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from priormatch.config import OptimizerSettings
+from priormatch.config import KeepSettings, OptimizerSettings
+from priormatch.models.folder import WEIGHTS
 from priormatch.progress import Meter, say
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import (
@@ -66,12 +67,14 @@ class Schedule:
     validate_first: bool = False  # the model is trained already, and may be the best there will be
     report_every: int = 100
     checkpoint_seconds: float = 120.0
+    keep: Mapping[str, KeepSettings] = field(default_factory=dict)  # copies to put aside
 
 
 def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: str) -> None:
     """Train until the schedule ends, from the folder's checkpoint if it has one.
 
-    Leaves the model with the best validation score in `folder/model`. Each update draws its randomness from
+    Leaves the model with the best validation score in `folder/model`, and copies of it at the moments the schedule
+    names in `folder/kept`. Each update draws its randomness from
     (seed, update), so a resumed run repeats the updates it lost to the bit.
     """
     parameters = list(task.model.parameters())
@@ -79,7 +82,7 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
     update, best, bad = resume(task, optimizer, folder)
     log = MetricsLog(log_folder, stage, update)
     if update == 0 and schedule.validate_first:
-        best = validate(task, 0, math.inf, folder, log)
+        best = validate(task, schedule, 0, math.inf, folder, log)
     watch, health = Stopwatch(parameters[0].device), Health(stage, bad)
     saved = reported = noted = time.monotonic()
     since, note = update, ""
@@ -101,7 +104,7 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
                 reported, since = now, update
             due = update % schedule.validate_every == 0 or update == schedule.updates
             if due:
-                best = validate(task, update, best, folder, log)
+                best = validate(task, schedule, update, best, folder, log)
             if due or time.monotonic() - saved > schedule.checkpoint_seconds:
                 save_checkpoint(task, optimizer, folder, update, best, health.settle())
                 saved = time.monotonic()
@@ -138,14 +141,26 @@ def seed_of(seed: int, update: int) -> int:
     return int(np.random.SeedSequence([seed, update]).generate_state(1, np.uint64)[0])
 
 
-def validate(task: Task, update: int, best: float, folder: Path, log: MetricsLog) -> float:
-    """Score the model and keep it if it is the best so far; returns the best score."""
+def validate(
+    task: Task, schedule: Schedule, update: int, best: float, folder: Path, log: MetricsLog
+) -> float:
+    """Score the model and keep it if it is the best so far, or if its moment has come; returns the best score."""
     task.model.eval()
     score, figures = task.validate(update)
     log.write(update, {"validation_score": score, **figures})
     if score < best or not (folder / "model").exists():
         task.save(folder / "model")
+    for name, when in schedule.keep.items():
+        copy = folder / "kept" / name
+        if reached(when, update, score) and not (copy / WEIGHTS).exists():
+            task.save(copy)
+            say(f"{folder.name}: kept as {name} at update {update}, with a validation score of {score:.2f}")
     return score if score < best else best  # a score that is not a number is never the best
+
+
+def reached(when: KeepSettings, update: int, score: float) -> bool:
+    """Whether the moment to put a copy aside has come."""
+    return update >= when.update if when.update else score <= when.score
 
 
 def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, float, int]:

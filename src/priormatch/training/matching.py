@@ -1,6 +1,6 @@
 """Training on labelled and unlabelled speech together, towards transcripts and towards targets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 from priormatch.config import BatchSettings, MatchingSettings, TrainingSettings
-from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
+from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
 from priormatch.device import mixed_precision
 from priormatch.evaluation.decoding import mean_cer, validation_errors
 from priormatch.graphs import Graphed
+from priormatch.matching.cache import CachedTargets
 from priormatch.matching.mixing import is_paired, paired_share
 from priormatch.matching.objective import lpm_loss
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import Figures, Targets, given_labels
+from priormatch.matching.targets import TargetsOf, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.shapes import on_grid
 from priormatch.stopwatch import Stopwatch
+from priormatch.training.checkpoint import of_prefix, with_prefix
 from priormatch.training.supervised import has_ctc, label_losses, labelled_stream
-
-TargetsOf = Callable[[Batch, Stopwatch], tuple[Targets, Figures]]
 
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
@@ -63,6 +63,8 @@ class Matching:
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Add the gradient of (paired losses + α · LPM losses) / utterances of the update's batch, summed."""
+        if self.proposal is not None:
+            self.proposal.follow(self.model)
         both = self.matching.combine == "sum"
         eos, device = self.model.tokenizer.eos, self.model.device
         paired = self.paired.take() if both or is_paired(update, *self.matching.mixing) else None
@@ -108,19 +110,14 @@ class Matching:
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
         """Mean validation CER; refreshes the proposal with the online model when that is better."""
-        if self.proposal is not None and update == 0:
-            return self.proposal.cer, {"proposal_cer": self.proposal.cer}  # they are one model still
         errors = validation_errors(self.model, self.validation)
         cer = mean_cer(errors)
         figures: dict[str, Any] = {"validation": errors}
         if self.proposal is not None:
-            taken = self.proposal.refresh(self.model, cer, update)
+            if update > 0:
+                figures["proposal_refreshed"] = self.proposal.refresh(self.model, cer, update)
             refreshes = sum(each.taken for each in self.proposal.history)
-            figures |= {
-                "proposal_refreshed": taken,
-                "proposal_cer": self.proposal.cer,
-                "refreshes": refreshes,
-            }
+            figures |= {"proposal_cer": self.proposal.cer, "refreshes": refreshes}
         return cer, figures
 
     def save(self, folder: Path) -> None:
@@ -128,15 +125,22 @@ class Matching:
         self.model.save(folder)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The proposal, and where the streams stand."""
+        """The proposal, targets that are kept, and where the streams stand."""
+        tensors: dict[str, Tensor] = {}
         state: dict[str, Any] = {"paired": self.paired.position, "unpaired": self.unpaired.position}
-        if self.proposal is None:
-            return {}, state
-        return self.proposal.model.state_dict(), {**state, "proposal": self.proposal.state()}
+        if self.proposal is not None:
+            tensors |= with_prefix("proposal", self.proposal.model.state_dict())
+            state["proposal"] = self.proposal.state()
+        if isinstance(self.targets, CachedTargets):
+            kept, state["targets"] = self.targets.state()
+            tensors |= with_prefix("targets", kept)
+        return tensors, state
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Go on from there."""
         self.paired.position, self.unpaired.position = state["paired"], state["unpaired"]
         if self.proposal is not None:
-            self.proposal.model.load_state_dict(tensors)
+            self.proposal.model.load_state_dict(of_prefix("proposal", tensors))
             self.proposal.restore(state["proposal"])
+        if isinstance(self.targets, CachedTargets):
+            self.targets.restore(of_prefix("targets", tensors), state["targets"])

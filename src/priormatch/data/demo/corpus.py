@@ -1,26 +1,25 @@
 """The demo corpus on disk: cuts and text, made from a seed in well under a minute."""
 
-import gzip
 import json
 import os
 import random
 import shutil
 import zlib
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
 import soundfile
-from lhotse import MonoCut, Recording
-from lhotse.audio import AudioSource
+from lhotse import MonoCut
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.demo.grammar import draw_sentences
-from priormatch.data.demo.speech import Conditions, check_installed, record
+from priormatch.data.demo.speech import Conditions, record
 from priormatch.data.manifest import utterance
+from priormatch.data.speech import check_installed
+from priormatch.data.spoken import in_parallel, recording_at, without_text, write_cuts
 from priormatch.errors import UserError
 from priormatch.progress import track
 
@@ -115,9 +114,9 @@ def _make(
     (out / SETTINGS).unlink(missing_ok=True)  # from here on the folder counts as unfinished
     cuts = _record_parts(parts, work, out, processes)
     cuts[TRANSCRIBED] = cuts["unlabelled"]
-    cuts["unlabelled"] = [_without_text(cut) for cut in cuts["unlabelled"]]
+    cuts["unlabelled"] = [without_text(cut) for cut in cuts["unlabelled"]]
     for name, part_cuts in cuts.items():
-        _write_cuts(work / f"{name}.jsonl.gz", part_cuts)
+        write_cuts(work / f"{name}.jsonl.gz", part_cuts)
     for name, sentences in texts.items():
         (work / name).write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
     _publish(work, out, settings)
@@ -180,12 +179,8 @@ def _deal(seed: int, sizes: DemoSizes) -> tuple[list[Part], dict[str, list[str]]
 def _record_parts(parts: Sequence[Part], work: Path, out: Path, processes: int) -> dict[str, list[MonoCut]]:
     """Record every part, one file for each of its voices; the cuts of a part go round the voices in turn."""
     jobs = [(part, voice) for part in parts for voice in part.voices]
-    pool = ThreadPoolExecutor(processes)  # threads will do: each waits for an espeak process or for SciPy
-    try:
-        results = pool.map(lambda job: _record_voice(job[0], job[1], work, out), jobs)
+    with in_parallel(lambda job: _record_voice(job[0], job[1], work, out), jobs, processes) as results:
         recorded = iter(list(track(results, "Speaking the demo corpus", total=len(jobs))))
-    finally:
-        pool.shutdown(cancel_futures=True)
     cuts = {}
     for part in parts:
         by_voice = [next(recorded) for _ in part.voices]
@@ -202,24 +197,13 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
     utterances = record(sentences, voice, part.conditions, rng)
     audio = np.concatenate(utterances)
     soundfile.write(work / "audio" / f"{name}.wav", audio, SAMPLE_RATE, subtype="PCM_16")
-    source = AudioSource(type="file", channels=[0], source=str(out / "audio" / f"{name}.wav"))
-    recording = Recording(name, [source], SAMPLE_RATE, len(audio), len(audio) / SAMPLE_RATE)
+    recording = recording_at(out / "audio" / f"{name}.wav", len(audio))
     cuts, start = [], 0
     for number, (text, samples) in enumerate(zip(sentences, utterances, strict=True)):
         times = {"start": start / SAMPLE_RATE, "duration": len(samples) / SAMPLE_RATE}
         cuts.append(utterance(f"{name}-{number:04d}", recording, text, voice, "en", **times))
         start += len(samples)
     return cuts
-
-
-def _without_text(cut: MonoCut) -> MonoCut:
-    return cut.map_supervisions(lambda supervision: replace(supervision, text=None))
-
-
-def _write_cuts(path: Path, cuts: Iterable[MonoCut]) -> None:
-    """Write a manifest whose bytes depend on the cuts alone (lhotse's own writer stamps it with the time)."""
-    lines = "".join(json.dumps(cut.to_dict()) + "\n" for cut in cuts)
-    path.write_bytes(gzip.compress(lines.encode(), mtime=0))
 
 
 def _publish(work: Path, out: Path, settings: Settings) -> None:

@@ -1,0 +1,163 @@
+"""What local prior matching sees of an utterance: its beam, scored, filtered and weighed (Table 1 of the paper)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Literal
+
+import jiwer
+import torch
+from torch import Tensor
+
+from priormatch.data.batches import Corpus
+from priormatch.device import mixed_precision
+from priormatch.evaluation.decoding import encode
+from priormatch.matching.length_filter import SHORTEST, keep_all
+from priormatch.matching.local_prior import first_spellings, local_prior
+from priormatch.matching.prior import Prior
+from priormatch.models.recognizer import Recognizer
+from priormatch.progress import Meter
+from priormatch.search.beam import Beam
+
+
+@dataclass(frozen=True)
+class AlignedWord:
+    """A word of a hypothesis beside that of the reference: "" for one deleted, or beside one inserted."""
+
+    hypothesis: str
+    reference: str
+
+    @property
+    def kind(self) -> Literal["equal", "substitute", "insert", "delete"]:
+        """What became of the word that was said."""
+        if self.hypothesis == self.reference:
+            return "equal"
+        return "delete" if not self.hypothesis else "insert" if not self.reference else "substitute"
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One of a beam: log q(y|x), log p_y(y), its weight in the local prior, and why it is dropped, or None.
+
+    `words` are aligned with the reference, and None without one.
+    """
+
+    rank: int
+    text: str
+    pieces: list[str]
+    log_q: float
+    log_prior: float
+    weight: float
+    dropped: str | None
+    words: list[AlignedWord] | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """An utterance's beam, best first, beside what was really said, where that is known.
+
+    `reference_length` is L, the end of sentence counted, or 0 without one; `ended` tells whether the search found an
+    end of sentence.
+    """
+
+    id: str
+    reference: str | None
+    reference_log_prior: float | None
+    reference_length: int
+    ended: bool
+    hypotheses: list[Hypothesis]
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """How beams are weighed: by which prior, and what `keep`, a LengthFilter or `keep_all`, leaves of them.
+
+    `reference_lengths` gives the pieces of utterances by their ids, the end of sentence not counted.
+    """
+
+    prior: Prior
+    keep: Callable[[Tensor, Tensor], Tensor] = keep_all
+    reference_lengths: Mapping[str, int] = field(default_factory=dict)
+    merge_spellings: bool = False
+
+
+@torch.no_grad()
+def inspect(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weighing) -> list[Inspection]:
+    """Look into the beams of a corpus; an utterance that cannot be read is named and left out."""
+    found: dict[str, Inspection] = {}
+    with Meter(f"hypotheses of {corpus.name}", len(corpus)) as meter:
+        for batch in encode(model, corpus):
+            with mixed_precision(model.device):
+                beam = model.search(model.memory(batch.frames, batch.lengths), beam_size)
+            for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
+                found[name] = inspect_beam(of_row(beam, row), name, text, weighing)
+                meter.advance()
+    return [found[cut.id] for cut in corpus.cuts if cut.id in found]
+
+
+def inspect_beam(beam: Beam, name: str, reference: str | None, weighing: Weighing) -> Inspection:
+    """Score, filter and weigh the beam of one utterance."""
+    prior, tokenizer = weighing.prior, weighing.prior.tokenizer
+    pieces = weighing.reference_lengths.get(name, 0)
+    length = pieces + 1 if pieces > 0 else 0
+    texts = [tokenizer.decode(classes) for classes in beam.classes[0].tolist()]
+    dropped = reasons_to_drop(beam.lengths, length, texts, weighing)
+    keep = torch.tensor([[reason is None for reason in dropped]], device=beam.lengths.device)
+    log_prior = prior.score(beam.classes, beam.lengths)
+    tensors = (beam.classes, beam.lengths, beam.scores, log_prior, local_prior(log_prior, keep))
+    rows = zip(*(each[0].tolist() for each in tensors), texts, dropped, strict=True)
+    hypotheses = [
+        Hypothesis(
+            rank,
+            text,
+            [tokenizer.pieces[each] for each in classes[: count - 1]],
+            log_q,
+            log_p,
+            weight,
+            reason,
+            None if reference is None else align(reference, text),
+        )
+        for rank, (classes, count, log_q, log_p, weight, text, reason) in enumerate(rows, 1)
+        if count > 0
+    ]
+    log_reference = None if reference is None else float(prior.score_texts([reference]))
+    return Inspection(name, reference, log_reference, length, bool(beam.ended[0]), hypotheses)
+
+
+def of_row(beam: Beam, row: int) -> Beam:
+    """The beam of one utterance of a batch: a batch of one."""
+    tensors = (beam.classes, beam.lengths, beam.scores, beam.ended)
+    return Beam(*(each[row : row + 1] for each in tensors))
+
+
+def reasons_to_drop(
+    lengths: Tensor, reference: int, texts: Sequence[str], weighing: Weighing
+) -> list[str | None]:
+    """Why each hypothesis of an utterance does not count, or None: lengths (1, k), reference length L, k texts."""
+    inside = weighing.keep(lengths, torch.tensor([reference], device=lengths.device))
+    first = first_spellings([texts], inside) if weighing.merge_spellings else inside
+    columns = (lengths[0].tolist(), inside[0].tolist(), first[0].tolist())
+    return [
+        None if counts else "spelt otherwise above" if fits else why_outside(length, reference)
+        for length, fits, counts in zip(*columns, strict=True)
+    ]
+
+
+def why_outside(length: int, reference: int) -> str:
+    """Why the length filter drops a hypothesis of that length, with the end of sentence."""
+    if length < SHORTEST:
+        return "empty"
+    if reference == 0:
+        return "no reference length"
+    return f"too {'short' if length < reference else 'long'}, {length} for {reference}"
+
+
+def align(reference: str, hypothesis: str) -> list[AlignedWord]:
+    """The words of a hypothesis beside those of the reference, with the fewest errors."""
+    aligned = jiwer.process_words([reference], [hypothesis])
+    words = []
+    for chunk in aligned.alignments[0]:
+        heard = aligned.hypotheses[0][chunk.hyp_start_idx : chunk.hyp_end_idx]
+        said = aligned.references[0][chunk.ref_start_idx : chunk.ref_end_idx]
+        words += [AlignedWord(*pair) for pair in zip_longest(heard, said, fillvalue="")]
+    return words

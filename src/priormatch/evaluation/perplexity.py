@@ -1,0 +1,42 @@
+"""How likely the prior finds texts (Table 9 of the paper)."""
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from priormatch.data.batches import cut_by_seconds
+from priormatch.matching.prior import Prior, pad
+from priormatch.progress import Meter
+
+BATCH_PIECES = 4096
+
+Likelihoods = Mapping[str, tuple[float, int]]
+"""For each text log p_y and its number of pieces, the end of sentence counted in both."""
+
+
+@torch.no_grad()
+def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
+    """Score every different text once, spelt as the tokenizer spells it."""
+    tokenizer, device = prior.tokenizer, next(prior.parameters()).device
+    rows = {text: [*tokenizer.encode(text), tokenizer.eos] for text in texts}
+    order = sorted(rows, key=lambda text: (len(rows[text]), text))
+    starts = cut_by_seconds(np.array([len(rows[text]) for text in order]), BATCH_PIECES) if order else []
+    found: dict[str, tuple[float, int]] = {}
+    with Meter("scoring by the prior", len(order)) as meter:
+        for start, end in pairwise([*starts, len(order)]):
+            batch = order[start:end]
+            labels, lengths = pad([rows[text] for text in batch])
+            scores = prior.score(labels.to(device), lengths.to(device))
+            found |= zip(batch, zip(scores.tolist(), lengths.tolist(), strict=True), strict=True)
+            meter.advance(len(batch))
+    return found
+
+
+def perplexity(scored: Likelihoods, texts: Iterable[str]) -> float:
+    """exp(-sum log p_y / sum (pieces + 1)); nan of no text at all."""
+    found = [scored[text] for text in texts]
+    pieces = sum(count for _, count in found)
+    return math.exp(-sum(log_p for log_p, _ in found) / pieces) if pieces else math.nan

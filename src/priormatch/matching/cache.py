@@ -1,0 +1,62 @@
+"""Targets that are kept from one visit of an utterance to the next."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from priormatch.data.batches import HOST, Batch
+from priormatch.matching.targets import Figures, Targets, TargetsOf
+from priormatch.stopwatch import Stopwatch
+
+
+class CachedTargets:
+    """Gives an utterance the targets of its last visit, except that at each visit a share of them is made anew.
+
+    This is how continuous self-training is kept from running after its own errors (Likhomanenko et al., slimIPL,
+    2021). Where nothing in a batch is due, nothing is proposed.
+    """
+
+    def __init__(self, targets: TargetsOf, share: float, eos: int) -> None:
+        self.targets, self.share, self.eos = targets, share, eos
+        self.kept: dict[str, Targets] = {}
+        """Of each utterance the labels (k, U), lengths (k,) and weights (k,), on the host."""
+
+    def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
+        """Targets of a batch, old and new ones together."""
+        due = torch.rand(len(batch)) < self.share
+        figures: Figures = {}
+        if any(new or name not in self.kept for name, new in zip(batch.ids, due.tolist(), strict=True)):
+            made, figures = self.targets(batch, watch)
+            made = made.to(HOST)
+            for row, (name, new) in enumerate(zip(batch.ids, due.tolist(), strict=True)):
+                if new or name not in self.kept:
+                    self.kept[name] = Targets(*(each[row].clone() for each in made))
+        rows = [self.kept[name] for name in batch.ids]
+        more = len(batch.waveforms) - len(rows)  # rows that only make its shape round
+        nothing = Targets(rows[0].labels, rows[0].lengths, torch.zeros_like(rows[0].weights))
+        return self._stack([*rows, *[nothing] * more]).to(batch.waveforms.device), figures
+
+    def _stack(self, rows: list[Targets]) -> Targets:
+        """Rows of different widths as one batch, filled up with the end of sentence."""
+        width = max(row.labels.shape[1] for row in rows)
+        labels = [
+            functional.pad(row.labels, (0, width - row.labels.shape[1]), value=self.eos) for row in rows
+        ]
+        return Targets(
+            torch.stack(labels),
+            torch.stack([row.lengths for row in rows]),
+            torch.stack([row.weights for row in rows]),
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a checkpoint keeps: all targets, as wide as the widest, and whose they are."""
+        if not self.kept:
+            return {}, {"ids": []}
+        return self._stack(list(self.kept.values()))._asdict(), {"ids": list(self.kept)}
+
+    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Take up what `state` gave."""
+        rows = zip(*(tensors[name] for name in Targets._fields), strict=True) if state["ids"] else []
+        self.kept = {name: Targets(*row) for name, row in zip(state["ids"], rows, strict=True)}

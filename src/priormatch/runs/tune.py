@@ -1,0 +1,92 @@
+"""The verb `tune`: good values for decoding with a prior, found on validation sets and written to a file."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from priormatch.config import FusionSettings, Settings
+from priormatch.data.batches import Corpus
+from priormatch.device import find_device
+from priormatch.evaluation.decoding import (
+    GREEDY,
+    Encoded,
+    Search,
+    check_share,
+    encode,
+    error_rates,
+    mean_rate,
+    search_with_prior,
+    transcribe,
+)
+from priormatch.matching.prior import Prior
+from priormatch.models.recognizer import Recognizer
+from priormatch.progress import Meter, say
+from priormatch.runs.stage import digest, fingerprint
+from priormatch.runs.work import load_validation
+from priormatch.search.tuning import GRID, Errors, Trials, descend, finite, write_tuned
+
+
+def tune(model: Path, prior: Path, validation: Mapping[str, Path], settings: Settings, out: Path) -> None:
+    """Find the fusion settings with the lowest mean WER on validation sets, starting from settings.fusion.
+
+    Every set is encoded once. What has been tried is put down in `OUT.trials.jsonl`: the same call goes on from it.
+    """
+    device = find_device(settings.device)
+    recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
+    judge.require_tokenizer(recognizer.tokenizer, str(model))
+    sets = load_validation(validation, settings)
+    sizes = {name: len(corpus) for name, corpus in sets.items()}
+    key = digest([sizes, *map(fingerprint, (model, prior, *validation.values()))])
+    trials = Trials(out.with_name(f"{out.name}.trials.jsonl"), key)
+
+    encoded = {name: encode_all(recognizer, corpus) for name, corpus in sets.items()}
+    greedy = errors_of(recognizer, encoded, GREEDY)
+    say(f"greedy, without the prior: {greedy}")
+    with Meter("tuning, utterances decoded", None) as meter:
+
+        def measure(fusion: FusionSettings) -> Errors:
+            errors = errors_of(recognizer, encoded, search_with_prior(judge, fusion), meter.advance)
+            fewest = min([errors, *trials.found.values()])
+            meter.advance(0, f"{len(trials.found) + 1} trials, best WER {fewest.wer:.2f} %")
+            return errors
+
+        measured = trials.measured(measure)
+        best = descend(measured, settings.fusion, GRID)
+    about = {
+        "model": str(model),
+        "prior": str(prior),
+        "validation": {name: str(path) for name, path in validation.items()},
+        "utterances": sizes,
+        "greedy": greedy._asdict(),
+        "with_prior": measured(best)._asdict(),
+    }
+    write_tuned(out, best, about)
+    values = ", ".join(f"{name}={value:g}" for name, value in finite(best).items())
+    say(f"{out}: with the prior {measured(best)}; {values}")
+
+
+def encode_all(model: Recognizer, corpus: Corpus) -> list[Encoded]:
+    """A whole corpus encoded, in the host's memory."""
+    batches = []
+    with Meter(f"encoding {corpus.name}", len(corpus)) as meter:
+        for batch in encode(model, corpus):
+            batches.append(batch.to("cpu"))
+            meter.advance(len(batch.ids))
+    check_share(len(corpus) - sum(len(batch.ids) for batch in batches), corpus)
+    return batches
+
+
+def errors_of(
+    model: Recognizer,
+    sets: Mapping[str, list[Encoded]],
+    search: Search,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Errors:
+    """The mean error rates of a search over sets."""
+    rates = {}
+    for name, batches in sets.items():
+        transcripts = []
+        for batch in batches:
+            transcripts += transcribe(model, batch, search)
+            advance(len(batch.ids))
+        rates[name] = error_rates(transcripts)
+    return Errors(mean_rate(rates, "wer"), mean_rate(rates, "cer"))

@@ -1,0 +1,62 @@
+"""Shallow fusion: a language model's say in the beam search, and limits that keep such a search from going astray."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from priormatch.config import FusionSettings
+from priormatch.search.beam import Beam, Step, beam_search
+
+AcousticStep = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
+"""A `Step` that gives log q (B, k, C'), its state, and the frames that are attended to most (B, k)."""
+
+
+def fused_search(
+    acoustic: AcousticStep,
+    state: Tensor,
+    lm: Step,
+    cache: Tensor,
+    eos: int,
+    longest: int,
+    settings: FusionSettings,
+) -> Beam:
+    """Beam search by log q + λ log p + bonus, where `acoustic` gives log q and `lm` log p.
+
+    state (B, k, D) and cache (B, k, S) are their first states, which travel as one tensor, with the frame that a
+    hypothesis attended to last behind them.
+    """
+
+    def step(joint: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+        state, cache, before = joint.split(sizes, dim=-1)
+        log_q, state, peaks = acoustic(state, classes)
+        log_p, cache = lm(cache, classes)
+        scores = fused_scores(log_q, log_p, eos, settings)
+        now = peaks[:, :, None].to(before.dtype)
+        if classes is not None:  # before the first piece there may be any silence
+            scores = scores.masked_fill((now - before).abs() > settings.attention_jump, -math.inf)
+        return scores, torch.cat([state, cache, now], dim=-1)
+
+    sizes = [state.shape[-1], cache.shape[-1], 1]
+    joint = torch.cat([state, cache, torch.zeros_like(state[:, :, :1])], dim=-1)
+    return beam_search(step, joint, eos, longest, settings.beam_threshold)
+
+
+def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSettings) -> Tensor:
+    """log q + λ log p + bonus, which the end does not get, and -inf for a class that must not follow.
+
+    The end may follow where log q(end) >= γ · max log q, any other class where log q >= max log q - δ. log_q
+    (..., C') may have more classes than log_p (..., C), such as cannot be. -> (..., C')
+    """
+    highest = log_q.amax(dim=-1, keepdim=True)
+    allowed = log_q >= highest - settings.token_margin
+    allowed[..., eos] = True
+    if math.isfinite(settings.eos_threshold):  # else infinity times zero, where q is sure
+        allowed[..., eos] = log_q[..., eos] >= settings.eos_threshold * highest[..., 0]
+    bonus = log_p.new_full(log_p.shape[-1:], settings.token_bonus)
+    bonus[eos] = 0.0
+    more = log_q.shape[-1] - log_p.shape[-1]
+    scores = log_q + functional.pad(settings.lm_weight * log_p + bonus, (0, more))
+    return scores.masked_fill(~allowed, -math.inf)

@@ -1,0 +1,50 @@
+"""Table 1: beams of two utterances, with what the prior says of them, before and after matching."""
+
+from pathlib import Path
+
+from priormatch.data.batches import Corpus
+from priormatch.device import find_device
+from priormatch.evaluation.hypotheses import Inspection, Weighing, inspect
+from priormatch.matching.prior import Prior
+from priormatch.models.recognizer import Recognizer
+from priormatch.tables.layout import Cells
+from priormatch.tables.study import Study
+from priormatch.tables.systems import matched
+
+UTTERANCES = 2
+
+
+def beams(study: Study) -> Cells:
+    """The table: the reference, and each model's hypotheses with log p_y and the weight the prior gives them."""
+    device = find_device(study.settings.device)
+    models = {"Supervised": study.supervised, "LPM": study.train(matched())}
+    weighing = Weighing(Prior.load(study.prior, device))
+    corpus = some_of(study.data.validation["dev-other"], study)
+    found = {
+        name: inspect(Recognizer.load(model, device), corpus, study.settings.matching.beam_size, weighing)
+        for name, model in models.items()
+    }
+    lines = []
+    for number in range(len(corpus)):
+        first = next(iter(found.values()))[number]
+        reference = f"{first.reference_log_prior:.2f}" if first.reference_log_prior is not None else ""
+        lines.append([str(number + 1), "Reference", "", reference, "", first.reference or ""])
+        for name, inspections in found.items():
+            lines += of_model(str(number + 1), name, inspections[number])
+    return [["utterance", "model", "rank", "log p(y)", "weight", "hypothesis"], *lines]
+
+
+def of_model(number: str, model: str, inspection: Inspection) -> Cells:
+    """The rows of one beam."""
+    return [
+        [number, model, str(each.rank), f"{each.log_prior:.2f}", f"{each.weight:.3f}", each.text]
+        for each in inspection.hypotheses
+    ]
+
+
+def some_of(cuts: Path, study: Study) -> Corpus:
+    """The first utterances of a set that are neither short nor long."""
+    corpus = Corpus.load(cuts, study.settings.audio, transcribed=True)
+    middle = sorted(corpus.durations)[len(corpus) // 2]
+    near = [cut for cut in corpus.cuts if 0.75 * middle <= cut.duration <= 1.5 * middle]
+    return Corpus(near[:UTTERANCES], corpus.audio, corpus.name)

@@ -1,0 +1,76 @@
+"""A table as the paper lays it out, with our figures beside its own."""
+
+import statistics
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from priormatch.tables.measure import Values, is_measured
+from priormatch.tables.paper import MISSING, Row
+
+Seeds = Sequence[Values]
+"""What was measured of a row, with each seed."""
+
+Cells = list[list[str]]
+"""The head of a table and its rows."""
+
+
+def cells(rows: Sequence[Row], found: Sequence[Seeds]) -> Cells:
+    """The table with two columns for each figure: the paper's, and ours as the mean of the seeds."""
+    columns = list(rows[0])
+    head = [name for column in columns for name in _heads(column)]
+    body = []
+    for row, seeds in zip(rows, found, strict=True):
+        line = []
+        for column in columns:
+            line.append("" if is_measured(column) and row[column] == MISSING else row[column])
+            if is_measured(column):
+                line.append(ours([values[column] for values in seeds if column in values]))
+        body.append(line)
+    return [head, *body]
+
+
+def _heads(column: str) -> list[str]:
+    name = column.replace("_", " ")
+    return [f"{name}, paper", "ours"] if is_measured(column) else [name]
+
+
+def ours(values: Sequence[float]) -> str:
+    """The mean of the seeds, and where there are several, each of them."""
+    if not values:
+        return ""
+    mean = f"{statistics.fmean(values):.2f}"
+    return mean if len(values) == 1 else f"{mean} ({', '.join(f'{each:.2f}' for each in values)})"
+
+
+def markdown(table: Cells) -> str:
+    """A table in Markdown."""
+    head, *body = table
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def on_screen(title: str, table: Cells) -> Table:
+    """A table for the terminal."""
+    head, *body = table
+    shown = Table(title=title, title_justify="left")
+    for name in head:
+        shown.add_column(name, overflow="fold")
+    for line in body:
+        shown.add_row(*line)
+    return shown
+
+
+def tsv(rows: Sequence[Row], found: Sequence[Seeds], seeds: Sequence[int]) -> str:
+    """The table for machines: the paper's columns, and behind them ours, one for each figure and seed."""
+    measured = [column for column in rows[0] if is_measured(column)]
+    head = [*rows[0], *(f"ours_{column}_seed{seed}" for column in measured for seed in seeds)]
+    body = [
+        [*row.values(), *(_exact(values, column) for column in measured for values in each)]
+        for row, each in zip(rows, found, strict=True)
+    ]
+    return "".join("\t".join(line) + "\n" for line in [head, *body])
+
+
+def _exact(values: Values, column: str) -> str:
+    return f"{values[column]:.3f}" if column in values else MISSING

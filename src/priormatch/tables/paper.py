@@ -1,0 +1,43 @@
+"""The figures of the paper's tables (Hsu, Lee, Synnaeve, Hannun, 2020, arXiv 2002.10336), as they are printed there."""
+
+import csv
+from pathlib import Path
+
+from priormatch.errors import UserError
+
+FOLDER = Path(__file__).parent / "paper"
+MISSING = "NA"
+
+TITLES = {
+    "tab1_hypotheses": "Table 1: hypotheses and what the prior says of them, before and after matching",
+    "tab2_beam_mix": "Table 2: beam size, mixing and the amount of unlabelled speech",
+    "tab3_init_update": "Table 3: where proposal and online model start, and how the proposal is updated",
+    "tab4_length_filter": "Table 4: the length filter",
+    "tab5_lm_ppl": "Table 5: the strength of the prior",
+    "tab6_kd": "Table 6: distillation",
+    "tab7_main": "Table 7: the main results",
+    "tab8_label_quality": "Table 8: the quality of labels",
+    "tab9_decode_ppl": "Table 9: what the prior thinks of greedy transcripts",
+    "tabA1_alpha": "Table A1: the weight of the loss on unlabelled speech",
+    "tabA2_reflen": "Table A2: the source of reference lengths",
+    "tabA3_kd_ext": "Table A3: distillation from other starts",
+    "tabA4_cer": "Table A4: character error rates of the main results",
+    "tabA5_main_ext": "Table A5: the main results beside all others",
+}
+
+Row = dict[str, str]
+
+
+def table_name(given: str) -> str:
+    """The whole name of a table that is called by its number (2, A1), tab2, or its name."""
+    for name in TITLES:
+        number = name.removeprefix("tab").partition("_")[0]
+        if given.lower() in (name.lower(), number.lower(), f"tab{number}".lower()):
+            return name
+    raise UserError(f"there is no table {given}: choose one of {', '.join(TITLES)}")
+
+
+def read_table(name: str) -> list[Row]:
+    """The rows of a table, each with its columns in their order; what the paper does not give is NA."""
+    with (FOLDER / f"{name}.tsv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))

@@ -1,0 +1,156 @@
+"""Beams as matching sees them: the paper's Table 1 by hand, and tiny models."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from priormatch.config import AudioSettings
+from priormatch.data.batches import Corpus
+from priormatch.evaluation.decoding import decode, plain_search
+from priormatch.evaluation.error_rates import word_errors
+from priormatch.evaluation.hypotheses import AlignedWord, Weighing, align, inspect, inspect_beam, of_row
+from priormatch.matching.length_filter import LengthFilter
+from priormatch.matching.prior import pad
+from priormatch.search.beam import Beam
+
+WORDS = ["she", "walked", "looked", "very", "fast", "as", "after", "left", "the", "house"]
+EOS = len(WORDS)
+REFERENCE = "she walked very fast after she left the house"
+LPM = [
+    ("she walked very fast as she left the house", -32.24),
+    ("she walked very fast after she left the house", -34.14),
+    ("she looked very fast as she left the house", -33.10),
+    ("she looked very fast after she left the house", -36.59),
+]
+
+
+def decode_words(classes):
+    return " ".join(WORDS[each] for each in classes if each != EOS)
+
+
+def table_of(rows):
+    """A prior that gives texts the scores of a table."""
+    scores = dict(rows)
+
+    def score(classes, lengths):
+        texts = [[decode_words(each) for each in row] for row in classes.tolist()]
+        return torch.tensor([[scores.get(text, 0.0) for text in row] for row in texts])
+
+    return SimpleNamespace(
+        tokenizer=SimpleNamespace(pieces=WORDS, eos=EOS, decode=decode_words),
+        score=score,
+        score_texts=lambda texts: torch.tensor([scores.get(text, -99.0) for text in texts]),
+    )
+
+
+def beam_of(*texts, ended=True):
+    classes, lengths = pad([[*map(WORDS.index, text.split()), EOS] for text in texts])
+    scores = torch.arange(len(texts)) * -0.5 - 1.0
+    return Beam(classes[None], lengths[None], scores[None], torch.tensor([ended]))
+
+
+def test_the_papers_table_1():
+    found = inspect_beam(beam_of(*(text for text, _ in LPM)), "u", REFERENCE, Weighing(table_of(LPM)))
+    assert (found.reference, found.reference_log_prior) == (REFERENCE, pytest.approx(-34.14))
+    assert [each.text for each in found.hypotheses] == [text for text, _ in LPM]
+    assert [each.rank for each in found.hypotheses] == [1, 2, 3, 4]
+    assert [each.log_prior for each in found.hypotheses] == pytest.approx([score for _, score in LPM])
+    assert [round(each.weight, 2) for each in found.hypotheses] == [0.63, 0.09, 0.27, 0.01]
+    assert [each.log_q for each in found.hypotheses] == [-1.0, -1.5, -2.0, -2.5]
+    assert [each.dropped for each in found.hypotheses] == [None] * 4
+    wrong = [[word for word in each.words if word.kind != "equal"] for each in found.hypotheses]
+    looked, hurried = AlignedWord("looked", "walked"), AlignedWord("as", "after")
+    assert wrong == [[hurried], [], [looked, hurried], [looked]]
+
+
+def test_what_the_length_filter_drops_and_why():
+    texts = ["she left", "she left the", "she left the house", "she left the very house", ""]
+    weighing = Weighing(table_of([]), LengthFilter(0.9, 1.1), {"u": 3, "silent": 0})  # L = 4: 3 to 5
+    found = inspect_beam(beam_of(*texts, ended=False), "u", None, weighing)
+    assert [each.dropped for each in found.hypotheses] == [None, None, None, "too long, 6 for 4", "empty"]
+    assert [each.weight for each in found.hypotheses] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0, 0])
+    assert (found.reference_length, found.reference, found.ended) == (4, None, False)
+    assert found.hypotheses[0].words is found.reference_log_prior is None
+    tight = Weighing(table_of([]), LengthFilter(1.0, 1.0), {"u": 3})
+    assert inspect_beam(beam_of("she left"), "u", None, tight).hypotheses[0].dropped == "too short, 3 for 4"
+    for name in ("silent", "stranger"):
+        found = inspect_beam(beam_of(*texts), name, None, weighing)
+        assert [each.dropped for each in found.hypotheses] == ["no reference length"] * 4 + ["empty"]
+        assert [each.weight for each in found.hypotheses] == [0.0] * 5
+
+
+def test_a_text_that_is_spelt_twice_counts_once_if_so_wanted():
+    beam = beam_of("she left", "the house", "she left")
+    rows = [inspect_beam(beam, "u", None, Weighing(table_of([]), merge_spellings=b)) for b in (False, True)]
+    weights = [[each.weight for each in row.hypotheses] for row in rows]
+    assert weights == [pytest.approx([1 / 3] * 3), pytest.approx([0.5, 0.5, 0.0])]
+    assert rows[1].hypotheses[2].dropped == "spelt otherwise above"
+
+
+def test_places_of_a_beam_that_hold_nothing_are_not_shown():
+    beam = beam_of("she left", "the", "the")
+    beam.lengths[0, 2], beam.scores[0, 2] = 0, -math.inf
+    found = inspect_beam(beam, "u", None, Weighing(table_of([])))
+    assert [each.text for each in found.hypotheses] == ["she left", "the"]
+    assert sum(each.weight for each in found.hypotheses) == pytest.approx(1)
+
+
+def test_a_row_of_a_batch():
+    beam = Beam(*(torch.arange(3) + 10 * i for i in range(4)))
+    assert [getattr(of_row(beam, 1), name).tolist() for name in ("classes", "ended")] == [[1], [31]]
+
+
+@pytest.mark.parametrize(
+    ("said", "heard", "kinds"),
+    [
+        ("at nine", "at nine", ["equal", "equal"]),
+        ("at nine", "at", ["equal", "delete"]),
+        ("at nine", "", ["delete", "delete"]),
+        ("nine", "at nine", ["insert", "equal"]),
+        ("at nine", "at ten", ["equal", "substitute"]),
+    ],
+)
+def test_alignment_by_hand(said, heard, kinds):
+    assert [each.kind for each in align(said, heard)] == kinds
+
+
+SENTENCES = st.lists(st.sampled_from(["at", "nine", "ten"]), max_size=6).map(" ".join)
+
+
+@given(SENTENCES.filter(bool), SENTENCES)
+def test_an_alignment_holds_all_words_and_as_many_errors_as_are_counted(said, heard):
+    words = align(said, heard)
+    assert " ".join(each.reference for each in words if each.reference) == said
+    assert " ".join(each.hypothesis for each in words if each.hypothesis) == heard
+    assert sum(each.kind != "equal" for each in words) == word_errors([said], [heard]).errors[0]
+
+
+def test_tiny_models(tiny_recognizer, tiny_prior, tiny_corpus):
+    corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
+    lengths = {cut.id: 12 for cut in corpus.cuts}
+    found = inspect(tiny_recognizer, corpus, 3, Weighing(tiny_prior, LengthFilter(0.5, 2.0), lengths))
+    assert [each.id for each in found] == [cut.id for cut in corpus.cuts]
+    decoded = {each.id: each for batch in decode(tiny_recognizer, corpus, plain_search(3)) for each in batch}
+    for each in found:
+        transcript = decoded[each.id]
+        assert (each.reference, each.ended) == (transcript.reference, transcript.ended)
+        assert [(one.text, one.log_q) for one in each.hypotheses] == transcript.nbest
+        classes = [[*map(tiny_prior.tokenizer.pieces.index, one.pieces), 28] for one in each.hypotheses]
+        scores = [float(tiny_prior.score(*pad([row]))[0]) for row in classes]
+        assert [one.log_prior for one in each.hypotheses] == pytest.approx(scores, abs=1e-4)
+        kept = torch.tensor([one.dropped is None for one in each.hypotheses])
+        expected = torch.tensor(scores).masked_fill(~kept, -math.inf).softmax(0) if kept.any() else kept * 0.0
+        assert [one.weight for one in each.hypotheses] == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_an_unreadable_utterance_is_named_and_left_out(tiny_recognizer, tiny_prior, tiny_corpus, capsys):
+    corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
+    with open(corpus.cuts[1].recording.sources[0].source, "r+b") as file:
+        file.truncate(300)
+    found = inspect(tiny_recognizer, corpus, 2, Weighing(tiny_prior))
+    assert [each.id for each in found] == ["tiny-0", "tiny-2"]
+    assert "tiny-1 cannot be read" in capsys.readouterr().err

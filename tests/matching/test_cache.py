@@ -1,0 +1,76 @@
+"""Targets kept from visit to visit."""
+
+import torch
+
+from priormatch.data.batches import Batch
+from priormatch.matching.cache import CachedTargets
+from priormatch.matching.targets import Targets
+from priormatch.stopwatch import Stopwatch
+
+WATCH = Stopwatch(torch.device("cpu"))
+EOS = 9
+
+
+class Counted:
+    """Targets that tell how often they were made: the n-th time the label n, n labels long."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, batch, watch):
+        self.calls += 1
+        rows = len(batch.waveforms)
+        labels = torch.full((rows, 1, self.calls), self.calls)
+        lengths = torch.full((rows, 1), self.calls)
+        return Targets(labels, lengths, torch.ones(rows, 1)), {"survivors": torch.tensor(1.0)}
+
+
+def batch_of(*ids, rows=0):
+    count = max(len(ids), rows)
+    nothing = torch.zeros(count, 0, dtype=torch.long)
+    return Batch([*ids], [None] * len(ids), torch.zeros(count, 4), torch.full((count,), 4), nothing, nothing)
+
+
+def labels_of(targets):
+    return [row[0].tolist() for row in targets.labels]
+
+
+def test_what_was_made_is_given_again_until_it_is_due():
+    made = Counted()
+    cached = CachedTargets(made, 0.0, EOS)
+    cached(batch_of("a", "b"), WATCH)
+    again, figures = cached(batch_of("b", "a"), WATCH)
+    assert (made.calls, figures, labels_of(again)) == (1, {}, [[1], [1]])
+    mixed, figures = cached(batch_of("a", "c"), WATCH)
+    assert (made.calls, labels_of(mixed)) == (2, [[1, EOS], [2, 2]]), "only the new one is taken over"
+    assert figures.keys() == {"survivors"}
+
+
+def test_a_share_is_made_anew():
+    made = Counted()
+    cached = CachedTargets(made, 0.5, EOS)
+    names = [str(number) for number in range(400)]
+    cached(batch_of(*names), WATCH)
+    torch.manual_seed(0)
+    later, _ = cached(batch_of(*names), WATCH)
+    renewed = (later.lengths == 2).float().mean()
+    assert 0.4 < renewed < 0.6
+
+
+def test_rows_that_fill_a_shape_up_teach_nothing():
+    targets, _ = CachedTargets(Counted(), 0.5, EOS)(batch_of("a", rows=3), WATCH)
+    assert targets.weights.tolist() == [[1.0], [0.0], [0.0]]
+
+
+def test_its_state_comes_back():
+    cached = CachedTargets(Counted(), 0.0, EOS)
+    cached(batch_of("a"), WATCH)
+    cached(batch_of("b"), WATCH)
+    other = CachedTargets(Counted(), 0.0, EOS)
+    other.restore(*cached.state())
+    before, after = (each(batch_of("a", "b"), WATCH)[0] for each in (cached, other))
+    assert all(torch.equal(one, two) for one, two in zip(before, after, strict=True))
+    assert other.targets.calls == 0
+    empty = CachedTargets(Counted(), 0.0, EOS)
+    empty.restore(*CachedTargets(Counted(), 0.0, EOS).state())
+    assert empty.kept == {}
