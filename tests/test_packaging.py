@@ -116,7 +116,8 @@ def test_the_wheel_made_from_the_sdist_has_recipes_and_types_and_no_tests(tmp_pa
     inside = zipfile.ZipFile(wheel).namelist()
     recipes = {f"priormatch/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.yaml")}
     code = {f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.py")}
-    assert recipes and recipes | code | {"priormatch/py.typed"} <= set(inside)
+    figures = {f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.tsv")}
+    assert recipes and figures and recipes | code | figures | {"priormatch/py.typed"} <= set(inside)
     assert {name.split("/")[0] for name in inside} == {
         "priormatch",
         wheel.name.rsplit("-py3", 1)[0] + ".dist-info",

@@ -3,10 +3,9 @@
 import pytest
 
 from priormatch.config import AudioSettings, load_settings
-from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
-from priormatch.evaluation.transcripts import Transcript, write_transcripts
-from priormatch.runs.work import load_validation, thin, with_lengths, write_pseudo_labels
+from priormatch.runs.work import load_validation, thin, with_lengths
 
 
 @pytest.fixture
@@ -61,14 +60,3 @@ def test_lengths_of_nothing_here_are_refused(corpus, lengths):
         UserError, match=r"no utterance of .*tiny\.jsonl\.gz has a reference length: .*lengths"
     ):
         with_lengths(corpus, lengths)
-
-
-def test_pseudo_labels_are_the_hypotheses_less_the_empty_ones(tmp_path, tiny_corpus):
-    cuts = tiny_corpus(4, transcribed=False)
-    heard = ["at nine", "", "doctor"]  # and the fourth could not be read
-    transcripts = [Transcript(f"tiny-{number}", text, 2, None, []) for number, text in enumerate(heard)]
-    write_transcripts(tmp_path / "lengths.jsonl", transcripts)
-    out = tmp_path / "labelled.jsonl.gz"
-    write_pseudo_labels(cuts, tmp_path / "lengths.jsonl", out)
-    assert {cut.id: cut_text(cut) for cut in read_cuts(out)} == {"tiny-0": "at nine", "tiny-2": "doctor"}
-    assert [cut_text(cut) for cut in read_cuts(cuts)] == [None] * 4

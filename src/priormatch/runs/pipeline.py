@@ -17,6 +17,7 @@ from priormatch.matching.reference_lengths import lengths_by_rate, oracle_length
 from priormatch.progress import duration_text, say
 from priormatch.runs import work
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
+from priormatch.runs.label import ALL, label_cuts
 from priormatch.runs.recipe import audible, recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import Stage, read_record, set_aside
@@ -110,14 +111,21 @@ class Run:
         return out / "model"
 
     def lengths(self, model: Path) -> Path:
-        """Greedy transcripts of the unlabelled speech: reference lengths, and pseudo-labels."""
+        """Greedy transcripts of the unlabelled speech, which give the reference lengths."""
         out = self.folder / "lengths" / "lengths.jsonl"
         wanted = {"audio": audible(self.settings)}
         inputs = {"model": model, "unlabelled": self.data.unlabelled}
         with self.stage("lengths", wanted, inputs).work() as todo:
             if todo:
                 work.decode_to(model, self.data.unlabelled, self.settings, out)
-                work.write_pseudo_labels(self.data.unlabelled, out, out.with_name(f"pseudo-labelled{SUFFIX}"))
+        return out
+
+    def labels(self, transcripts: Path) -> Path:
+        """The unlabelled speech with transcripts as its text, less what has an empty one."""
+        out, cuts = self.folder / "labels" / f"labelled{SUFFIX}", self.data.unlabelled
+        with self.stage("labels", {}, {"unlabelled": cuts, "transcripts": transcripts}).work() as todo:
+            if todo:
+                label_cuts(cuts, [transcripts], out, ALL)
         return out
 
     def fusion(self, model: Path, prior: Path, name: str = "fusion") -> Path:
@@ -249,7 +257,7 @@ def run(settings: Settings) -> Path:
     lengths = this.lengths(first)
     systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
     if settings.pseudo_labels:
-        systems["pseudo_label"] = this.pseudo_label(first, lengths.with_name(f"pseudo-labelled{SUFFIX}"))
+        systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
     systems["lpm"] = this.lpm(first, prior, this.reference_lengths(tokenizer, lengths, first, prior))
     if data.topline is not None:
         updates = settings.training.updates + matching.updates

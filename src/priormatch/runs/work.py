@@ -316,13 +316,6 @@ def decode_to(
     decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search)
 
 
-def write_pseudo_labels(cuts: Path, transcripts: Path, out: Path) -> None:
-    """Cuts with the transcripts' hypotheses as their text; those with an empty one are left out."""
-    from priormatch.runs.label import ALL, label_cuts
-
-    label_cuts(cuts, [transcripts], out, ALL)
-
-
 def parameters(model: torch.nn.Module) -> str:
     """The number of a model's parameters, as people say it."""
     count = sum(each.numel() for each in model.parameters())
