@@ -278,6 +278,7 @@ def match(
     from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
     from priormatch.runs.stage import Stage
 
+    work.refuse_names(wanted)
     sets = named_sets(validation)
     if labels_given:
         if prior or lengths or proposal:

@@ -159,6 +159,7 @@ class MatchingSettings:
     )
     refresh_every: int = 1000  # T
     average: float = 0.999  # refresh=average: what the proposal keeps of itself at every update
+    start_counts: bool = True  # whether the model it starts from may end up as the best
     start: str = ""  # a kept copy of the supervised model for the online model to start from; none: the best
     proposal: str = ""  # and one for the proposal
     prior: str = ""  # a kept copy of the prior; none: the best
@@ -233,10 +234,7 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
                 raise UserError(
                     f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}"
                 )
-            given = OmegaConf.load(recipe)
-            if not OmegaConf.is_dict(given):
-                raise UserError(f"{recipe} is a list, and a recipe names settings: write key: value lines")
-            for each in with_bases(given, recipe):
+            for each in with_bases(OmegaConf.load(recipe), recipe):
                 tree = OmegaConf.merge(tree, each)
         for where in overrides:
             tree = OmegaConf.merge(tree, parse_override(where))
@@ -269,17 +267,19 @@ def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
     return cast(Settings, OmegaConf.to_object(tree))
 
 
-def with_bases(given: Any, recipe: Path) -> list[Any]:
+def with_bases(given: Any, recipe: Path, before: tuple[Path, ...] = ()) -> list[Any]:
     """A recipe's settings behind those of the recipe it names as its `base`, and so on."""
     from omegaconf import OmegaConf
 
+    if not OmegaConf.is_dict(given):
+        raise UserError(f"{recipe} is a list, and a recipe names settings: write key: value lines")
     name = given.pop("base", None)
     if name is None:
         return [given]
     path = recipe_path(str(name))
-    if not path.is_file() or path == recipe:
+    if not path.is_file() or path in before or path == recipe:
         raise UserError(f"{recipe}: base={name} is no other recipe: give the name or the path of one")
-    return [*with_bases(OmegaConf.load(path), path), given]
+    return [*with_bases(OmegaConf.load(path), path, (*before, recipe)), given]
 
 
 def _explain(error: Exception, where: str) -> str:

@@ -103,6 +103,8 @@ def _check_kept(settings: Settings) -> None:
         for name, when in kept.items():
             key = f"{stage}.keep"
             _need((when.update > 0) != (when.score > 0), f"{key}.{name}", when, "set either update or score")
+            updates = getattr(settings, stage).updates
+            _need(when.update <= updates, f"{key}.{name}", when, f"the training ends at update {updates}")
             _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "give it a plain name")
     wanted = settings.matching
     starts = (("start", wanted.start, "training"), ("proposal", wanted.proposal, "training"))

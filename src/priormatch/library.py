@@ -18,7 +18,7 @@ from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.runs.recipe import recipe_of_matching
 from priormatch.runs.stage import Stage, digest
-from priormatch.runs.work import match_corpora, thin
+from priormatch.runs.work import match_corpora, refuse_names, thin
 
 AnyPath = str | os.PathLike[str]
 Cuts = AnyPath | Iterable[Any]
@@ -46,6 +46,7 @@ def match(
                        {"dev": "dev.jsonl.gz"}, "exp/lpm", settings=load_settings(recipe_path("own")))
     """
     settings, out = settings or Settings(), Path(out)
+    refuse_names(settings)
     device = find_device(settings.device)
     online = copy.deepcopy(model) if isinstance(model, Recognizer) else Recognizer.load(model)
     judge = copy.deepcopy(prior) if isinstance(prior, Prior) else Prior.load(prior)

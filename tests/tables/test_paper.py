@@ -1,14 +1,13 @@
 """The paper's figures, and the systems behind the rows."""
 
-from dataclasses import replace
-
 import pytest
 
 from priormatch.config import Settings, changed, load_settings, parse_override, recipe_path
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import word_error_rate_recovered
 from priormatch.tables.paper import MISSING, TITLES, read_table, table_name
-from priormatch.tables.systems import System, matched, rows_of
+from priormatch.tables.study import Study
+from priormatch.tables.systems import matched, rows_of
 
 ROWS = {name: rows_of(name) for name in TITLES}
 RUN = [(name, system) for name, rows in ROWS.items() for _, system in rows if system is not None]
@@ -45,27 +44,51 @@ def test_recovered_rates_follow_from_the_word_error_rates():
     assert wrong == [("LPM", "860h(S)+All(T)", "None", "other", 127.69)]
 
 
-def test_every_system_is_a_set_of_settings_that_exist():
-    recipe = load_settings(recipe_path("table-demo"))
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study at demo scale without any data: its settings and folders."""
+    settings = load_settings(recipe_path("table-demo"))
+    return Study(
+        tmp_path_factory.mktemp("study"), settings, None, {}, dict.fromkeys(("clean", "all"), settings), {}
+    )
+
+
+def test_every_system_is_a_set_of_settings_that_exist(study):
     for system in {system for _, system in RUN}:
-        changed(recipe, system.settings)
-        assert set(system.name).isdisjoint("/\\ :[]"), "it names a folder"
+        assert study.settings_of(system)
+        assert set(study.folder_of(system).name).isdisjoint("/\\ :[]"), "it names a folder"
 
 
-def test_different_systems_have_different_folders():
-    systems = {replace(system, main=False) for _, system in RUN}
-    assert len({system.name for system in systems}) == len(systems)
+def test_systems_share_a_folder_exactly_where_they_are_the_same_experiment(study):
+    def experiment(system):
+        unlabelled = "" if system.kind == "supervised" else system.unlabelled
+        recipe = repr(study.settings_of(system))
+        return system.kind, unlabelled, system.labels, system.labeller, system.filtered, recipe
+
+    folders = {}
+    for system in {system for _, system in RUN}:
+        folders.setdefault(study.folder_of(system), set()).add(experiment(system))
+    assert all(len(each) == 1 for each in folders.values()), "one folder, one experiment"
+    experiments = [each for found in folders.values() for each in found]
+    assert len(experiments) == len(set(experiments)), "one experiment, one folder"
 
 
-def test_rows_that_are_the_same_experiment_share_a_system():
-    default = matched()
-    (best,) = [
-        system
-        for row, system in ROWS["tab3_init_update"]
-        if (row["init_proposal"], row["proposal_update"], row["init_online"]) == ("A", "Off_better", "C")
-    ]
-    assert changed(Settings(), best.settings) == changed(Settings(), default.settings)
-    assert ROWS["tab6_kd"][-1][1] == default
+def test_the_default_is_trained_once_for_all_tables(study):
+    default = study.folder_of(matched())
+    rows = {
+        "tab2_beam_mix": ("beam_k", "4", "mix_paired_to_unpaired", "1:4", "unlabeled_hours", "360"),
+        "tab3_init_update": ("init_proposal", "A", "proposal_update", "Off_better", "init_online", "C"),
+        "tabA1_alpha": ("alpha", "0.2"),
+        "tabA2_reflen": ("reference_length", "ASR_only_decode"),
+        "tab6_kd": ("method", "LPM"),
+    }
+    for table, cells in rows.items():
+        wanted = dict(zip(cells[::2], cells[1::2], strict=True))
+        found = [system for row, system in ROWS[table] if wanted.items() <= row.items()]
+        if table == "tab2_beam_mix":  # the demo mixes 1:2
+            assert [study.folder_of(each).name for each in found] == [f"{default.name}-mixing=_1,4_"]
+        else:
+            assert [study.folder_of(each) for each in found] == [default]
 
 
 def test_rows_of_other_papers_and_empty_ones_are_not_run():
@@ -85,6 +108,22 @@ def test_distillation_leaves_the_prior_and_the_filter_out():
     assert (found.refresh, found.beam_size) == ("never", 4)
 
 
-def test_the_overrides_of_a_system_are_read_like_those_of_the_command_line():
+def test_labels_of_distillation_are_made_by_the_models_the_rows_name(study):
+    rows = [each for each in ROWS["tabA3_kd_ext"] if each[0]["hyp_source"] == "ASR+LM"]
+    assert [(system.labeller, system.filtered) for _, system in rows] == [
+        ("", False),
+        ("B", False),
+        ("C", False),
+    ]
+    assert {study.settings_of(system).matching.start for _, system in rows} == {"C"}, "as matching starts"
+
+
+def test_the_loss_weight_of_a_scale_stands_for_the_papers(study):
+    found = {
+        row["alpha"]: study.settings_of(system).matching.loss_weight for row, system in ROWS["tabA1_alpha"]
+    }
+    assert found == pytest.approx({"0.02": 0.1, "0.05": 0.25, "0.1": 0.5, "0.2": 1.0, "0.5": 2.5})
+
+
+def test_overrides_are_read_like_those_of_the_command_line():
     assert parse_override("matching.mixing=[4,1]").matching.mixing == [4, 1]
-    assert System("matched", "all", ("matching.mixing=[4,1]",)).name == "matched-all-mixing=_4,1_"

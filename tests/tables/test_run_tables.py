@@ -15,10 +15,10 @@ ROWS = {
     "tab2_beam_mix": "3,12,25",
     "tab3_init_update": "1,2,6,12,36",
     "tab5_lm_ppl": "1,5",
-    "tab6_kd": "1,4,8,10",
+    "tab6_kd": "1,4,8,10,12",
     "tab7_main": "1,6,7,9,10,11,12,13,19",
     "tabA1_alpha": "1",
-    "tabA3_kd_ext": "1,5,6,18,30",
+    "tabA3_kd_ext": "1,3,6,18,30",
     "tabA4_cer": "1,3,8",
     "tabA5_main_ext": "1,28,35",
 }
@@ -38,9 +38,10 @@ def test_a_table_runs_at_demo_scale(folder, table, monkeypatch, capsys):
     assert command("table", table, "--scale", "demo", *rows, *QUICK) == 0
     said = capsys.readouterr()
     assert TITLES[table] in said.out
-    page = (folder / "runs/table-demo" / f"{table}.md").read_text()
+    name = f"{table}-rows-{ROWS[table]}" if table in ROWS else table
+    page = (folder / "runs/table-demo" / f"{name}.md").read_text()
     assert f"priormatch table {table} --scale demo --seeds 0" in page
-    assert (folder / "runs/table-demo" / f"{table}.tsv").is_file()
+    assert (folder / "runs/table-demo" / f"{name}.tsv").is_file()
     again = command("table", table, "--scale", "demo", *rows, *QUICK)
     assert again == 0
     assert " ..." not in capsys.readouterr().err, "everything is reused"
@@ -52,6 +53,10 @@ def test_what_cannot_be_asked_for_is_said(tmp_path, monkeypatch, capsys):
         (("10",), "there is no table 10"),
         (("4", "--scale", "huge"), "there is no scale huge: choose one of demo, small, paper"),
         (("4", "--seeds", "one"), "--seeds one: give numbers separated by commas"),
+        (("4", "--seeds", ","), "--seeds ,: give numbers separated by commas"),
+        (("4", "--seeds", "0,0"), "--seeds 0,0: give each number once"),
+        (("1", "--rows", "99"), "tab1_hypotheses has 18 rows, and no row 99"),
+        (("4", "training.seed=3"), "training.seed is not for tables: give --seeds"),
         (("4", "--scale", "small"), "the small scale needs data: give --data FOLDER, with labelled.jsonl.gz"),
     ):
         assert command("table", *words) == 2

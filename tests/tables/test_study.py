@@ -1,12 +1,15 @@
 """Studies on folders laid out like the real corpora."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from conftest import sentences
 from tiny_run import command
 
-from priormatch.tables.study import LAYOUTS, wanted_files
+from priormatch.config import recipe_path
+from priormatch.tables.study import LAYOUTS, open_study, wanted_files
+from priormatch.tables.systems import matched, rows_of
 
 TINY = (  # noqa: SIM905
     "audio.workers=0 tokenizer.pieces=31 tokenizer.source=text model.n_mels=20 model.channels=[4,6] model.blocks=[1,1]"
@@ -49,12 +52,11 @@ def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(folder, scale, caps
     words = ("table", "2", "--scale", scale, "--data", data, "--rows", "13,23", *TINY, *KEPT)
     assert command(*words) == 0
     said = capsys.readouterr()
-    assert "matched-all-start=C-beam_size=4-mixing=_1,4_" in {
-        each.name for each in (data.parent / f"runs/table-{scale}/seed-0/systems").iterdir()
-    }
+    systems = {each.name for each in (data.parent / f"runs/table-{scale}/seed-0/systems").iterdir()}
+    assert systems == {"matched-clean-start=C", "matched-all-start=C"}
     assert "9.00" in said.out, "the paper's"
     assert command(*words, "--seeds", "0,1", "--jobs", "2") == 0
-    page = (data.parent / f"runs/table-{scale}/tab2_beam_mix.tsv").read_text().splitlines()
+    page = (data.parent / f"runs/table-{scale}/tab2_beam_mix-rows-13,23.tsv").read_text().splitlines()
     assert page[0].endswith("ours_dev_other_wer_seed0\tours_dev_other_wer_seed1")
     assert all("NA" not in line for line in page[1:])
 
@@ -64,3 +66,17 @@ def test_what_a_folder_lacks_is_named(folder, capsys):
     (data / "dev-other.jsonl.gz").unlink()
     assert command("table", "2", "--scale", "paper", "--data", data) == 2
     assert "lacks dev-other.jsonl.gz: prepare the paper scale's data there first" in capsys.readouterr().err
+
+
+def test_main_results_are_trained_for_longer_at_paper_scale_unless_told_otherwise(folder):
+    data, recipe = folder("paper"), recipe_path("table-paper")
+    study = open_study("paper", recipe, 0, data, [])
+    rows = [(row, system) for row, system in rows_of("tab7_main") if system is not None]
+    updates = {study.settings_of(system).matching.updates for _, system in rows}
+    assert updates == {3_200_000}, "for all of them"
+    default, best = matched(), replace(matched(), main=True)
+    assert study.settings_of(default).matching.updates == 1_600_000
+    assert study.settings_of(best).matching.reference_lengths == "asr_lm"
+    assert study.folder_of(best).name == f"{study.folder_of(default).name}-longer"
+    told = open_study("paper", recipe, 0, data, ["matching.updates=1000"])
+    assert told.settings_of(best).matching.updates == 1000

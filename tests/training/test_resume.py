@@ -77,6 +77,8 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
         torch.manual_seed(1)
         audio = AudioSettings(workers=workers)
         online = Recognizer(tiny_model_settings, tiny_tokenizer).eval()
+        with torch.no_grad():
+            online.decoder.output.bias[tiny_tokenizer.eos] += 1.2  # hypotheses of several lengths
         proposal = Proposal(online, 1e9, policy, decay=0.5)
         targets = BeamTargets(proposal, tiny_prior, 3, keep_all, {})
         if renewed < 1:

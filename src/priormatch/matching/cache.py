@@ -15,7 +15,7 @@ class CachedTargets:
     """Gives an utterance the targets of its last visit, except that at each visit a share of them is made anew.
 
     This is how continuous self-training is kept from running after its own errors (Likhomanenko et al., slimIPL,
-    2021). Where nothing in a batch is due, nothing is proposed.
+    2021). A batch in which nothing is due costs no proposing, one in which anything is costs all of it.
     """
 
     def __init__(self, targets: TargetsOf, share: float, eos: int) -> None:
@@ -53,10 +53,13 @@ class CachedTargets:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint keeps: all targets, as wide as the widest, and whose they are."""
         if not self.kept:
-            return {}, {"ids": []}
-        return self._stack(list(self.kept.values()))._asdict(), {"ids": list(self.kept)}
+            return {}, {"ids": [], "widths": []}
+        widths = [each.labels.shape[1] for each in self.kept.values()]
+        return self._stack(list(self.kept.values()))._asdict(), {"ids": list(self.kept), "widths": widths}
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
-        rows = zip(*(tensors[name] for name in Targets._fields), strict=True) if state["ids"] else []
-        self.kept = {name: Targets(*row) for name, row in zip(state["ids"], rows, strict=True)}
+        self.kept = {}
+        for row, (name, width) in enumerate(zip(state["ids"], state["widths"], strict=True)):
+            labels, lengths, weights = (tensors[each][row] for each in Targets._fields)
+            self.kept[name] = Targets(labels[:, :width].clone(), lengths.clone(), weights.clone())

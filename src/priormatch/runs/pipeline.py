@@ -128,18 +128,18 @@ class Run:
                 label_cuts(cuts, [transcripts], out, ALL)
         return out
 
-    def fusion(self, model: Path, prior: Path, name: str = "fusion") -> Path:
+    def fusion(self, model: Path, prior: Path) -> Path:
         """Values for decoding with the prior, tuned on the validation sets."""
         from priormatch.runs.tune import tune
 
-        out = self.folder / name / "fusion.yaml"
+        out = self.folder / "fusion" / "fusion.yaml"
         wanted = {
             "fusion": self.settings.fusion,
             "audio": audible(self.settings),
             "utterances": self.settings.training.validate_on,
         }
         inputs = {"model": model, "prior": prior, **self.data.validation}
-        with self.stage(name, wanted, inputs).work() as todo:
+        with self.stage("fusion", wanted, inputs).work() as todo:
             if todo:
                 tune(model, prior, self.data.validation, self.settings, out)
         return out
@@ -182,8 +182,8 @@ class Run:
         return out
 
     def pseudo_label(self, model: Path, labels: Path) -> Path:
-        """A recogniser trained on from `model` on fixed pseudo-labels."""
-        out = self.folder / "pseudo_label"
+        """A recogniser trained on fixed pseudo-labels, from `model` or from the copy that matching starts from."""
+        out, model = self.folder / "pseudo_label", work.kept_copy(model, self.settings.matching.start)
         wanted = recipe_of_schedule(self.settings)
         inputs = {
             "model": model,
@@ -254,7 +254,7 @@ def run(settings: Settings) -> Path:
     tokenizer = this.tokenizer()
     prior = this.prior(tokenizer)
     first = this.supervised("supervised", tokenizer, settings.training.updates)
-    lengths = this.lengths(first)
+    lengths = this.lengths(work.kept_copy(first, matching.proposal))
     systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))

@@ -6,7 +6,16 @@ from priormatch.config import Settings
 from priormatch.runs.stage import plain
 
 COSMETIC = ("report_every", "checkpoint_seconds")  # of training: they change what is told, not what is learnt
-SCHEDULE = ("updates", "batch", "optimizer", "mixing", "combine", "loss_weight", "refresh_every")
+SCHEDULE = (
+    "updates",
+    "batch",
+    "optimizer",
+    "mixing",
+    "combine",
+    "loss_weight",
+    "refresh_every",
+    "start_counts",
+)
 
 
 def audible(settings: Settings) -> dict[str, Any]:

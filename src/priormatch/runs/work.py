@@ -152,7 +152,7 @@ def matching_schedule(settings: Settings) -> Schedule:
         matching.optimizer,
         training.seed,
         matching.refresh_every,
-        validate_first=True,
+        validate_first=matching.start_counts,
         report_every=training.report_every,
         checkpoint_seconds=training.checkpoint_seconds,
     )
@@ -234,6 +234,17 @@ def match_corpora(
     say(f"{out.name}: {speech.hours:.2f} unlabelled hours, proposal's validation CER {cer:.2f} %")
     task = Matching(online, labelled, speech, validation, targets, proposal, settings.training, matching)
     fit(task, matching_schedule(settings), out, log, out.name)
+    proposal.model.save(out / "proposal")
+
+
+def refuse_names(settings: Settings) -> None:
+    """Refuse settings that name what only a run knows, where models and lengths are given by their paths."""
+    for name, nothing in (("start", ""), ("proposal", ""), ("prior", ""), ("reference_lengths", "greedy")):
+        value = getattr(settings.matching, name)
+        if value != nothing:
+            raise UserError(
+                f"matching.{name}={value} is for `priormatch run`: here give the path of what it names instead"
+            )
 
 
 def require_inputs(prior: object, lengths: object, settings: Settings) -> None:

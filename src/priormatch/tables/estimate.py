@@ -63,7 +63,7 @@ def tell(request: Request) -> None:
     for name in ("system", "supervised updates", "matching updates", "hours"):
         shown.add_column(name, overflow="fold")
     rows = {"shared: supervised": (settings.training.updates, 0)}
-    rows |= {system.name: updates_of(system, settings, request.scale) for system in systems}
+    rows |= {described(system): updates_of(system, settings, request.scale) for system in systems}
     hours = {name: (s * speed.supervised + m * speed.matched) / 3600 for name, (s, m) in rows.items()}
     for name, (supervised, matching) in rows.items():
         shown.add_row(name, f"{supervised:,}", f"{matching:,}", f"{hours[name]:.2f}")
@@ -97,10 +97,18 @@ class Speed:
     matched: float
 
 
+def described(system: System) -> str:
+    """A system in words."""
+    changes = ", ".join(each.removeprefix("matching.") for each in system.settings)
+    words = [system.kind, system.unlabelled, *system.labels, system.labeller, changes]
+    scale = f"loss x {system.loss_scale:g}" if system.loss_scale != 1 else ""
+    return " ".join(word for word in (*words, scale) if word)
+
+
 def updates_of(system: System, settings: Settings, scale: str) -> tuple[int, int]:
     """Updates of supervised training and of matching that a system takes beyond the shared models."""
-    longer = LONGER.get(scale, {}).get(system.unlabelled, ()) if system.main else ()
-    updates = changed(settings, (*longer, *system.settings)).matching.updates
+    longer = LONGER.get(scale, {}).get(system.unlabelled, []) if system.main else []
+    updates = changed(settings, [*longer, *system.settings]).matching.updates
     if system.kind == "topline":
         return settings.training.updates + updates, 0
     return (updates, 0) if system.kind in ("supervised", "pseudo_labels") else (0, updates)

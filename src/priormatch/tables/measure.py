@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
+from priormatch.data.text_files import read_sentences
 from priormatch.device import find_device
 from priormatch.evaluation.error_rates import word_error_rate_recovered
 from priormatch.evaluation.label_quality import label_quality, references_of
@@ -11,6 +13,7 @@ from priormatch.evaluation.perplexity import likelihoods, perplexity
 from priormatch.evaluation.transcripts import read_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.runs.results import rates, wers
+from priormatch.runs.work import kept_copy
 from priormatch.tables.paper import Row
 from priormatch.tables.study import Study
 from priormatch.tables.systems import System
@@ -19,6 +22,8 @@ RATE = re.compile(r"(?P<part>dev|test)_(?P<kind>clean|other)_(?P<rate>wer|cer)")
 RECOVERED = re.compile(r"(?P<wer>test_(clean|other)_wer)r_pct")
 LABELS = re.compile(r"train_(?P<kind>clean|other)_\d+_wer")
 PERPLEXITY = re.compile(r"lm_ppl_dev_(?P<kind>clean|other)")
+STRENGTH = "lm_token_ppl"  # of the prior itself
+MOST_SENTENCES = 2000  # of the held-out text, to measure it on
 
 Values = dict[str, float]
 """What was measured of a row, by column."""
@@ -26,7 +31,7 @@ Values = dict[str, float]
 
 def is_measured(column: str) -> bool:
     """Whether a column holds figures, and does not name a row."""
-    return any(each.fullmatch(column) for each in (RATE, RECOVERED, LABELS, PERPLEXITY))
+    return column == STRENGTH or any(each.fullmatch(column) for each in (RATE, RECOVERED, LABELS, PERPLEXITY))
 
 
 def measure(study: Study, row: Row, system: System) -> Values:
@@ -46,9 +51,18 @@ def measure(study: Study, row: Row, system: System) -> Values:
                 (each.reference if row["system"] == "GroundTruth" else each.hypothesis) or ""
                 for each in transcripts
             ]
-            prior = Prior.load(study.prior, find_device(study.settings.device))
-            values[column] = perplexity(likelihoods(prior, texts), texts)
+            values[column] = perplexity_of(study, study.prior, texts)
+        elif column == STRENGTH:
+            prior = kept_copy(study.prior, study.settings_of(system).matching.prior)
+            held_out = islice(read_sentences(study.data.held_out_text), MOST_SENTENCES)
+            values[column] = perplexity_of(study, prior, list(held_out))
     return values
+
+
+def perplexity_of(study: Study, prior: Path, texts: Sequence[str]) -> float:
+    """The perplexity of texts a piece."""
+    judge = Prior.load(prior, find_device(study.settings.device))
+    return perplexity(likelihoods(judge, texts), texts)
 
 
 def _set_of(match: re.Match[str]) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from priormatch.errors import UserError
 
-FOLDER = Path(__file__).parent / "paper"
+FOLDER = Path(__file__).parent / "figures"
 MISSING = "NA"
 
 TITLES = {

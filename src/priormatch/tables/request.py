@@ -56,6 +56,9 @@ class Request:
 def numbers(option: str, given: str) -> tuple[int, ...]:
     """Numbers separated by commas."""
     try:
-        return tuple(int(each) for each in given.split(",") if each.strip())
+        found = tuple(int(each) for each in given.split(",")) if given else ()
     except ValueError as error:
         raise UserError(f"{option} {given}: give numbers separated by commas, such as 0,1,2") from error
+    if len(set(found)) < len(found):
+        raise UserError(f"{option} {given}: give each number once")
+    return found

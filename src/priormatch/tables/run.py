@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from priormatch.config import to_yaml
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import Meter, say
@@ -30,17 +31,19 @@ Job = tuple[int, System]
 
 def run_table(request: Request) -> Path:
     """Do what is not done yet of a table, print it, and write it as Markdown and TSV; where the Markdown is."""
+    rows = request.chosen()
     studies = {seed: request.study(seed) for seed in request.seeds}
+    for study in studies.values():
+        replace_text(study.folder / "settings.yaml", to_yaml(study.settings))
     if request.table == "tab1_hypotheses":
         table = beams(studies[request.seeds[0]])
         return write_page(request, studies, table, "".join("\t".join(line) + "\n" for line in table))
-    rows = request.chosen()
     wanted: dict[Job, list[Row]] = {}
     for seed, (row, system) in product(studies, rows):
         if system is not None:
             wanted.setdefault((seed, system), []).append(row)
     failed = {job: reason for job in wanted if (reason := prepared(studies[job[0]], job[1]))}
-    failed |= train_all(request, {job: its for job, its in wanted.items() if job not in failed})
+    failed |= train_all(request, {job: its for job, its in wanted.items() if job not in failed}, studies)
 
     of_seeds = []
     for seed, study in studies.items():
@@ -56,7 +59,7 @@ def run_table(request: Request) -> Path:
         (seed, system), reason = next(iter(failed.items()))
         raise UserError(
             f"{len(failed)} of {len(wanted)} systems failed and are left out of {page}, the first"
-            f" {system.name} with seed {seed} ({reason}): the same command tries them again"
+            f" {studies[seed].folder_of(system).name} with seed {seed} ({reason}): the same command tries them again"
         )
     return page
 
@@ -70,18 +73,23 @@ def prepared(study: Study, system: System) -> str:
     return ""
 
 
-def train_all(request: Request, wanted: Mapping[Job, list[Row]]) -> dict[Job, str]:
+def train_all(
+    request: Request, wanted: Mapping[Job, list[Row]], studies: Mapping[int, Study]
+) -> dict[Job, str]:
     """Train and decode each different system once, several at a time; those that failed, and why."""
     failed = {}
+    folders = {(seed, system): studies[seed].folder_of(system) for seed, system in wanted}
     with Meter(request.table, len(wanted)) as meter:
-        for (seed, system), reason in results_of(request, wanted):
+        for job, reason in results_of(request, wanted, folders):
             if reason:
-                failed[seed, system] = reason
-            meter.advance(note=f"{system.name}, seed {seed}{': ' + reason if reason else ''}")
+                failed[job] = reason
+            meter.advance(note=f"{folders[job].name}, seed {job[0]}{': ' + reason if reason else ''}")
     return failed
 
 
-def results_of(request: Request, wanted: Mapping[Job, list[Row]]) -> Iterator[tuple[Job, str]]:
+def results_of(
+    request: Request, wanted: Mapping[Job, list[Row]], logs: Mapping[Job, Path]
+) -> Iterator[tuple[Job, str]]:
     """Each job as it ends, with the reason where it failed."""
     if request.jobs == 1:
         for job, rows in wanted.items():
@@ -89,7 +97,10 @@ def results_of(request: Request, wanted: Mapping[Job, list[Row]]) -> Iterator[tu
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(request.jobs, mp_context=context) as pool:
-        futures = {pool.submit(work_on, request, job, rows): job for job, rows in wanted.items()}
+        futures = {
+            pool.submit(work_apart, request, job, rows, logs[job] / "log.txt"): job
+            for job, rows in wanted.items()
+        }
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -101,22 +112,27 @@ def results_of(request: Request, wanted: Mapping[Job, list[Row]]) -> Iterator[tu
 def work_on(request: Request, job: Job, rows: list[Row]) -> str:
     """Train one system and decode it as its rows want, with messages to a log of its own; why it failed, if so."""
     seed, system = job
-    study = request.study(seed)
-    folder = study.folder_of(system)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "log.txt").open("a", encoding="utf-8") as log, contextlib.redirect_stderr(log):
-        try:
-            for row in rows:
-                measure(study, row, system)
-        except Exception as error:
-            traceback.print_exc(file=log)
-            return f"{type(error).__name__}: {error}"[:200]
+    try:
+        study = request.study(seed)
+        for row in rows:
+            measure(study, row, system)
+    except Exception as error:
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"[:200]
     return ""
+
+
+def work_apart(request: Request, job: Job, rows: list[Row], log: Path) -> str:
+    """The same in a process of its own, whose messages go to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a", encoding="utf-8") as file, contextlib.redirect_stderr(file):
+        return work_on(request, job, rows)
 
 
 def write_page(request: Request, studies: dict[int, Study], table: Cells, for_machines: str) -> Path:
     """Show the table, and write it beside the studies."""
-    page = next(iter(studies.values())).folder.parent / f"{request.table}.md"
+    rows = f"-rows-{','.join(map(str, request.rows))}" if request.rows else ""
+    page = next(iter(studies.values())).folder.parent / f"{request.table}{rows}.md"
     Console(width=None if sys.stdout.isatty() else 200).print(on_screen(TITLES[request.table], table))
     replace_text(
         page,

@@ -1,19 +1,24 @@
 """A study: one corpus and one seed, with the models that all systems of the tables share, and the systems."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import get_args
 
-from priormatch.config import Settings, changed, load_settings, to_yaml
+import torch
+
+from priormatch.config import Settings, changed, load_settings
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
-from priormatch.files import replace_text, replacing
+from priormatch.files import replacing
 from priormatch.matching.label_filters import LabelFilter
+from priormatch.runs import work
 from priormatch.runs.data import RunData, make_demo_data
-from priormatch.runs.label import label_cuts
+from priormatch.runs.label import ALL, label_cuts
 from priormatch.runs.pipeline import Run
 from priormatch.runs.stage import Stage
 from priormatch.tables.systems import Labels, System, Unlabelled
@@ -33,21 +38,13 @@ LAYOUTS: dict[str, dict[str, str]] = {
 """What the manifests of a scale's data folder are called."""
 
 SETS = ("clean", "other")
-LONGER: dict[str, dict[Unlabelled, tuple[str, ...]]] = {
+LONGER: dict[str, dict[Unlabelled, list[str]]] = {
     "paper": {
-        "clean": (
-            "matching.updates=3200000",
-            "matching.optimizer.decay_every=1280000",
-            "matching.reference_lengths=asr_lm",
-        ),
-        "all": (
-            "matching.updates=3200000",
-            "matching.optimizer.decay_every=640000",
-            "matching.reference_lengths=asr_lm",
-        ),
+        "clean": ["matching.updates=3200000", "matching.optimizer.decay_every=1280000"],
+        "all": ["matching.updates=3200000", "matching.optimizer.decay_every=640000"],
     }
 }
-"""What the main results have that the others have not, by scale and unlabelled speech."""
+"""What the paper's main results have that its other tables have not, and their lengths come from ASR + LM."""
 LABELS = LabelFilter(keep_best=0.9)
 
 
@@ -64,8 +61,8 @@ class Study:
     data: RunData
     speech: Mapping[Unlabelled, tuple[Path, Path]]
     """Unlabelled cuts, and the same with their transcripts."""
-    longer: Mapping[Unlabelled, tuple[str, ...]]
-    """What the main results' settings change."""
+    main: Mapping[Unlabelled, Settings]
+    """The settings of the main results."""
     parts: Mapping[str, Path]
     """The transcribed cuts of the clean and of the other part of all unlabelled speech."""
 
@@ -91,30 +88,44 @@ class Study:
 
     def settings_of(self, system: System) -> Settings:
         """The settings that a system is trained with."""
-        longer = self.longer.get(system.unlabelled, ()) if system.main else ()
-        return changed(self.settings, (*longer, *system.settings))
+        settings = changed(self.main[system.unlabelled] if system.main else self.settings, system.settings)
+        weight = settings.matching.loss_weight * system.loss_scale
+        return replace(settings, matching=replace(settings.matching, loss_weight=weight))
 
     def folder_of(self, system: System) -> Path:
-        """Where a system is trained."""
-        longer = "-longer" if system.main and system.unlabelled in self.longer else ""
-        return self.folder / "systems" / f"{system.name}{longer}"
+        """Where a system is trained, named by what differs from the scale's settings."""
+        different = [each for each in system.settings if changed(self.settings, [each]) != self.settings]
+        words = [
+            system.kind,
+            *([] if system.kind == "supervised" else [system.unlabelled]),
+            *system.labels,
+            *([f"by={system.labeller}"] if system.labeller else []),
+            *([] if system.filtered else ["unfiltered"]),
+            *(each.removeprefix("matching.") for each in different),
+            *([f"loss_scale={system.loss_scale:g}"] if system.loss_scale != 1 else []),
+            *(["longer"] if system.main and self.main[system.unlabelled] != self.settings else []),
+        ]
+        return self.folder / "systems" / re.sub(r"[^\w.=,+\-]+", "_", "-".join(words))
 
-    def greedy(self, unlabelled: Unlabelled) -> Path:
-        """What the supervised model hears in unlabelled speech, by itself."""
-        return self._shared(unlabelled).lengths(self.supervised)
+    def greedy(self, unlabelled: Unlabelled, copy: str = "") -> Path:
+        """What the supervised model, or a copy that was kept, hears in unlabelled speech, by itself."""
+        return self._shared(unlabelled, copy).lengths(work.kept_copy(self.supervised, copy))
 
     def prepare(self, system: System) -> Path | None:
         """Make what a system shares with others: what it learns unlabelled speech by, labels or reference lengths."""
         assert self.prior and self.supervised
-        settings = self.settings_of(system)
         if system.kind == "pseudo_labels":
             return self.labels(system)
         if system.kind != "matched":
             return None
+        settings = self.settings_of(system)
+        copy = settings.matching.proposal  # lengths are estimated by the model that proposes at first
         if settings.matching.reference_lengths == "asr_lm":
-            return self.transcripts("asr_lm", system.unlabelled)
-        greedy, shared = self.greedy(system.unlabelled), self._shared(system.unlabelled, settings)
-        return shared.reference_lengths(self.tokenizer, greedy, self.supervised, self.prior)
+            return self.transcripts("asr_lm", system.unlabelled, copy)
+        shared, first = self._shared(system.unlabelled, copy, settings), work.kept_copy(self.supervised, copy)
+        return shared.reference_lengths(
+            self.tokenizer, self.greedy(system.unlabelled, copy), first, self.prior
+        )
 
     def train(self, system: System) -> Path:
         """Train a system."""
@@ -130,25 +141,26 @@ class Study:
             return run.lpm(self.supervised, self.prior, taught_by)
         return run.pseudo_label(self.supervised, taught_by)
 
-    def transcripts(self, source: Labels, unlabelled: Unlabelled) -> Path:
-        """What the supervised model hears in unlabelled speech, by itself or with the prior."""
+    def transcripts(self, source: Labels, unlabelled: Unlabelled, copy: str = "") -> Path:
+        """What the supervised model, or a copy of it, hears in unlabelled speech, by itself or with the prior."""
         if source == "asr":
-            return self.greedy(unlabelled)
-        shared = self._shared(unlabelled)
-        fusion = self.base.fusion(self.supervised, self.prior)
-        return shared.transcripts_with_prior(self.supervised, self.prior, fusion)
+            return self.greedy(unlabelled, copy)
+        shared, model = self._shared(unlabelled, copy), work.kept_copy(self.supervised, copy)
+        fusion = self._run(self.folder / "fusion" / (copy or "best"), unlabelled).fusion(model, self.prior)
+        return shared.transcripts_with_prior(model, self.prior, fusion)
 
     def labels(self, system: System) -> Path:
-        """The pseudo-labels of a system, filtered as Kahn et al. do."""
-        transcripts = [self.transcripts(source, system.unlabelled) for source in system.labels]
+        """The pseudo-labels of a system, filtered as Kahn et al. do, or not."""
+        transcripts = [self.transcripts(each, system.unlabelled, system.labeller) for each in system.labels]
         cuts, _ = self.speech[system.unlabelled]
-        name = f"labels-{'-'.join(system.labels)}"
-        shared = self._shared(system.unlabelled)
+        keep = LABELS if system.filtered else ALL
+        shared = self._shared(system.unlabelled, system.labeller)
+        name = f"labels-{'-'.join(system.labels)}{'' if system.filtered else '-unfiltered'}"
         out = shared.folder / name / f"labelled{SUFFIX}"
         inputs = {"unlabelled": cuts, **{str(number): path for number, path in enumerate(transcripts)}}
-        with shared.stage(name, {"filter": LABELS}, inputs).work() as todo:
+        with shared.stage(name, {"filter": keep}, inputs).work() as todo:
             if todo:
-                label_cuts(cuts, transcripts, out, LABELS)
+                label_cuts(cuts, transcripts, out, keep)
         return out
 
     def decode(self, system: System, part: str, with_prior: bool = False) -> dict[str, Path]:
@@ -162,13 +174,13 @@ class Study:
         return run.decode(f"{part}-with-prior", model, self.prior, fusion)
 
     def heard(self, system: System) -> Path:
-        """Greedy transcripts of the unlabelled speech by a trained system."""
-        model = self.train(system)
-        run = self._run(self.folder_of(system), system.unlabelled)
-        return run.lengths(model)
+        """Greedy transcripts of the unlabelled speech by the last proposal of a matched system."""
+        proposal = self.train(system).with_name("proposal")
+        return self._run(self.folder_of(system), system.unlabelled).lengths(proposal)
 
-    def _shared(self, unlabelled: Unlabelled, settings: Settings | None = None) -> Run:
-        return self._run(self.folder / "unlabelled" / unlabelled, unlabelled, settings)
+    def _shared(self, unlabelled: Unlabelled, copy: str = "", settings: Settings | None = None) -> Run:
+        name = f"{unlabelled}-by-{copy}" if copy else unlabelled
+        return self._run(self.folder / "unlabelled" / name, unlabelled, settings)
 
     def _run(self, folder: Path, unlabelled: Unlabelled, settings: Settings | None = None) -> Run:
         cuts, transcribed = self.speech[unlabelled]
@@ -176,22 +188,32 @@ class Study:
         return Run(folder, settings or self.settings, data, self.folder)
 
 
-def open_study(scale: str, recipe: Path, seed: int, data: Path | None, overrides: list[str]) -> Study:
+def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: list[str]) -> Study:
     """The study of a scale and a seed, with its data in place."""
-    settings = load_settings(recipe, [*overrides, f"training.seed={seed}"])
+    if any(each.startswith("training.seed=") for each in given):
+        raise UserError("training.seed is not for tables: give --seeds")
+    seeded = [*given, f"training.seed={seed}"]
+    settings = load_settings(recipe, seeded)
+    longer = LONGER.get(scale, {})
+    lengths = ["matching.reference_lengths=asr_lm"] if longer else []
+    main = {
+        each: load_settings(recipe, [*longer.get(each, []), *lengths, *seeded])
+        for each in get_args(Unlabelled)
+    }
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
     folder = Path(settings.runs) / settings.name / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    replace_text(folder / "settings.yaml", to_yaml(settings))
     if scale == "demo":
-        return demo_study(folder, settings)
+        return demo_study(folder, settings, main)
     if data is None:
         raise UserError(
             f"the {scale} scale needs data: give --data FOLDER, with {', '.join(wanted_files(scale))}"
         )
-    return prepared_study(scale, folder, settings, data)
+    return prepared_study(scale, folder, settings, main, data)
 
 
-def demo_study(folder: Path, settings: Settings) -> Study:
+def demo_study(folder: Path, settings: Settings, main: Mapping[Unlabelled, Settings]) -> Study:
     """A study on the embedded corpus: half of its unlabelled speech stands for the paper's 360 hours."""
     data = make_demo_data(settings, folder)
     assert data.topline is not None
@@ -218,7 +240,7 @@ def demo_study(folder: Path, settings: Settings) -> Study:
     }
     parts = {kind: halves[kind, "-transcribed"] for kind in SETS}
     data = replace(data, validation=renamed["dev"], test=renamed["test"])
-    return Study(folder, settings, data, speech, {}, parts)
+    return Study(folder, settings, data, speech, main, parts)
 
 
 def write_half(cuts: Path, first: int, out: Path) -> None:
@@ -237,7 +259,9 @@ def wanted_files(scale: str) -> list[str]:
     return [*dict.fromkeys(f"{name}{SUFFIX}" for name in [*names, *sets]), "text.txt", "text-validation.txt"]
 
 
-def prepared_study(scale: str, folder: Path, settings: Settings, data: Path) -> Study:
+def prepared_study(
+    scale: str, folder: Path, settings: Settings, main: Mapping[Unlabelled, Settings], data: Path
+) -> Study:
     """A study on a folder of manifests and text."""
     from lhotse import CutSet
 
@@ -266,4 +290,4 @@ def prepared_study(scale: str, folder: Path, settings: Settings, data: Path) -> 
         topline=speech["clean"][1],
     )
     halves = dict(zip(SETS, parts["transcribed"], strict=True))
-    return Study(folder, settings, run_data, speech, LONGER.get(scale, {}), halves)
+    return Study(folder, settings, run_data, speech, main, halves)
