@@ -204,6 +204,11 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
         (["training.batch.seconds=30"], ["training.batch", "either"]),
         (["matching.batch.utterances=0"], ["matching.batch", "either"]),
         (["training.ctc_weight=0.5"], ["training.ctc_weight=0.5", "model.ctc=true"]),
+        (["matching.context=true"], ["matching.context=True", "prior.model.context=true"]),
+        (
+            ["matching.context=true", "prior.model.context=true", "matching.reference_lengths=oracle"],
+            ["matching.reference_lengths=oracle has no text", "greedy or asr_lm"],
+        ),
         (["matching.beam_size=0"], ["matching.beam_size=0", "at least 1"]),
         (["matching.mixing=[1]"], ["matching.mixing", "[1,4]"]),
         (["matching.mixing=[0,4]"], ["matching.mixing"]),

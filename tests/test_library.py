@@ -14,7 +14,8 @@ from tiny_run import command, files
 import priormatch
 from priormatch import Recognizer, Settings, UserError, library, load_settings, match
 from priormatch.data.batches import Corpus
-from priormatch.evaluation.decoding import greedy_lengths
+from priormatch.data.recordings import PART_OF
+from priormatch.evaluation.decoding import greedy_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.progress import Meter
 
@@ -140,13 +141,106 @@ def test_cuts_can_be_given_as_objects(finished, models, speech, tmp_path):
 
 
 def test_lengths_are_those_of_greedy_decoding_unless_given(finished, models, speech, tmp_path, monkeypatch):
-    lengths = greedy_lengths(models["model"], Corpus.load(speech["unlabelled"], tiny().audio))
-    monkeypatch.setattr(library, "greedy_lengths", None)  # not called
+    heard = greedy_transcripts(models["model"], Corpus.load(speech["unlabelled"], tiny().audio))
+    lengths = {each.id: each.pieces for each in heard}
+    monkeypatch.setattr(library, "greedy_transcripts", None)  # not called
     given = match(**models, **speech, out=tmp_path / "given", lengths=lengths, settings=tiny())
     assert same(weights(given), weights(finished[1]))
     wrong = dict.fromkeys(lengths, 1000)  # no hypothesis is so long: the filter leaves none
     other = match(**models, **speech, out=tmp_path / "wrong", lengths=wrong, settings=tiny())
     assert not same(weights(other), weights(finished[1]))
+
+
+CONTEXT = ("matching.context=true", "prior.model.context=true")
+
+
+@pytest.fixture
+def reader(models):
+    """Models whose prior reads what comes before, and is not of one mind about it."""
+    models["prior"].settings.context = True
+    with torch.no_grad():
+        for each in models["prior"].parameters():
+            each.mul_(3.0)
+    return models
+
+
+@pytest.fixture
+def consecutive(speech, tmp_path):
+    """The same speech, its unlabelled part being two recordings of four utterances each."""
+    cuts = list(CutSet.from_file(speech["unlabelled"]))
+    for number, cut in enumerate(cuts):
+        cut.custom = {PART_OF: [f"talk-{number // 4}", number % 4]}
+    CutSet.from_cuts(cuts).to_file(tmp_path / "talks.jsonl.gz")
+    return {**speech, "unlabelled": tmp_path / "talks.jsonl.gz"}
+
+
+def test_contexts_are_what_was_heard_before_unless_given(reader, consecutive, tmp_path):
+    unlabelled = Corpus.load(consecutive["unlabelled"], tiny().audio)
+    heard = {each.id: each.hypothesis for each in greedy_transcripts(reader["model"], unlabelled)}
+    before = {f"unlabelled-{n}": heard[f"unlabelled-{n - 1}"] for n in range(8) if n % 4}
+    assert any(before.values())
+    given = {**reader, **consecutive}
+    own = match(**given, out=tmp_path / "own", settings=tiny(*CONTEXT))
+    told = match(**given, out=tmp_path / "told", settings=tiny(), contexts=before)
+    assert same(weights(own), weights(told))
+    plain = match(**given, out=tmp_path / "plain", settings=tiny())
+    assert not same(weights(own), weights(plain))
+    other = match(
+        **given, out=tmp_path / "other", settings=tiny(*CONTEXT), contexts=dict.fromkeys(before, "at")
+    )
+    assert not same(weights(own), weights(other))
+    with pytest.raises(UserError, match=r"other settings \(contexts\)"):
+        match(**given, out=tmp_path / "told", settings=tiny(), contexts=dict.fromkeys(before, "at"))
+
+
+def test_matching_with_contexts_goes_on_after_a_stop(reader, consecutive, tmp_path, monkeypatch, capsys):
+    advance, given = Meter.advance, {**reader, **consecutive, "settings": tiny(*CONTEXT)}
+    straight = match(**given, out=tmp_path / "straight")
+
+    def stop(self, amount=1, note=None):
+        advance(self, amount, note)
+        if (self.description, self.done) == ("stopped", 3):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Meter, "advance", stop)
+        with pytest.raises(KeyboardInterrupt):
+            match(**given, out=tmp_path / "stopped")
+    again = match(**given, out=tmp_path / "stopped")
+    assert "going on from update 2" in capsys.readouterr().err
+    assert same(weights(again), weights(straight))
+
+
+def test_contexts_that_cannot_be_used_are_refused(models, reader, speech, consecutive, tmp_path, monkeypatch):
+    out = tmp_path / "lpm"
+    with pytest.raises(UserError, match="no utterance of unlabelled follows another in its recording"):
+        match(**reader, **speech, out=out, settings=tiny(*CONTEXT))
+    with pytest.raises(UserError, match="contexts holds no text for an utterance of unlabelled"):
+        match(**reader, **consecutive, out=out, settings=tiny(), contexts={"stranger": "at"})
+    models["prior"].settings.context = False
+    monkeypatch.setattr(library, "greedy_transcripts", None)  # refused before it is called
+    for contexts in (None, {"unlabelled-1": "at"}):
+        with pytest.raises(UserError, match=r"train it with prior\.model\.context=true"):
+            match(**models, **consecutive, out=out, settings=tiny(*CONTEXT), contexts=contexts)
+
+
+def test_the_verb_reads_contexts_from_the_transcripts(reader, consecutive, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, model in reader.items():
+        model.save(tmp_path / name)
+    words = ("--model", "model", "--unlabelled", consecutive["unlabelled"])
+    assert command("lengths", *words, "--out", "lengths.jsonl", *TINY) == 0
+    more = ("--prior", "prior", "--labelled", consecutive["labelled"])
+    sets = ("--validation", consecutive["validation"]["dev"])
+    wanted = (*TINY, *CONTEXT)
+    assert command("match", *words, *more, *sets, "--lengths", "lengths.jsonl", "--out", "verb", *wanted) == 0
+    by_call = match(**reader, **consecutive, out=tmp_path / "call", settings=tiny(*CONTEXT))
+    assert same(weights(Recognizer.load("verb/model")), weights(by_call))
+    Path("bare.jsonl").write_text('{"id": "unlabelled-0", "hypothesis": "", "pieces": 3}\n')
+    for lengths in (("--lengths", "bare.jsonl"), ("matching.length_filter=[]",)):
+        capsys.readouterr()
+        assert command("match", *words, *more, *sets, *lengths, "--out", "bare", *wanted) == 2
+        assert "matching.context needs transcripts of the unlabelled speech" in capsys.readouterr().err
 
 
 def test_the_verb_gives_the_same(finished, models, speech, tmp_path, monkeypatch):

@@ -251,7 +251,9 @@ def match(
     lengths: Annotated[
         Path | None,
         typer.Option(
-            "--lengths", help="What `priormatch lengths` wrote; none with matching.length_filter=[]."
+            "--lengths",
+            help="What `priormatch lengths` wrote, which matching.context reads too; none with"
+            " matching.length_filter=[].",
         ),
     ] = None,
     proposal: Annotated[

@@ -56,6 +56,7 @@ class ConvLMSettings:
     head: int = 1024
     kernel: int = 5
     dropout: float = 0.1
+    context: bool = False  # trained to read the sentence before too; matching.context needs it
 
 
 @dataclass
@@ -165,6 +166,7 @@ class MatchingSettings:
     prior: str = ""  # a kept copy of the prior; none: the best
     renewed: float = 1.0  # the share of an utterance's visits at which its targets are made anew
     max_proposal_cer: float = 60.0  # percent; a worse proposal would teach nonsense
+    context: bool = False  # the prior reads what was heard before the utterance in its recording
 
 
 @dataclass

@@ -155,6 +155,18 @@ def _check_training(settings: Settings) -> None:
         "give a lower and an upper bound, such as [0.95,1.05], or [] for none",
     )
     _need(
+        not matching.context or settings.prior.model.context,
+        "matching.context",
+        matching.context,
+        "needs a prior that has learnt to read what comes before; set prior.model.context=true",
+    )
+    _need(
+        not matching.context or matching.reference_lengths in ("greedy", "asr_lm"),
+        "matching.context",
+        matching.context,
+        f"matching.reference_lengths={matching.reference_lengths} has no text to read; set greedy or asr_lm",
+    )
+    _need(
         matching.combine == "sum" or matching.optimizer.kind == "sgd",
         "matching.combine",
         matching.combine,

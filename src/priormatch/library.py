@@ -13,12 +13,12 @@ from priormatch.config import Settings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import greedy_lengths
+from priormatch.evaluation.decoding import greedy_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.runs.recipe import recipe_of_matching
 from priormatch.runs.stage import Stage, digest
-from priormatch.runs.work import match_corpora, refuse_names, thin
+from priormatch.runs.work import heard_before, match_corpora, refuse_names, thin
 
 AnyPath = str | os.PathLike[str]
 Cuts = AnyPath | Iterable[Any]
@@ -34,13 +34,15 @@ def match(
     out: AnyPath,
     lengths: Mapping[str, int] | None = None,
     settings: Settings | None = None,
+    contexts: Mapping[str, str] | None = None,
 ) -> Recognizer:
     """Train a recogniser further on unlabelled speech by local prior matching.
 
     `lengths` gives the estimated number of pieces of each unlabelled utterance by its id; without them they are
-    taken from greedy decoding. Checkpoints, metrics and the best model go to the folder `out`, and a call that
-    was stopped goes on from there. The model given is left as it is; returned is the one with the best mean CER
-    on the validation sets.
+    taken from greedy decoding. `contexts` gives texts for the prior to read before utterances, by their ids;
+    without them and with matching.context, that is what greedy decoding heard just before in the same recording.
+    Checkpoints, metrics and the best model go to the folder `out`, and a call that was stopped goes on from there.
+    The model given is left as it is; returned is the one with the best mean CER on the validation sets.
 
         better = match("exp/sup/model", "exp/prior/model", "train.jsonl.gz", "more.jsonl.gz",
                        {"dev": "dev.jsonl.gz"}, "exp/lpm", settings=load_settings(recipe_path("own")))
@@ -56,6 +58,12 @@ def match(
         )
     paired = _corpus(labelled, settings, "labelled", transcribed=True)
     speech = _corpus(unlabelled, settings, "unlabelled")
+    if contexts is not None and not any(cut.id in contexts for cut in speech.cuts):
+        raise UserError(
+            "contexts holds no text for an utterance of unlabelled: give texts by the ids of its cuts"
+        )
+    if contexts is not None or settings.matching.context:
+        judge.require_context()
     sets = {
         name: thin(_corpus(cuts, settings, name, transcribed=True), settings.training.validate_on)
         for name, cuts in validation.items()
@@ -63,6 +71,7 @@ def match(
     used = recipe_of_matching(settings) | {
         "models": [_digest_of(online), _digest_of(judge)],
         "lengths": None if lengths is None else digest(dict(lengths)),
+        "contexts": None if contexts is None else digest(dict(contexts)),
         "cuts": [
             digest([(cut.id, cut_text(cut)) for cut in each.cuts])
             for each in (paired, speech, *sets.values())
@@ -71,8 +80,11 @@ def match(
     with Stage(out, used, {}).work() as todo:
         if todo:
             online, judge = online.to(device), judge.to(device)
-            known = greedy_lengths(online, speech) if lengths is None else lengths
-            match_corpora(online, judge, paired, speech, known, sets, settings, out, out, online)
+            from_recordings = settings.matching.context and contexts is None
+            heard = greedy_transcripts(online, speech) if lengths is None or from_recordings else []
+            known = {each.id: each.pieces for each in heard} if lengths is None else lengths
+            before = heard_before(speech, heard) if from_recordings else contexts
+            match_corpora(online, judge, paired, speech, known, sets, settings, out, out, online, before)
     return Recognizer.load(out / "model", device)
 
 

@@ -68,6 +68,12 @@ def weights(root):
     }
 
 
+def test_recordings_of_one_utterance_each_give_the_prior_nothing_to_read(fresh, capsys):
+    assert command(*OWN, "matching.context=true", "prior.model.context=true") == 2
+    assert "follows another in its recording" in capsys.readouterr().err
+    assert folders(fresh) == {"data"}
+
+
 def test_results_have_their_shape(finished):
     found = results(finished)
     assert found["systems"].keys() == {"supervised", "lpm"}

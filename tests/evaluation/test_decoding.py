@@ -13,7 +13,7 @@ from priormatch.evaluation.decoding import (
     decode_to_file,
     encode,
     error_rates,
-    greedy_lengths,
+    greedy_transcripts,
     mean_cer,
     mean_rate,
     plain_search,
@@ -142,13 +142,13 @@ def test_too_many_unreadable_utterances_stop(tiny_recognizer, corpus, out):
     with pytest.raises(UserError, match=r"3 of 7 utterances cannot be read"):
         validation_errors(tiny_recognizer, {"dev": corpus})
     with pytest.raises(UserError, match=r"3 of 7 utterances cannot be read"):
-        greedy_lengths(tiny_recognizer, corpus)
+        greedy_transcripts(tiny_recognizer, corpus)
 
 
-def test_greedy_lengths_are_those_of_the_transcripts(tiny_recognizer, corpus):
-    expected = {each.id: each.pieces for each in together(decode(tiny_recognizer, corpus))}
-    assert greedy_lengths(tiny_recognizer, corpus) == expected
-    assert expected.keys() == {cut.id for cut in corpus.cuts}
+def test_greedy_transcripts_are_those_of_all_utterances(tiny_recognizer, corpus):
+    found = {each.id: each for each in greedy_transcripts(tiny_recognizer, corpus)}
+    assert found == {each.id: each for each in together(decode(tiny_recognizer, corpus))}
+    assert found.keys() == {cut.id for cut in corpus.cuts}
 
 
 @pytest.fixture

@@ -36,14 +36,14 @@ def table_of(rows):
     """A prior that gives texts the scores of a table."""
     scores = dict(rows)
 
-    def score(classes, lengths):
+    def score(classes, lengths, context):
         texts = [[decode_words(each) for each in row] for row in classes.tolist()]
         return torch.tensor([[scores.get(text, 0.0) for text in row] for row in texts])
 
     return SimpleNamespace(
         tokenizer=SimpleNamespace(pieces=WORDS, eos=EOS, decode=decode_words),
         score=score,
-        score_texts=lambda texts: torch.tensor([scores.get(text, -99.0) for text in texts]),
+        score_texts=lambda texts, contexts: torch.tensor([scores.get(text, -99.0) for text in texts]),
     )
 
 

@@ -59,6 +59,26 @@ def test_weights_are_the_local_prior_of_the_beam(batch: Batch, proposal: Proposa
     assert not targets.weights.requires_grad
 
 
+def test_the_prior_judges_after_what_came_before(batch: Batch, proposal: Proposal, tiny_prior: Prior) -> None:
+    texts = {"another": "ten", batch.ids[2]: "doctor"}
+    padded = replace(  # one row more than there are utterances
+        batch,
+        waveforms=torch.cat([batch.waveforms, batch.waveforms[:1]]),
+        samples=torch.cat([batch.samples, batch.samples[:1]]),
+    )
+    of = BeamTargets(proposal, tiny_prior, 4, keep_all, {}, contexts=texts)
+    targets, _ = of(padded, WATCH)
+    beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
+    context = tiny_prior.contexts([texts.get(each, "") for each in batch.ids])
+    expected = local_prior(
+        tiny_prior.score(beam.classes, beam.lengths, context), keep_all(beam.lengths, context)
+    )
+    torch.testing.assert_close(targets.weights[:3], expected)
+    alone, _ = BeamTargets(proposal, tiny_prior, 4, keep_all, {})(batch, WATCH)
+    changed = (targets.weights[:3] - alone.weights).abs().amax(dim=-1) > 1e-4
+    assert changed.tolist() == [False, False, True]
+
+
 def test_the_reference_counts_one_more_for_the_end(
     batch: Batch, proposal: Proposal, tiny_prior: Prior
 ) -> None:

@@ -62,6 +62,17 @@ def test_some_of_the_text_is_held_out(folders, tmp_path):
     assert sorted(rest + held_out) == sorted(sentences(40, seed=1))
 
 
+def test_sentences_in_a_row_are_held_out_for_a_prior_that_reads_the_one_before(folders, tmp_path):
+    given = sentences(250, seed=1)
+    folders["text"].write_text("".join(f"{each}\n" for each in given))
+    data = make(folders, tmp_path, "prior.model.context=true")
+    assert data.held_out_text.read_text().splitlines() == given[:10] + given[100:110] + given[200:210]
+    assert data.text.read_text().splitlines() == given[10:100] + given[110:200] + given[210:]
+    folders["text"].write_text("".join(f"{each}\n" for each in given[:90]))
+    with pytest.raises(UserError, match="holds only 90 sentences"):
+        make(folders, tmp_path, "prior.model.context=true")
+
+
 def test_a_second_call_does_nothing(folders, tmp_path):
     data = make(folders, tmp_path)
     before = data.labelled.stat().st_mtime_ns

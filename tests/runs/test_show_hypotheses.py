@@ -4,9 +4,11 @@ import io
 import json
 
 import pytest
+from lhotse import CutSet
 from rich.console import Console
 from tiny_run import command
 
+from priormatch.data.recordings import PART_OF
 from priormatch.evaluation.hypotheses import Hypothesis, Inspection, align
 from priormatch.runs.hypotheses import marked, show
 
@@ -88,6 +90,30 @@ def test_utterances_by_their_ids_in_that_order_and_filtered_by_lengths(words, ca
     assert "too short" in capsys.readouterr().out
     assert command(*words, *chosen, "--json", "matching.length_filter=[]") == 0
     assert all(one["dropped"] is None for each in lines(capsys) for one in each["hypotheses"])
+
+
+def test_the_prior_reads_what_was_heard_before(words, capsys, tmp_path, tiny_prior):
+    heard = [{"id": f"tiny-{number}", "hypothesis": "at nine", "pieces": 3} for number in range(9)]
+    (tmp_path / "lengths.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in heard))
+    cuts = list(CutSet.from_file(tmp_path / "tiny.jsonl.gz"))
+    for cut, recording in zip(cuts, "aaabbbccc", strict=True):
+        cut.custom = {PART_OF: [recording, 0.0]}
+    CutSet.from_cuts(cuts).to_file(tmp_path / "tiny.jsonl.gz")
+    context = ("matching.context=true", "prior.model.context=true")
+    chosen = (*words, "--id", "tiny-3", "--id", "tiny-4", "--json", *context)
+    assert command(*chosen, "--lengths", "lengths.jsonl") == 2
+    assert "prior.model.context=true" in capsys.readouterr().err
+    tiny_prior.settings.context = True
+    tiny_prior.save("prior")
+    assert command(*chosen) == 2
+    assert "matching.context needs transcripts" in capsys.readouterr().err
+    assert command(*chosen, "--lengths", "lengths.jsonl") == 0
+    first, second = lines(capsys)
+    for each, before in ((first, ""), (second, "at nine")):
+        expected = float(tiny_prior.score_texts([each["reference"]], [before])[0])
+        assert each["reference_log_prior"] == pytest.approx(expected, abs=1e-4)
+    alone = float(tiny_prior.score_texts([second["reference"]])[0])
+    assert second["reference_log_prior"] != pytest.approx(alone, abs=1e-4)
 
 
 def test_what_is_not_of_these_utterances_is_refused(

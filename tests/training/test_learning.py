@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -92,6 +93,52 @@ def test_an_epoch_of_the_prior_sees_every_sentence_once(tiny_prior, tiny_tokeniz
         pieces, updates = pieces + figures["pieces"], updates + 1
     assert updates > 1
     assert pieces == len(text.flat)
+
+
+def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer, tmp_path):
+    """A cycle of six words: alone each is as likely as the others, and after another it is certain."""
+    cycle = ["monday", "tuesday", "morning", "evening", "meeting", "doctor"]
+    text, held_out = Sentences(cycle * 8, tiny_tokenizer), Sentences(cycle * 2, tiny_tokenizer)
+    settings = ConvLMSettings(16, 16, [[16, 16, 2]], 16, kernel=5, dropout=0.0, context=True)
+    task = PriorTraining(Prior(settings, tiny_tokenizer), text, held_out, PriorSettings(batch_tokens=200), 0)
+    fit(task, Schedule(150, OptimizerSettings("adamw", 0.02, clip=1.0), 0, 150), tmp_path, tmp_path, "prior")
+    prior = Prior.load(tmp_path / "model")
+    alone = prior.score_texts(cycle)
+    after = prior.score_texts(cycle, [cycle[-1], *cycle[:-1]])
+    assert alone.mean() == pytest.approx(-math.log(6), abs=0.3)
+    assert after.min() > math.log(0.8)
+    wrong = prior.score_texts(cycle, cycle)
+    assert wrong.max() < math.log(0.2)
+    # All of the held-out sentences but the first follow another.
+    _, figures = task.validate(150)
+    by_hand = -(float(alone[0]) + float(after[1:].sum()) + float(after.sum())) / len(held_out.flat)
+    assert figures["perplexity_in_context"] == pytest.approx(math.exp(by_hand), rel=1e-3)
+    assert figures["perplexity"] == pytest.approx(
+        math.exp(-2 * float(alone.sum()) / len(held_out.flat)), rel=1e-3
+    )
+
+
+def test_half_of_the_sentences_are_read_after_another_anew_in_each_epoch(
+    tiny_prior, tiny_tokenizer, tiny_sentences
+):
+    text = Sentences(tiny_sentences, tiny_tokenizer)
+    eos = tiny_tokenizer.eos
+    labels, lengths = text.batch([0, 1], text.lengths_after(np.ones(200, bool)))
+    first, second = (tiny_tokenizer.encode(each) for each in tiny_sentences[:2])
+    assert labels[0, : lengths[0]].tolist() == [*first, eos]
+    assert labels[1, : lengths[1]].tolist() == [*first, eos, *second, eos]
+
+    def drawn(epoch, seed=0):
+        task = PriorTraining(tiny_prior, text, text, PriorSettings(), seed)
+        task.epoch = epoch
+        return (task._lengths() > text.lengths).tolist()
+
+    assert sum(drawn(0)) == 0
+    tiny_prior.settings.context = True
+    assert 80 < sum(drawn(0)) < 120
+    assert drawn(0) == drawn(0)
+    assert drawn(0) != drawn(1)
+    assert drawn(0) != drawn(0, seed=1)
 
 
 def first_batch(tiny_corpus, model, training):

@@ -59,9 +59,9 @@ def make_supervised(tiny_corpus, tiny_model_settings, tiny_tokenizer):
 
 @pytest.fixture
 def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
-    def make(workers=0):
+    def make(context=False):
         torch.manual_seed(1)
-        prior = Prior(tiny_prior_settings, tiny_tokenizer)
+        prior = Prior(replace(tiny_prior_settings, context=context), tiny_tokenizer)
         text = Sentences(tiny_sentences[:30], tiny_tokenizer)
         held_out = Sentences(tiny_sentences[30:40], tiny_tokenizer)
         return PriorTraining(prior, text, held_out, PriorSettings(batch_tokens=60), seed=3)
@@ -173,6 +173,14 @@ def test_workers_change_nothing(make_supervised, tmp_path):
 @pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
 def test_prior(make_prior, tmp_path, optimizer):
     assert_resumed_alike(make_prior, schedule(optimizer, checkpoint_seconds=-1.0), tmp_path, kills=[1, 6])
+
+
+def test_prior_with_context(make_prior, tmp_path):
+    how = schedule(checkpoint_seconds=-1.0)
+    assert_resumed_alike(lambda: make_prior(context=True), how, tmp_path / "context", kills=[1, 6])
+    train(make_prior(), tmp_path / "plain", how)
+    one, other = (read_checkpoint(tmp_path / name)[0] for name in ("context/straight", "plain"))
+    assert any(not torch.equal(one[name], other[name]) for name in one if name.startswith("model/"))
 
 
 @pytest.mark.parametrize("combine", ["sum", "alternate"])

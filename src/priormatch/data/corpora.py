@@ -43,8 +43,10 @@ def prepare_librispeech(
         path, text = source
         if not text:
             raise BadAudio(path, f"has {'no' if text is None else 'an empty'} line in the .trans.txt")
-        recording = open_recording(path, path.stem, verify)
-        return [utterance(path.stem, recording, text.lower(), path.parent.parent.name, "English")]
+        recording, speaker = open_recording(path, path.stem, verify), path.parent.parent.name
+        chapter = f"{speaker}-{path.parent.name}"
+        # When in the chapter it was read is not known, but names tell the order of what begins together.
+        return [utterance(path.stem, recording, text.lower(), speaker, "English", part_of=(chapter, 0.0))]
 
     manifests = {name: out / f"{name}{SUFFIX}" for name in subsets}
     sources = {manifests[name]: _transcribed(folder) for name, folder in subsets.items()}

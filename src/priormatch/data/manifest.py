@@ -14,6 +14,7 @@ from typing import TypeVar
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 
 from priormatch.data.audio import BadAudio
+from priormatch.data.recordings import PART_OF
 from priormatch.errors import UserError
 from priormatch.files import replacing
 from priormatch.progress import say, track
@@ -91,8 +92,12 @@ def utterance(
     language: str | None = None,
     start: float = 0.0,
     duration: float | None = None,
+    part_of: tuple[str, float] | None = None,
 ) -> MonoCut:
-    """Make the cut of one utterance: the first channel of a recording or of a stretch of it, in seconds."""
+    """Make the cut of one utterance: the first channel of a recording or of a stretch of it, in seconds.
+
+    `part_of` names the longer recording that its own was cut from, and the second it began at there.
+    """
     duration = round(recording.duration - start if duration is None else duration, 8)
     supervision = SupervisionSegment(
         id=name,
@@ -105,7 +110,13 @@ def utterance(
         speaker=speaker,
     )
     return MonoCut(
-        id=name, start=start, duration=duration, channel=0, supervisions=[supervision], recording=recording
+        id=name,
+        start=start,
+        duration=duration,
+        channel=0,
+        supervisions=[supervision],
+        recording=recording,
+        custom=None if part_of is None else {PART_OF: list(part_of)},
     )
 
 

@@ -16,6 +16,7 @@ from lhotse.utils import fastcopy
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.manifest import SUFFIX, list_bad, map_in_threads
+from priormatch.data.recordings import PART_OF, place_of
 from priormatch.data.waveforms import FULL_SCALE, one_thread, read_samples, wav_header, why_unreadable
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing
@@ -70,7 +71,7 @@ def pack(
     """Write the audio of cuts into shards in `folder`, and their manifest `NAME.jsonl.gz` beside them.
 
     The new cuts refer to the shards, plain 16-bit WAV files NAME-00000.wav and so on at 16 kHz with one channel, and
-    keep ids, texts, speakers and all else of the old ones, in their order.
+    keep ids, texts, speakers and all else of the old ones, in their order, and where in which recording they were.
 
     - Audio of 16 bits at 16 kHz stays the same to the bit. Other audio is resampled and rounded to 16 bits; where it
       is louder than full scale it is clipped, and the clipped samples are counted.
@@ -164,7 +165,7 @@ def packed_cuts(shard: Shard, record: Record) -> Iterable[MonoCut]:
             channel=0,
             supervisions=supervisions,
             recording=recording,
-            custom=getattr(cut, "custom", None),
+            custom={**(getattr(cut, "custom", None) or {}), PART_OF: list(place_of(cut))},
         )
         start += samples
 

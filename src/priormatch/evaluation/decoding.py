@@ -119,15 +119,15 @@ def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, searc
     partial.remove()
 
 
-def greedy_lengths(model: Recognizer, corpus: Corpus) -> dict[str, int]:
-    """Reference lengths by greedy decoding: the pieces of each utterance's best hypothesis."""
-    lengths: dict[str, int] = {}
+def greedy_transcripts(model: Recognizer, corpus: Corpus) -> list[Transcript]:
+    """What greedy decoding hears in a corpus, which gives the reference lengths, showing progress."""
+    found: list[Transcript] = []
     with Meter("reference lengths", len(corpus)) as meter:
         for transcripts in decode(model, corpus):
-            lengths |= {each.id: each.pieces for each in transcripts}
+            found += transcripts
             meter.advance(len(transcripts))
-    check_share(len(corpus) - len(lengths), corpus)
-    return lengths
+    check_share(len(corpus) - len(found), corpus)
+    return found
 
 
 def check_share(bad: int, corpus: Corpus) -> None:

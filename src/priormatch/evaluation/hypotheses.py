@@ -72,13 +72,15 @@ class Inspection:
 class Weighing:
     """How beams are weighed: by which prior, and what `keep`, a LengthFilter or `keep_all`, leaves of them.
 
-    `reference_lengths` gives the pieces of utterances by their ids, the end of sentence not counted.
+    `reference_lengths` gives the pieces of utterances by their ids, the end of sentence not counted; `contexts` texts
+    that the prior reads before them.
     """
 
     prior: Prior
     keep: Callable[[Tensor, Tensor], Tensor] = keep_all
     reference_lengths: Mapping[str, int] = field(default_factory=dict)
     merge_spellings: bool = False
+    contexts: Mapping[str, str] = field(default_factory=dict)
 
 
 @torch.no_grad()
@@ -103,7 +105,9 @@ def inspect_beam(beam: Beam, name: str, reference: str | None, weighing: Weighin
     texts = [tokenizer.decode(classes) for classes in beam.classes[0].tolist()]
     dropped = reasons_to_drop(beam.lengths, length, texts, weighing)
     keep = torch.tensor([[reason is None for reason in dropped]], device=beam.lengths.device)
-    log_prior = prior.score(beam.classes, beam.lengths)
+    before = [weighing.contexts[name]] if name in weighing.contexts else None
+    context = None if before is None else prior.contexts(before).to(beam.classes.device)
+    log_prior = prior.score(beam.classes, beam.lengths, context)
     tensors = (beam.classes, beam.lengths, beam.scores, log_prior, local_prior(log_prior, keep))
     rows = zip(*(each[0].tolist() for each in tensors), texts, dropped, strict=True)
     hypotheses = [
@@ -120,7 +124,7 @@ def inspect_beam(beam: Beam, name: str, reference: str | None, weighing: Weighin
         for rank, (classes, count, log_q, log_p, weight, text, reason) in enumerate(rows, 1)
         if count > 0
     ]
-    log_reference = None if reference is None else float(prior.score_texts([reference]))
+    log_reference = None if reference is None else float(prior.score_texts([reference], before))
     return Inspection(name, reference, log_reference, length, bool(beam.ended[0]), hypotheses)
 
 

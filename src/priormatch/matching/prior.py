@@ -35,15 +35,15 @@ class Prior(nn.Module):
         return chosen.masked_fill(~time_mask(lengths, labels.shape[1]), 0.0)
 
     @torch.no_grad()
-    def score(self, labels: Tensor, lengths: Tensor) -> Tensor:
+    def score(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
         """log p_y of the hypotheses in a beam, in float32: labels (B, k, U) that end with EOS, (B, k) -> (B, k).
 
         What several hypotheses of a beam begin with is computed once, and padding not at all. Without beams:
-        (N, U), (N,) -> (N,).
+        (N, U), (N,) -> (N,). With a context (B, V), as `contexts` gives it: log p_y(y | context).
         """
         if labels.dim() == 2:
-            return self.score(labels[:, None], lengths[:, None])[:, 0]
-        tree = prefix_tree(labels, lengths, self.lm.eos, self.settings.kernel)
+            return self.score(labels[:, None], lengths[:, None], context)[:, 0]
+        tree = prefix_tree(labels, lengths, self.lm.eos, self.settings.kernel, context)
         count = int(tree.total)
         if count == 0:
             return torch.zeros_like(lengths, dtype=torch.float32)
@@ -71,12 +71,26 @@ class Prior(nn.Module):
         """A copy with weights in the precision that `score_tree` computes in on a GPU."""
         return copy.deepcopy(self, {id(self.tokenizer): self.tokenizer}).half()
 
+    def contexts(self, texts: Sequence[str]) -> Tensor:
+        """What is read before hypotheses that follow these texts: -> (N, reach - 1), -1 where there is nothing.
+
+        A text is begun with EOS and stands at the right end, where the hypotheses begin; "" is none. What lies farther
+        back than the model sees is cut off, which changes no score, and gives all contexts one width.
+        """
+        most = self.lm.reach - 1
+        spelt = map(self.tokenizer.encode, texts)
+        rows = [[self.lm.eos, *classes] if classes else [] for classes in spelt]
+        return torch.tensor(
+            [[-1] * (most - len(row)) + row[max(len(row) - most, 0) :] for row in rows], dtype=torch.long
+        )
+
     @torch.no_grad()
-    def score_texts(self, texts: Sequence[str]) -> Tensor:
-        """log p_y of sentences: -> (N,)."""
+    def score_texts(self, texts: Sequence[str], contexts: Sequence[str] | None = None) -> Tensor:
+        """log p_y of sentences, or of sentences each of which follows a text: -> (N,)."""
         labels, lengths = pad([[*self.tokenizer.encode(text), self.tokenizer.eos] for text in texts])
         device = next(self.parameters()).device
-        return self.score(labels.to(device), lengths.to(device))
+        before = None if contexts is None else self.contexts(contexts).to(device)
+        return self.score(labels.to(device), lengths.to(device), before)
 
     def require_tokenizer(self, tokenizer: Tokenizer, owner: str) -> None:
         """Refuse a prior whose pieces are not the recogniser's."""
@@ -84,6 +98,14 @@ class Prior(nn.Module):
             raise UserError(
                 f"the prior's tokenizer ({self.tokenizer.classes} classes) is not that of {owner}"
                 f" ({tokenizer.classes} classes): train both with one tokenizer"
+            )
+
+    def require_context(self) -> None:
+        """Refuse a prior that has only ever read sentences alone."""
+        if not self.settings.context:
+            raise UserError(
+                "the prior has not learnt to read a text before the sentence it judges: train it with"
+                " prior.model.context=true, or match without (matching.context=false)"
             )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -103,10 +125,10 @@ class Prior(nn.Module):
 
 
 class PrefixTree(NamedTuple):
-    """The different beginnings of the hypotheses in each beam: the first `total` of B·k·U rows.
+    """The different beginnings of a context and of the hypotheses after it in each beam: the first `total` rows.
 
-    inputs (B·k·U,) the last class of each; before (B·k·U, kernel) the rows that end one class earlier, and so on,
-    itself the last, -1 where there is none; nodes (B, k, U) which row each label follows.
+    Of R = B·(V + k·U) rows there are inputs (R,) the last class of each; before (R, kernel) the rows that end one
+    class earlier, and so on, itself the last, -1 where there is none; nodes (B, k, U) which row each label follows.
     """
 
     inputs: Tensor
@@ -119,21 +141,29 @@ class PrefixTree(NamedTuple):
         return min(-(-max(int(self.total), 1) // NODES) * NODES, len(self.inputs))
 
 
-def prefix_tree(labels: Tensor, lengths: Tensor, eos: int, kernel: int) -> PrefixTree:
-    """Find what hypotheses of a beam share: labels (B, k, U), lengths (B, k)."""
-    beam, width = labels.shape[1:]
+def prefix_tree(
+    labels: Tensor, lengths: Tensor, eos: int, kernel: int, context: Tensor | None = None
+) -> PrefixTree:
+    """Find what hypotheses of a beam share: labels (B, k, U), lengths (B, k), context (B, V) as in `Prior.score`."""
+    if context is None:
+        context = labels.new_empty(len(labels), 0)
+    (beam, width), read = labels.shape[1:], context.shape[1]
     same = (labels[:, :, None] == labels[:, None]).cumprod(dim=-1)  # up to here, (B, k, k, U)
     same = functional.pad(same[..., :-1], (1, 0), value=1)  # before here
     same = same * (lengths > 0)[:, None, :, None]  # and with one that exists
     first = same.argmax(dim=2)  # of the hypotheses that begin alike, (B, k, U)
     own = torch.arange(beam, device=labels.device)[:, None]
     new = (first == own) & time_mask(lengths.flatten(), width).view_as(labels)
-    numbers = (new.flatten().cumsum(0) - 1).view_as(labels)
-    nodes = numbers.gather(1, first).clamp(min=0)
-    order = (~new).flatten().byte().argsort(stable=True)  # the new ones first
-    inputs = functional.pad(labels[..., :-1], (1, 0), value=eos).flatten()
-    ancestors = functional.pad(nodes, (kernel - 1, 0), value=-1).unfold(2, kernel, 1).flatten(0, 2)
-    return PrefixTree(inputs[order], ancestors[order], nodes, new.sum())
+    rows = torch.cat([context >= 0, new.flatten(1)], dim=1).flatten()  # that there are, (R,)
+    numbers = (rows.cumsum(0) - 1).view(len(labels), -1)
+    nodes = numbers[:, read:].view_as(labels).gather(1, first).clamp(min=0)
+    order = (~rows).byte().argsort(stable=True)  # those that there are first
+    begun = functional.pad(labels[..., :-1], (1, 0), value=eos)
+    inputs = torch.cat([context.clamp(min=0), begun.flatten(1)], dim=1).flatten()
+    shared = numbers[:, None, :read].masked_fill(context[:, None] < 0, -1).expand(-1, beam, -1)
+    path = functional.pad(torch.cat([shared, nodes], dim=2), (kernel - 1, 0), value=-1).unfold(2, kernel, 1)
+    before = torch.cat([path[:, 0, :read], path[:, :, read:].flatten(1, 2)], dim=1).flatten(0, 1)
+    return PrefixTree(inputs[order], before[order], nodes, rows.sum())
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

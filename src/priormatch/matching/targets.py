@@ -49,6 +49,7 @@ class BeamTargets:
     Local prior matching is a = 1, b = 0; distillation with the proposal's own posterior is a = 0, b = 1; and with
     a = b = 0 all hypotheses weigh the same. Without a prior, a must be 0. `reference_lengths` gives for each
     utterance's id the estimated number of pieces, EOS not counted; `keep` is a LengthFilter or `keep_all`.
+    `contexts` gives texts that the prior reads before the hypotheses of utterances: p_y(y | text) takes p_y(y)'s place.
     """
 
     def __init__(
@@ -60,22 +61,24 @@ class BeamTargets:
         reference_lengths: Mapping[str, int],
         merge_spellings: bool = False,
         exponents: tuple[float, float] = (1.0, 0.0),
+        contexts: Mapping[str, str] | None = None,
     ) -> None:
         self.keep, self.exponents, self.tokenizer = keep, exponents, proposal.model.tokenizer
         self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
+        self.contexts = contexts
         self.propose = RecordedProposal(proposal.model, beam_size)
         self.log_prior = RecordedPrior(prior) if prior is not None and exponents[0] != 0 else None
 
     @torch.no_grad()
     def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
         """Targets of a batch, and what the diagnostics tell of them; rows beyond its ids weigh nothing."""
-        reference = self._reference(batch)
+        reference, context = self._reference(batch), self._context(batch)
         beam = self.propose(batch.waveforms, batch.samples)
         labels = labels_on_grid(beam.classes, self.tokenizer.eos)
         watch.lap("proposal")
         log_weights = self.exponents[1] * beam.scores.masked_fill(beam.lengths == 0, 0.0)
         if self.log_prior is not None:
-            log_weights += self.exponents[0] * self.log_prior(labels, beam.lengths)
+            log_weights += self.exponents[0] * self.log_prior(labels, beam.lengths, context)
         keep = self.keep(beam.lengths, reference)
         if self.merge_spellings:
             texts = [[self.tokenizer.decode(each) for each in row] for row in beam.classes.tolist()]
@@ -94,6 +97,17 @@ class BeamTargets:
         known[: len(pieces)] = torch.tensor([n + 1 if n > 0 else 0 for n in pieces])
         return known.to(batch.waveforms.device, non_blocking=True)
 
+    def _context(self, batch: Batch) -> Tensor | None:
+        """What the prior reads before each utterance, as `Prior.contexts` gives it: (rows, V)."""
+        if self.contexts is None or self.log_prior is None:
+            return None
+        more = len(batch.waveforms) - len(batch)
+        texts = [*(self.contexts.get(each, "") for each in batch.ids), *[""] * more]
+        context = self.log_prior.prior.contexts(texts)
+        if batch.waveforms.is_cuda:
+            context = context.pin_memory()
+        return context.to(batch.waveforms.device, non_blocking=True)
+
 
 class RecordedPrior:
     """A prior's `score`, with the recordings of a GPU where there is one."""
@@ -103,16 +117,16 @@ class RecordedPrior:
         self.prior = prior.in_half_precision() if has_kernels(device) else prior
         self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(self.prior.score_tree)
 
-    def __call__(self, labels: Tensor, lengths: Tensor) -> Tensor:
-        """log p_y of each hypothesis: (B, k, U), (B, k) -> (B, k)."""
+    def __call__(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
+        """log p_y of each hypothesis, perhaps given a context (B, V): (B, k, U), (B, k) -> (B, k)."""
         if not has_kernels(labels.device):
-            return self.prior.score(labels, lengths)
-        tree = self.grow_tree(labels, lengths)
+            return self.prior.score(labels, lengths, context)
+        tree = self.grow_tree(labels, lengths, *([] if context is None else [context]))
         size = tree.on_grid()
         return self.score_tree(tree.inputs[:size], tree.before[:size], tree.nodes, labels, lengths)
 
-    def _tree(self, labels: Tensor, lengths: Tensor) -> PrefixTree:
-        return prefix_tree(labels, lengths, self.prior.lm.eos, self.prior.settings.kernel)
+    def _tree(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> PrefixTree:
+        return prefix_tree(labels, lengths, self.prior.lm.eos, self.prior.settings.kernel, context)
 
 
 class RecordedProposal:

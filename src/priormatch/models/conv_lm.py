@@ -113,6 +113,11 @@ class ConvLM(nn.Module):
         self.head = normed_linear(width, settings.head, dropout)
         self.output = normed_linear(settings.head, classes, dropout)
 
+    @property
+    def reach(self) -> int:
+        """How many inputs a prediction depends on: the last one and those before it; 57 for GCNN-14B."""
+        return 1 + sum(each.kernel - 1 for each in self.modules() if isinstance(each, CausalConv))
+
     def forward(self, labels: Tensor) -> Tensor:
         """Logits of each label given those before it: labels (B, U) -> (B, U, classes)."""
         begin = torch.full_like(labels[:, :1], self.eos)

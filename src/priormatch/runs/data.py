@@ -20,6 +20,9 @@ from priormatch.progress import say
 from priormatch.runs.stage import Stage
 from priormatch.runs.work import transcripts_of
 
+CONSECUTIVE = 10
+"""How many sentences are held out in a row for a prior that reads the sentence before."""
+
 
 @dataclass(frozen=True)
 class RunData:
@@ -77,6 +80,8 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
         "prior.validation_share": settings.prior.validation_share,
         "seed": settings.training.seed,
     }
+    if settings.prior.model.context:
+        wanted["prior.model.context"] = True
     stage = Stage(folder / "data", wanted, inputs, keep_old=True)
     data = folder / "data"
     with stage.work() as todo:
@@ -177,10 +182,11 @@ def take_text(path: Path, data: Path, settings: Settings) -> None:
     say(str(prepare_text(find_text_files([path]), whole, transcripts=spoken, overwrite=True)))
     sentences = list(read_sentences(whole))
     every = max(round(1 / settings.prior.validation_share), 2)
-    if len(sentences) < every:
+    together = CONSECUTIVE if settings.prior.model.context else 1
+    if len(sentences) < every * together:
         raise UserError(f"{path} holds only {len(sentences)} sentences: give more text for the prior")
-    held_out = [sentence for i, sentence in enumerate(sentences) if i % every == 0]
-    rest = [sentence for i, sentence in enumerate(sentences) if i % every != 0]
+    held_out = [sentence for i, sentence in enumerate(sentences) if i // together % every == 0]
+    rest = [sentence for i, sentence in enumerate(sentences) if i // together % every != 0]
     for name, part in (("text-validation.txt", held_out), ("text.txt", rest)):
         (data / name).write_text("".join(f"{line}\n" for line in part), encoding="utf-8")
     whole.unlink()

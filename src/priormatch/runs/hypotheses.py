@@ -18,7 +18,7 @@ from priormatch.evaluation.transcripts import read_transcripts
 from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
-from priormatch.runs.work import thin
+from priormatch.runs.work import heard_before, thin
 
 STYLES = {"equal": "", "substitute": "red", "insert": "magenta", "delete": "blue"}
 LEGEND = "said→heard: a substitution; +word: an insertion; -word: a deletion"
@@ -38,12 +38,18 @@ def inspect_files(
     device, matching = find_device(settings.device), settings.matching
     recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
     judge.require_tokenizer(recognizer.tokenizer, str(model))
-    known = {each.id: each.pieces for each in read_transcripts(lengths)} if lengths else {}
+    heard = read_transcripts(lengths) if lengths else []
+    known = {each.id: each.pieces for each in heard}
     keep = LengthFilter(*matching.length_filter) if lengths and matching.length_filter else keep_all
     corpus = chosen(cuts, ids, count, settings)
     if lengths and not any(cut.id in known for cut in corpus.cuts):
         raise UserError(f"{lengths} has no length of these utterances: make it with `priormatch lengths`")
-    return inspect(recognizer, corpus, beam_size, Weighing(judge, keep, known, matching.merge_spellings))
+    contexts: dict[str, str] = {}
+    if matching.context:
+        judge.require_context()
+        contexts = heard_before(Corpus.load(cuts, settings.audio), heard)
+    weighing = Weighing(judge, keep, known, matching.merge_spellings, contexts)
+    return inspect(recognizer, corpus, beam_size, weighing)
 
 
 def chosen(cuts: Path, ids: Sequence[str], count: int, settings: Settings) -> Corpus:

@@ -250,6 +250,8 @@ def run(settings: Settings) -> Path:
     data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
     this = Run(folder, settings, data)
     matching = settings.matching
+    if matching.context:
+        work.require_recordings(read_cuts(data.unlabelled), str(data.unlabelled))
 
     tokenizer = this.tokenizer()
     prior = this.prior(tokenizer)

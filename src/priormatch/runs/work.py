@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from lhotse.cut import Cut
 
 from priormatch.config import Settings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.recordings import previous_in_recording
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
@@ -22,6 +24,7 @@ from priormatch.evaluation.decoding import (
 )
 from priormatch.evaluation.transcripts import Transcript, read_transcripts, write_transcripts
 from priormatch.matching.cache import CachedTargets
+from priormatch.matching.context import contexts_of
 from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal, require_fit
@@ -176,18 +179,20 @@ def match(
     judge = None if prior is None else Prior.load(prior, device)
     if judge is not None:
         judge.require_tokenizer(online.tokenizer, str(model))
-    known = None if lengths is None else {each.id: each.pieces for each in read_transcripts(lengths)}
+    heard = None if lengths is None else read_transcripts(lengths)
+    speech = Corpus.load(unlabelled, settings.audio)
     match_corpora(
         online,
         judge,
         Corpus.load(labelled, settings.audio, transcribed=True),
-        Corpus.load(unlabelled, settings.audio),
-        known,
+        speech,
+        None if heard is None else {each.id: each.pieces for each in heard},
         load_validation(validation, settings),
         settings,
         out,
         log,
         online if proposal is None else Recognizer.load(proposal, device),
+        heard_before(speech, heard) if settings.matching.context else None,
     )
 
 
@@ -202,15 +207,19 @@ def match_corpora(
     out: Path,
     log: Path,
     first_proposal: Recognizer,
+    contexts: Mapping[str, str] | None = None,
 ) -> None:
     """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
 
     The prior may be missing where matching.prior_exponent is 0, and reference lengths where there is no filter.
+    `contexts` gives texts that the prior reads before utterances, by their ids.
     """
     matching = settings.matching
     require_inputs(prior, reference_lengths, settings)
     if prior is not None:
         prior.require_tokenizer(online.tokenizer, "the recogniser")
+        if contexts is not None:
+            prior.require_context()
     if first_proposal.tokenizer != online.tokenizer:
         raise UserError(
             "the proposal's tokenizer is not that of the online model: train both with one tokenizer"
@@ -227,6 +236,7 @@ def match_corpora(
         lengths,
         matching.merge_spellings,
         (matching.prior_exponent, matching.proposal_exponent),
+        contexts,
     )
     if matching.renewed < 1:
         targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
@@ -257,6 +267,31 @@ def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
     if lengths is None and matching.length_filter:
         raise UserError(
             "there are no reference lengths: give them, or switch the filter off (matching.length_filter=[])"
+        )
+
+
+def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> dict[str, str]:
+    """What was heard before each utterance in its recording, for the prior to read; there must be something."""
+    heard = {each.id: each.hypothesis for each in transcripts or []}
+    if not any(heard.values()):
+        raise UserError(
+            "matching.context needs transcripts of the unlabelled speech, not lengths alone: give what"
+            " `priormatch lengths` wrote, or match without (matching.context=false)"
+        )
+    require_recordings(corpus.cuts, corpus.name)
+    found = contexts_of(corpus.cuts, heard)
+    say(
+        f"{corpus.name}: {len(found)} of {len(corpus)} utterances are judged after what was heard before them"
+    )
+    return found
+
+
+def require_recordings(cuts: Sequence[Cut], name: str) -> None:
+    """Refuse speech in which nothing comes before anything, where the prior is to read that."""
+    if not previous_in_recording(cuts):
+        raise UserError(
+            f"matching.context: no utterance of {name} follows another in its recording: give cuts of longer"
+            " recordings, or match without (matching.context=false)"
         )
 
 

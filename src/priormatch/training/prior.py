@@ -11,11 +11,14 @@ from torch import Tensor
 
 from priormatch.config import BatchSettings, PriorSettings
 from priormatch.data.batches import plan_batches
+from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior, pad
 from priormatch.stopwatch import Stopwatch
+
+PRECEDED = 1  # beside the seed and the epoch: the draw of the sentences read with the one before
 
 
 class Sentences:
@@ -30,13 +33,23 @@ class Sentences:
         self.ends = np.cumsum(self.lengths)
         self.flat = np.fromiter((each for row in rows for each in (*row, tokenizer.eos)), dtype=np.int32)
 
-    def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Sentences filled up with EOS: (N, U), (N,)."""
-        return pad([self.flat[self.ends[i] - self.lengths[i] : self.ends[i]].tolist() for i in indices])
+    def lengths_after(self, preceded: np.ndarray) -> np.ndarray:
+        """Lengths where some sentences (S,) are read with the one before them, as the text goes: -> (S,)."""
+        before = np.concatenate([[0], self.lengths[:-1]])
+        return self.lengths + np.where(preceded, before, 0)
+
+    def batch(self, indices: np.ndarray, lengths: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+        """Sentences, or so much of the text (S,) as each of them ends, filled up with EOS: (N, U), (N,)."""
+        lengths = self.lengths if lengths is None else lengths
+        return pad([self.flat[self.ends[i] - lengths[i] : self.ends[i]].tolist() for i in indices])
 
 
 class PriorTraining:
-    """Minimises the cross-entropy of sentences; scored by perplexity a piece on held-out ones."""
+    """Minimises the cross-entropy of sentences; scored by perplexity a piece on held-out ones.
+
+    A model with `context` reads half of the sentences, drawn anew for each epoch, with the one before them in the
+    text: EOS, that one, EOS, the sentence, EOS; so it learns to judge a sentence alone as well as after another.
+    """
 
     def __init__(
         self, prior: Prior, text: Sentences, held_out: Sentences, settings: PriorSettings, seed: int
@@ -45,6 +58,7 @@ class PriorTraining:
         self.size = BatchSettings(seconds=settings.batch_tokens)
         self.epoch, self.position = 0, 0
         self.plan: list[np.ndarray] = []
+        self.lengths = text.lengths
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -52,8 +66,10 @@ class PriorTraining:
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Add the gradient of the mean cross-entropy a piece of the next batch."""
         if not self.plan:
-            self.plan = plan_batches(self.text.lengths, self.size, self.seed, self.epoch)
-        labels, lengths = (each.to(self._device()) for each in self.text.batch(self.plan[self.position]))
+            self.lengths = self._lengths()
+            self.plan = plan_batches(self.lengths, self.size, self.seed, self.epoch)
+        batch = self.text.batch(self.plan[self.position], self.lengths)
+        labels, lengths = (each.to(self._device()) for each in batch)
         self.position += 1
         if self.position == len(self.plan):
             self.epoch, self.position, self.plan = self.epoch + 1, 0, []
@@ -65,17 +81,35 @@ class PriorTraining:
         watch.lap("gradient")
         return loss.detach(), {"pieces": lengths.sum(), "epoch": float(self.epoch)}
 
-    @torch.no_grad()
+    def _lengths(self) -> np.ndarray:
+        """How much of the text each sentence is trained with in this epoch: (S,)."""
+        if not self.model.settings.context:
+            return self.text.lengths
+        random = np.random.default_rng([self.seed, self.epoch, PRECEDED])
+        return self.text.lengths_after(random.random(len(self.text.lengths)) < 0.5)
+
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
-        """Perplexity of the held-out sentences, each begun anew."""
+        """Perplexity of the held-out sentences, each begun anew; with `context` also after the one before."""
+        held_out = self.held_out
+        total = self._held_out_loss(held_out.lengths)
+        perplexity = math.exp(total / len(held_out.flat))
+        figures = {"perplexity": perplexity, "word_perplexity": math.exp(total / max(held_out.words, 1))}
+        if self.model.settings.context:
+            after = self._held_out_loss(held_out.lengths_after(np.ones(len(held_out.lengths), np.bool_)))
+            figures["perplexity_in_context"] = math.exp(after / len(held_out.flat))
+        return perplexity, figures
+
+    @torch.no_grad()
+    def _held_out_loss(self, lengths: np.ndarray) -> float:
+        """-log p_y of the held-out sentences, summed, where each ends so much of the text (S,)."""
         total = 0.0
-        for indices in plan_batches(self.held_out.lengths, self.size, self.seed, 0):
-            labels, lengths = (each.to(self._device()) for each in self.held_out.batch(indices))
+        for indices in plan_batches(lengths, self.size, self.seed, 0):
+            labels, whole = (each.to(self._device()) for each in self.held_out.batch(indices, lengths))
+            own = torch.from_numpy(self.held_out.lengths[indices]).to(self._device())
             with mixed_precision(self._device()):
-                total -= float(self.model.token_log_probabilities(labels, lengths).sum())
-        perplexity = math.exp(total / len(self.held_out.flat))
-        by_word = math.exp(total / max(self.held_out.words, 1))
-        return perplexity, {"perplexity": perplexity, "word_perplexity": by_word}
+                log_p = self.model.token_log_probabilities(labels, whole)
+            total -= float(log_p.masked_fill(time_mask(whole - own, log_p.shape[1]), 0.0).sum())
+        return total
 
     def save(self, folder: Path) -> None:
         """Write the prior's folder."""

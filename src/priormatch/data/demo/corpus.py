@@ -200,8 +200,8 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
     recording = recording_at(out / "audio" / f"{name}.wav", len(audio))
     cuts, start = [], 0
     for number, (text, samples) in enumerate(zip(sentences, utterances, strict=True)):
-        times = {"start": start / SAMPLE_RATE, "duration": len(samples) / SAMPLE_RATE}
-        cuts.append(utterance(f"{name}-{number:04d}", recording, text, voice, "en", **times))
+        times = start / SAMPLE_RATE, len(samples) / SAMPLE_RATE
+        cuts.append(utterance(f"{name}-{number:04d}", recording, text, voice, "en", *times))
         start += len(samples)
     return cuts
 
