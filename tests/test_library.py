@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -93,18 +94,25 @@ def test_a_second_call_reuses_the_work(finished, models, speech, capsys):
     assert files(out) == before
 
 
-def test_a_call_that_was_stopped_goes_on(finished, models, speech, tmp_path, monkeypatch, capsys):
-    advance, out = Meter.advance, tmp_path / "stopped"
+@contextmanager
+def stopped_at_the_third_update(monkeypatch):
+    """Press Ctrl-C in a training called `stopped`."""
+    advance = Meter.advance
 
     def stop(self, amount=1, note=None):
         advance(self, amount, note)
         if (self.description, self.done) == ("stopped", 3):
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Meter, "advance", stop)
-        with pytest.raises(KeyboardInterrupt):
-            match(**models, **speech, out=out, settings=tiny())
+        yield
+
+
+def test_a_call_that_was_stopped_goes_on(finished, models, speech, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "stopped"
+    with stopped_at_the_third_update(monkeypatch):
+        match(**models, **speech, out=out, settings=tiny())
     better = match(**models, **speech, out=out, settings=tiny())
     assert "going on from update 2" in capsys.readouterr().err
     assert same(weights(better), weights(finished[1]))
@@ -194,18 +202,11 @@ def test_contexts_are_what_was_heard_before_unless_given(reader, consecutive, tm
 
 
 def test_matching_with_contexts_goes_on_after_a_stop(reader, consecutive, tmp_path, monkeypatch, capsys):
-    advance, given = Meter.advance, {**reader, **consecutive, "settings": tiny(*CONTEXT)}
+    given = {**reader, **consecutive, "settings": tiny(*CONTEXT)}
     straight = match(**given, out=tmp_path / "straight")
 
-    def stop(self, amount=1, note=None):
-        advance(self, amount, note)
-        if (self.description, self.done) == ("stopped", 3):
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Meter, "advance", stop)
-        with pytest.raises(KeyboardInterrupt):
-            match(**given, out=tmp_path / "stopped")
+    with stopped_at_the_third_update(monkeypatch):
+        match(**given, out=tmp_path / "stopped")
     again = match(**given, out=tmp_path / "stopped")
     assert "going on from update 2" in capsys.readouterr().err
     assert same(weights(again), weights(straight))

@@ -7,8 +7,23 @@ from typing import Annotated
 import typer
 
 from priormatch import __version__
-from priormatch.cli_prepare import Force, Out, pack, prepare
-from priormatch.config import Settings
+from priormatch.cli_options import (
+    BeamSize,
+    Force,
+    FusedPrior,
+    Fusion,
+    Labelled,
+    Model,
+    Out,
+    Overrides,
+    Recipe,
+    TokenizerFolder,
+    Unlabelled,
+    Validation,
+    settings_of,
+)
+from priormatch.cli_prepare import pack, prepare
+from priormatch.cli_results import compare, hypotheses, score, table
 from priormatch.errors import UserError
 
 app = typer.Typer(
@@ -22,28 +37,6 @@ app.add_typer(prepare, name="prepare")
 app.command()(pack)
 
 STOPPED = 130  # the exit code after Ctrl-C
-
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as training.seed=3.")
-]
-Recipe = Annotated[
-    str | None, typer.Option("--recipe", help="A YAML file of settings, or the name of one that comes along.")
-]
-Model = Annotated[Path, typer.Option("--model", help="Folder of a recogniser.")]
-TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer, or of a model.")]
-Labelled = Annotated[Path, typer.Option("--labelled", help="Cuts of transcribed speech.")]
-Unlabelled = Annotated[Path, typer.Option("--unlabelled", help="Cuts of speech without transcripts.")]
-Validation = Annotated[
-    list[Path], typer.Option("--validation", help="Cuts to choose models by; may be repeated.")
-]
-BeamSize = Annotated[
-    int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")
-]
-FusedPrior = Annotated[
-    Path | None,
-    typer.Option("--prior", help="Folder of a prior, to search with both by the settings fusion.*."),
-]
-Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch tune` wrote, for --prior.")]
 
 
 def main() -> None:
@@ -86,15 +79,6 @@ def root(
     ] = False,
 ) -> None:
     """Semi-supervised speech recognition by local prior matching."""
-
-
-def settings_of(recipe: str | None, overrides: list[str] | None, fusion: Path | None = None) -> Settings:
-    """Settings for a verb; what `tune` wrote beats the recipe, and overrides beat both."""
-    from priormatch.config import load_settings, recipe_path
-    from priormatch.search.tuning import read_tuned
-
-    tuned = read_tuned(fusion) if fusion is not None else []
-    return load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])
 
 
 @app.command()
@@ -421,103 +405,5 @@ def transcripts_beside(cuts: Path) -> Path:
     return cuts.with_name(f"{cuts.name.removesuffix(suffix)}.transcripts.jsonl")
 
 
-@app.command()
-def score(
-    transcripts: Annotated[
-        list[Path],
-        typer.Argument(help="What `priormatch decode` or `label` wrote; two are also compared."),
-    ],
-    references: Annotated[
-        Path | None,
-        typer.Option("--references", help="Cuts with the references, if the transcripts hold none."),
-    ] = None,
-    prior: Annotated[
-        Path | None, typer.Option("--prior", help="Folder of a prior, to tell its perplexity a piece.")
-    ] = None,
-) -> None:
-    """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
-
-    Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl
-    """
-    from priormatch.runs.score import score_files
-
-    score_files(transcripts, references, prior)
-
-
-@app.command()
-def hypotheses(
-    model: Model,
-    prior: Annotated[Path, typer.Option("--prior", help="Folder of a prior.")],
-    cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to look into.")],
-    ids: Annotated[list[str] | None, typer.Option("--id", help="An utterance; may be repeated.")] = None,
-    count: Annotated[int, typer.Option("--count", min=0, help="Utterances to draw; 0 takes all.")] = 5,
-    beam_size: Annotated[int, typer.Option("--beam-size", min=1, help="Hypotheses of each.")] = 4,
-    lengths: Annotated[
-        Path | None,
-        typer.Option("--lengths", help="What `priormatch lengths` wrote, to filter by length."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each utterance.")] = False,
-    recipe: Recipe = None,
-    overrides: Overrides = None,
-) -> None:
-    """Show what local prior matching sees: hypotheses with log q, log p_y, weight, filter and word errors.
-
-    Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
-    """
-    wanted = settings_of(recipe, overrides)
-    from priormatch.runs.hypotheses import inspect_files, print_json, show
-
-    found = inspect_files(model, prior, cuts, lengths, wanted, beam_size, ids or [], count)
-    print_json(found) if as_json else show(found)
-
-
-@app.command()
-def table(
-    name: Annotated[str, typer.Argument(help="A table of the paper: its number (2, A1) or its name.")],
-    scale: Annotated[str, typer.Option("--scale", help="demo, small or paper.")] = "demo",
-    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, such as 0,1,2.")] = "0",
-    rows: Annotated[
-        str, typer.Option("--rows", help="Numbers of rows, such as 1,3; all of them without.")
-    ] = "",
-    data: Annotated[Path | None, typer.Option("--data", help="The folder of the scale's manifests.")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Systems to train at a time.")] = 1,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what it would take: data, updates, hours.")
-    ] = False,
-    overrides: Overrides = None,
-) -> None:
-    """Run a table of the paper, and show our figures beside its own; finished systems are reused.
-
-    Example: priormatch table 4 --scale demo --seeds 0,1 --jobs 2
-    """
-    from priormatch.tables.estimate import tell
-    from priormatch.tables.paper import table_name
-    from priormatch.tables.request import Request, numbers
-    from priormatch.tables.run import run_table
-
-    request = Request(
-        table_name(name),
-        scale,
-        numbers("--seeds", seeds),
-        numbers("--rows", rows),
-        data,
-        jobs,
-        tuple(overrides or []),
-    )
-    if dry_run:
-        tell(request)
-    else:
-        run_table(request)
-
-
-@app.command()
-def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one recipe with several seeds.")],
-) -> None:
-    """Show the word error rates of several runs together, with paired tests over all of them, as Markdown.
-
-    Example: priormatch compare runs/demo-0 runs/demo-1 runs/demo-2
-    """
-    from priormatch.runs.compare import compare_runs
-
-    print(compare_runs(runs))
+for verb in (score, hypotheses, table, compare):
+    app.command()(verb)

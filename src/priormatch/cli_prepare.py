@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
+from priormatch.cli_options import Force, Out
+
 prepare = typer.Typer(
     help="Turn corpora into manifests of cuts, and text into sentences.", no_args_is_help=True
 )
 
-Out = Annotated[Path, typer.Option("--out", help="Where the work goes.")]
-Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 Verify = Annotated[
     bool, typer.Option("--verify", help="Decode every file whole, instead of reading its header.")
 ]

@@ -10,8 +10,8 @@ from priormatch.data.batches import cut_text, read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.evaluation.label_quality import references_of, with_references
 from priormatch.evaluation.perplexity import likelihoods, perplexity
+from priormatch.evaluation.references import references_of, with_references
 from priormatch.evaluation.transcripts import Transcript, read_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.runs.results import compare, difference_in_words, rates, wers

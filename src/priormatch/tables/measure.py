@@ -7,12 +7,12 @@ from pathlib import Path
 
 from priormatch.data.text_files import read_sentences
 from priormatch.device import find_device
+from priormatch.evaluation.decoding import error_rates
 from priormatch.evaluation.error_rates import word_error_rate_recovered
-from priormatch.evaluation.label_quality import label_quality, references_of
 from priormatch.evaluation.perplexity import likelihoods, perplexity
+from priormatch.evaluation.references import references_of, with_references
 from priormatch.evaluation.transcripts import read_transcripts
 from priormatch.matching.prior import Prior
-from priormatch.runs.results import rates, wers
 from priormatch.runs.work import kept_copy
 from priormatch.tables.paper import Row
 from priormatch.tables.study import Study
@@ -41,10 +41,11 @@ def measure(study: Study, row: Row, system: System) -> Values:
         if match := RATE.fullmatch(column):
             with_prior = row.get("decode_lm", "None") != "None"
             transcripts = read_transcripts(study.decode(system, match["part"], with_prior)[_set_of(match)])
-            values[column] = rates(wers(transcripts), transcripts)[match["rate"]]
+            values[column] = error_rates(transcripts)[match["rate"]]
         elif match := LABELS.fullmatch(column):
-            heard = read_transcripts(labels_of(study, row, system))
-            values[column] = label_quality(heard, references_of(study.parts[match["kind"]])).wer
+            said = references_of(study.parts[match["kind"]])
+            heard = with_references(read_transcripts(labels_of(study, row, system)), said)
+            values[column] = error_rates([each for each in heard if each.reference is not None])["wer"]
         elif match := PERPLEXITY.fullmatch(column):
             transcripts = read_transcripts(study.decode(system, "dev")[f"dev-{match['kind']}"])
             texts = [

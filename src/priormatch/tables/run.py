@@ -110,7 +110,7 @@ def results_of(
 
 
 def work_on(request: Request, job: Job, rows: list[Row]) -> str:
-    """Train one system and decode it as its rows want, with messages to a log of its own; why it failed, if so."""
+    """Train one system and decode it as its rows want; why it failed, if so."""
     seed, system = job
     try:
         study = request.study(seed)

@@ -1,27 +1,14 @@
-"""Labels compared with what was really said, by utterance."""
-
-import math
+"""What was really said, by utterance."""
 
 import pytest
 from lhotse import CutSet
 
 from priormatch.errors import UserError
-from priormatch.evaluation.label_quality import LabelQuality, label_quality, references_of, with_references
+from priormatch.evaluation.references import references_of, with_references
 from priormatch.evaluation.transcripts import Transcript
 
 HEARD = [Transcript("b", "at ten", 2, None, []), Transcript("a", "monday at", 2, None, [])]
 SAID = {"a": "monday at nine", "b": "at ten", "c": "doctor"}
-
-
-def test_quality_by_hand():
-    """Of five words one is missing, of twenty characters five; c has no label."""
-    assert label_quality(HEARD, SAID) == LabelQuality(20.0, 25.0, 2, 2 / 3)
-
-
-def test_utterances_that_nobody_transcribed_are_left_out():
-    assert label_quality(HEARD, {"b": "at ten"}) == LabelQuality(0.0, 0.0, 1, 1.0)
-    assert label_quality([], SAID).share == 0.0
-    assert math.isnan(label_quality([], SAID).wer)
 
 
 def test_references_are_those_of_cuts_with_text(tiny_corpus, tmp_path):

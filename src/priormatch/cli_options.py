@@ -1,0 +1,41 @@
+"""Options that verbs of the command line share, and the settings they lead to."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from priormatch.config import Settings
+
+Out = Annotated[Path, typer.Option("--out", help="Where the work goes.")]
+Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as training.seed=3.")
+]
+Recipe = Annotated[
+    str | None, typer.Option("--recipe", help="A YAML file of settings, or the name of one that comes along.")
+]
+Model = Annotated[Path, typer.Option("--model", help="Folder of a recogniser.")]
+TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer, or of a model.")]
+Labelled = Annotated[Path, typer.Option("--labelled", help="Cuts of transcribed speech.")]
+Unlabelled = Annotated[Path, typer.Option("--unlabelled", help="Cuts of speech without transcripts.")]
+Validation = Annotated[
+    list[Path], typer.Option("--validation", help="Cuts to choose models by; may be repeated.")
+]
+BeamSize = Annotated[
+    int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")
+]
+FusedPrior = Annotated[
+    Path | None,
+    typer.Option("--prior", help="Folder of a prior, to search with both by the settings fusion.*."),
+]
+Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch tune` wrote, for --prior.")]
+
+
+def settings_of(recipe: str | None, overrides: list[str] | None, fusion: Path | None = None) -> Settings:
+    """Settings for a verb; what `tune` wrote beats the recipe, and overrides beat both."""
+    from priormatch.config import load_settings, recipe_path
+    from priormatch.search.tuning import read_tuned
+
+    tuned = read_tuned(fusion) if fusion is not None else []
+    return load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])

@@ -1,0 +1,106 @@
+"""The verbs that look at results: `score`, `hypotheses`, `table`, `compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from priormatch.cli_options import Model, Overrides, Recipe, settings_of
+
+
+def score(
+    transcripts: Annotated[
+        list[Path],
+        typer.Argument(help="What `priormatch decode` or `label` wrote; two are also compared."),
+    ],
+    references: Annotated[
+        Path | None,
+        typer.Option("--references", help="Cuts with the references, if the transcripts hold none."),
+    ] = None,
+    prior: Annotated[
+        Path | None, typer.Option("--prior", help="Folder of a prior, to tell its perplexity a piece.")
+    ] = None,
+) -> None:
+    """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
+
+    Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl
+    """
+    from priormatch.runs.score import score_files
+
+    score_files(transcripts, references, prior)
+
+
+def hypotheses(
+    model: Model,
+    prior: Annotated[Path, typer.Option("--prior", help="Folder of a prior.")],
+    cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to look into.")],
+    ids: Annotated[list[str] | None, typer.Option("--id", help="An utterance; may be repeated.")] = None,
+    count: Annotated[int, typer.Option("--count", min=0, help="Utterances to draw; 0 takes all.")] = 5,
+    beam_size: Annotated[int, typer.Option("--beam-size", min=1, help="Hypotheses of each.")] = 4,
+    lengths: Annotated[
+        Path | None,
+        typer.Option("--lengths", help="What `priormatch lengths` wrote, to filter by length."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each utterance.")] = False,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Show what local prior matching sees: hypotheses with log q, log p_y, weight, filter and word errors.
+
+    Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
+    """
+    wanted = settings_of(recipe, overrides)
+    from priormatch.runs.hypotheses import inspect_files, print_json, show
+
+    found = inspect_files(model, prior, cuts, lengths, wanted, beam_size, ids or [], count)
+    print_json(found) if as_json else show(found)
+
+
+def table(
+    name: Annotated[str, typer.Argument(help="A table of the paper: its number (2, A1) or its name.")],
+    scale: Annotated[str, typer.Option("--scale", help="demo, small or paper.")] = "demo",
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, such as 0,1,2.")] = "0",
+    rows: Annotated[
+        str, typer.Option("--rows", help="Numbers of rows, such as 1,3; all of them without.")
+    ] = "",
+    data: Annotated[Path | None, typer.Option("--data", help="The folder of the scale's manifests.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Systems to train at a time.")] = 1,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what it would take: data, updates, hours.")
+    ] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Run a table of the paper, and show our figures beside its own; finished systems are reused.
+
+    Example: priormatch table 4 --scale demo --seeds 0,1 --jobs 2
+    """
+    from priormatch.tables.estimate import tell
+    from priormatch.tables.paper import table_name
+    from priormatch.tables.request import Request, numbers
+    from priormatch.tables.run import run_table
+
+    request = Request(
+        table_name(name),
+        scale,
+        numbers("--seeds", seeds),
+        numbers("--rows", rows),
+        data,
+        jobs,
+        tuple(overrides or []),
+    )
+    if dry_run:
+        tell(request)
+    else:
+        run_table(request)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one recipe with several seeds.")],
+) -> None:
+    """Show the word error rates of several runs together, with paired tests over all of them, as Markdown.
+
+    Example: priormatch compare runs/demo-0 runs/demo-1 runs/demo-2
+    """
+    from priormatch.runs.compare import compare_runs
+
+    print(compare_runs(runs))
