@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from priormatch.device import has_kernels
 
 T = TypeVar("T")
-WARM_UPS = 2
+WARM_UPS = 1
+SCARCE = 0.25  # of a GPU's memory: with less left, what warm-ups have freed is given back before recording
 MODE = "thread_local"  # a loader's thread may pin memory while this one records
 
 
@@ -27,6 +28,12 @@ def _pool() -> tuple[Any, torch.cuda.CUDAGraph]:
     return handle, keeper
 
 
+@cache
+def _side_stream() -> torch.cuda.Stream:
+    """The stream of all warm-ups and recordings: memory that one of them frees is there for the next."""
+    return torch.cuda.Stream()
+
+
 class Recording(Generic[T]):
     """A function without arguments, recorded now and replayed when called.
 
@@ -36,16 +43,22 @@ class Recording(Generic[T]):
     """
 
     def __init__(self, function: Callable[[], T]) -> None:
-        noise = torch.cuda.get_rng_state()
-        side = torch.cuda.Stream()
+        pool, noise, side = _pool()[0], torch.cuda.get_rng_state(), _side_stream()
         side.wait_stream(torch.cuda.current_stream())
+        self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):
                 function()
+            torch.cuda.synchronize()
+            free, total = torch.cuda.mem_get_info()
+            if free < SCARCE * total:
+                torch.cuda.empty_cache()
+            self.graph.capture_begin(pool=pool, capture_error_mode=MODE)
+            try:
+                self.result = function()
+            finally:
+                self.graph.capture_end()
         torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=_pool()[0], capture_error_mode=MODE):
-            self.result = function()
         torch.cuda.set_rng_state(noise)
 
     def __call__(self) -> T:

@@ -155,3 +155,25 @@ def test_the_window_is_added_to_the_scores_before_the_softmax() -> None:
     memory = Memory(torch.zeros(1, 3, 2), torch.eye(3)[None, :, :2], torch.tensor([[True, True, False]]))
     bias = torch.tensor([[[math.log(3.0), 0.0, 99.0]]])
     assert attend(torch.ones(1, 1, 2), memory, bias)[0, 0].tolist() == pytest.approx([0.75, 0.25])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("frames", [63, 64, 128, 192])
+def test_gradients_of_windowed_attention_are_those_of_float64(frames: int) -> None:
+    """What lies behind the last label is far from the window's centre, which not every kernel can bear."""
+    batch, width, size = 4, 40, 256
+    values = torch.randn(3, batch, frames, size, dtype=torch.float64)
+    lengths = torch.tensor([frames, frames - 5, frames - 9, frames])
+    labels = torch.tensor([[40], [20], [1], [0]])
+
+    def gradient(device: str, dtype: torch.dtype) -> torch.Tensor:
+        queries, keys, content = (each.to(device, dtype).requires_grad_() for each in values)
+        mask = torch.arange(frames) < lengths[:, None]
+        window = soft_window(lengths.to(device), labels.to(device), frames, width, 4.0)[:, 0]
+        memory = Memory(keys, content, mask.to(device))
+        counts = (torch.arange(width) < labels)[:, :, None].to(device)
+        (attend(queries[:, :width], memory, window).square() * counts).sum().backward()
+        return torch.stack([each.grad.cpu().double() for each in (queries, keys, content)])
+
+    exact, ours = gradient("cpu", torch.float64), gradient("cuda", torch.bfloat16)
+    assert (exact - ours).norm() < 0.03 * exact.norm()

@@ -20,6 +20,7 @@ from priormatch.progress import Meter, say
 from priormatch.search.beam import Beam
 
 BATCH_SECONDS = 240.0
+MORE_ON_GPU = 4
 
 
 Search = Callable[[Recognizer, Memory], Beam]
@@ -59,7 +60,8 @@ class Encoded:
 def encode(model: Recognizer, corpus: Corpus) -> Iterator[Encoded]:
     """Encode a corpus batch by batch; an unreadable utterance is named and left out."""
     reader = UtteranceReader(corpus, model.tokenizer)
-    for batch in once(reader, BATCH_SECONDS, corpus.audio.workers):
+    seconds = BATCH_SECONDS * (MORE_ON_GPU if model.device.type == "cuda" else 1)
+    for batch in once(reader, seconds, corpus.audio.workers):
         for cut, reason in batch.bad:
             say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})")
         if not len(batch):

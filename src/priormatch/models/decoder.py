@@ -1,14 +1,19 @@
 """The GRU decoder with key-value attention: the label history first, the acoustics after it."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from priormatch.data.features import time_mask
 from priormatch.search.beam import BLOCK
+
+SOUND_ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Not cuDNN's: with a mask and T = 64 mod 128 its gradients are not numbers (pytorch/pytorch, issue 196678)."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +144,10 @@ def attend(queries: Tensor, memory: Memory, bias: Tensor | None) -> Tensor:
     mask = memory.mask[:, None, :]
     if bias is not None:
         mask = bias.masked_fill(~mask, -math.inf).to(queries.dtype)
-    return functional.scaled_dot_product_attention(
-        queries[:, None], memory.keys[:, None], memory.values[:, None], attn_mask=mask[:, None]
-    )[:, 0]
+    with sdpa_kernel(SOUND_ATTENTION) if queries.is_cuda else nullcontext():
+        return functional.scaled_dot_product_attention(
+            queries[:, None], memory.keys[:, None], memory.values[:, None], attn_mask=mask[:, None]
+        )[:, 0]
 
 
 def soft_window(frames: Tensor, labels: Tensor, longest: int, width: int, deviation: float) -> Tensor:
