@@ -244,6 +244,13 @@ def match(
         Path | None,
         typer.Option("--proposal", help="Folder of another recogniser to start the proposal from."),
     ] = None,
+    transcribed: Annotated[
+        Path | None,
+        typer.Option(
+            "--transcribed",
+            help="Cuts of --unlabelled with transcripts, to score the proposal's labels; never to learn from.",
+        ),
+    ] = None,
     labels_given: Annotated[
         bool,
         typer.Option(
@@ -267,8 +274,10 @@ def match(
     work.refuse_names(wanted)
     sets = named_sets(validation)
     if labels_given:
-        if prior or lengths or proposal:
-            raise UserError("--labels-given needs no --prior, --lengths or --proposal: leave them out")
+        if prior or lengths or proposal or transcribed:
+            raise UserError(
+                "--labels-given needs no --prior, --lengths, --proposal or --transcribed: leave them out"
+            )
         given = {"model": model, "labelled": labelled, "pseudo_labelled": unlabelled}
         given |= {f"validation/{name}": path for name, path in sets.items()}
         with Stage(out, recipe_of_schedule(wanted), given).work() as todo:
@@ -282,7 +291,9 @@ def match(
     given |= {name: path for name, path in optional.items() if path is not None}
     with Stage(out, recipe_of_matching(wanted), given).work() as todo:
         if todo:
-            work.match(model, prior, labelled, unlabelled, lengths, sets, wanted, out, out, proposal)
+            work.match(
+                model, prior, labelled, unlabelled, lengths, sets, wanted, out, out, proposal, transcribed
+            )
 
 
 @app.command()

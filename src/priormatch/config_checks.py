@@ -29,7 +29,8 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         """
         threads audio.workers model.blocks *.batch.seconds *.batch.utterances training.augment.*_masks
         training.augment.*_width training.window_updates training.validate_on training.ctc_weight
-        matching.loss_weight matching.*_exponent *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
+        matching.loss_weight matching.*_exponent matching.score_labels_on
+        *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
         fusion.token_margin fusion.attention_jump fusion.beam_threshold
         """,
     ),
@@ -50,7 +51,11 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         training.piece_sampling *.optimizer.momentum matching.average
         """,
     ),
-    ("is a share, from 0 to 1", lambda share: 0 <= share <= 1, "audio.max_bad_share"),
+    (
+        "is a share, from 0 to 1",
+        lambda share: 0 <= share <= 1,
+        "audio.max_bad_share matching.selected_at_random",
+    ),
     (
         "must be 0 or more, and finite",
         lambda number: 0 <= number < math.inf,
@@ -64,7 +69,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         "is a factor, above 0 and at most 1",
         lambda factor: 0 < factor <= 1,
-        "*.optimizer.decay matching.renewed",
+        "*.optimizer.decay matching.renewed matching.selected",
     ),
     ("must be at least 4, as three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
     ("must be 0 or more, and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),

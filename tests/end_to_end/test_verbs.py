@@ -322,6 +322,17 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused
     assert (at_home / "exp/m1/model/model.safetensors").is_file()
 
 
+def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home):
+    known = "data/labelled.jsonl.gz"  # as if it were not
+    words = (*MATCH, "--unlabelled", known, "--recipe", "tiny.yaml", "matching.updates=2")
+    without = ("matching.prior_exponent=0", "matching.length_filter=[]", "matching.start_counts=false")
+    assert command(*words, *without, "--out", "exp/scored", "--transcribed", known) == 0
+    lines = [json.loads(line) for line in (at_home / "exp/scored/metrics.jsonl").read_text().splitlines()]
+    first = next(each for each in lines if each["update"] == 0)
+    assert first["label_wer"] > 0
+    assert list((at_home / "exp/scored/tensorboard").rglob("events*"))
+
+
 def test_labels_are_written_and_learnt(refused, at_home):
     cuts = ("--cuts", "data/unlabelled.jsonl.gz", "--keep-unended", "--most-repeats", "0")
     assert command("label", "--model", "exp/sup/model", *cuts, "--out", "exp/labels.jsonl.gz") == 0
@@ -334,6 +345,7 @@ def test_labels_are_written_and_learnt(refused, at_home):
         "tiny.yaml",
         "matching.updates=2",
     )
-    assert "leave them out" in refused(*words, "--out", "exp/given", "--prior", "exp/prior/model")
+    for option in ("--prior", "--transcribed"):
+        assert "leave them out" in refused(*words, "--out", "exp/given", option, "exp/prior/model")
     assert command(*words, "--out", "exp/given") == 0
     assert (at_home / "exp/given/model/model.safetensors").is_file()

@@ -1,11 +1,13 @@
 """Choosing utterances to validate and to match on, and pseudo-labels."""
 
 import pytest
+from lhotse import CutSet
 
 from priormatch.config import AudioSettings, load_settings
-from priormatch.data.batches import Corpus
+from priormatch.data.batches import Corpus, cut_text
 from priormatch.errors import UserError
-from priormatch.runs.work import load_validation, thin, with_lengths
+from priormatch.runs.recipe import recipe_of_matching
+from priormatch.runs.work import load_validation, thin, transcribed_sample, with_lengths
 
 
 @pytest.fixture
@@ -39,6 +41,47 @@ def test_validation_sets_are_thinned_each(tiny_corpus):
     settings = load_settings(None, ["training.validate_on=3", "audio.workers=0"])
     sets = load_validation({"many": tiny_corpus(5, "many"), "few": tiny_corpus(2, "few")}, settings)
     assert {name: len(each) for name, each in sets.items()} == {"many": 3, "few": 2}
+
+
+@pytest.fixture
+def transcribed(corpus, tmp_path):
+    """The corpus with its transcripts, but for that of tiny-2."""
+    path = tmp_path / "known.jsonl.gz"
+    CutSet.from_cuts(cut.drop_supervisions() if cut.id == "tiny-2" else cut for cut in corpus.cuts).to_file(
+        path
+    )
+    return path
+
+
+def sample(transcribed, corpus, *overrides):
+    return transcribed_sample(transcribed, corpus, load_settings(None, ["audio.workers=0", *overrides]))
+
+
+def test_labels_are_scored_on_unlabelled_utterances_whose_transcripts_are_known(transcribed, corpus):
+    unlabelled = Corpus(corpus.cuts[:6], corpus.audio)
+    known = sample(transcribed, unlabelled)
+    assert ids(known) == ["tiny-0", "tiny-1", "tiny-3", "tiny-4", "tiny-5"]
+    assert all(cut_text(cut) for cut in known.cuts)
+
+
+def test_they_are_so_many_and_the_same_for_every_seed(transcribed, corpus):
+    few, more = (ids(sample(transcribed, corpus, f"matching.score_labels_on={most}")) for most in (3, 5))
+    assert (len(few), len(more)) == (3, 5)
+    assert set(few) < set(more)
+    assert few == ids(sample(transcribed, corpus, "matching.score_labels_on=3", "training.seed=7"))
+
+
+def test_labels_are_not_scored_where_none_is_wanted_or_known(transcribed, corpus, tiny_corpus, capsys):
+    assert sample(transcribed, corpus, "matching.score_labels_on=0") is None
+    assert capsys.readouterr().err == ""
+    assert sample(tiny_corpus(3, "others"), corpus) is None
+    assert "the proposal's labels are not scored" in capsys.readouterr().err
+
+
+def test_what_is_scored_does_not_make_another_work():
+    plain = recipe_of_matching(load_settings(None))
+    assert recipe_of_matching(load_settings(None, ["matching.score_labels_on=7"])) == plain
+    assert recipe_of_matching(load_settings(None, ["matching.selected=0.5"])) != plain
 
 
 def test_utterances_in_which_nothing_was_heard_are_left_out(corpus, capsys):

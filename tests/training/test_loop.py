@@ -78,6 +78,15 @@ def test_a_trained_model_can_be_the_best_from_the_start(tmp_path):
     }
 
 
+def test_a_start_that_does_not_count_is_told_and_not_kept(tmp_path):
+    task = OneNumber({0: 1.0, 2: 5.0, 4: 3.0, 6: 3.0})
+    run(task, tmp_path, validate_first=True, start_counts=False)
+    assert task.saved == [0.8, 0.6]
+    assert read_checkpoint(tmp_path)[1]["best"] == 3.0
+    told = [(each["update"], each["validation_score"]) for each in lines(tmp_path) if "validation" in each]
+    assert told == [(0, 1.0), (2, 5.0), (4, 3.0), (6, 3.0)]
+
+
 def test_copies_are_kept_at_their_moments_and_never_again(tmp_path):
     keep = {
         "late": KeepSettings(update=3),

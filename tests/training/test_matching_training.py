@@ -13,7 +13,8 @@ from priormatch.config import (
     OptimizerSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Corpus
+from priormatch.data.batches import Corpus, cut_text
+from priormatch.matching.local_prior import entropy
 from priormatch.matching.mixing import is_paired
 from priormatch.matching.objective import sequence_loss
 from priormatch.matching.proposal import Proposal
@@ -40,7 +41,7 @@ def corpora(tiny_corpus):
 def make(corpora, tiny_recognizer):
     """A task whose targets are given, and the batches that it takes."""
 
-    def make(targets, training=QUIET, proposal=None, **settings):
+    def make(targets, training=QUIET, proposal=None, transcribed=None, **settings):
         task = Matching(
             tiny_recognizer,
             *corpora,
@@ -49,6 +50,7 @@ def make(corpora, tiny_recognizer):
             proposal,
             training,
             MatchingSettings(**{"batch": BatchSettings(utterances=6), "mixing": [1, 2], **settings}),
+            transcribed,
         )
         return task, record(task.paired), record(task.unpaired)
 
@@ -277,3 +279,97 @@ def test_the_proposal_does_not_follow_the_online_model(make, tiny_recognizer):
     assert all(each.requires_grad for each in tiny_recognizer.parameters())
     tiny_recognizer.train()
     assert not proposal.model.training
+
+
+@pytest.mark.parametrize(
+    ("policy", "scored"),
+    [
+        ("better", [0, 20]),
+        ("always", [0, 10, 20, 30]),
+        ("on_policy", [0, 10, 20, 30]),
+        ("average", [0, 10, 20, 30]),
+        ("never", [0]),
+    ],
+)
+def test_a_proposal_that_is_new_is_scored_where_transcripts_are_known(
+    make, corpora, monkeypatch, tiny_recognizer, policy, scored
+):
+    proposal = Proposal(tiny_recognizer, 40.0, policy)
+    task, _, _ = make(two_hypotheses, proposal=proposal, transcribed=corpora[0])
+    cers = iter([40.0, 40.0, 39.0, 39.5])
+
+    def errors(model, sets):
+        if model is proposal.model:
+            return {name: {"wer": float(len(each)), "cer": 0.0} for name, each in sets.items()}
+        return {"dev": {"wer": 0.0, "cer": next(cers)}}
+
+    monkeypatch.setattr(module, "validation_errors", errors)
+    figures = {update: task.validate(update)[1] for update in (0, 10, 20, 30)}
+    assert {update: each["label_wer"] for update, each in figures.items() if "label_wer" in each} == (
+        dict.fromkeys(scored, 6.0)
+    )
+
+
+def test_the_labels_scored_are_those_of_the_proposal(make, corpora, tiny_recognizer):
+    """It hears one word twelve times in whatever is said, and the online model hears nothing."""
+    proposal, tokenizer = Proposal(tiny_recognizer, cer=0.0), tiny_recognizer.tokenizer
+    with torch.no_grad():
+        proposal.model.decoder.output.bias[tokenizer.encode("nine")] = 1e4
+        tiny_recognizer.decoder.output.bias[tokenizer.eos] = 1e4
+    task, _, _ = make(two_hypotheses, proposal=proposal, transcribed=corpora[0])
+    _, figures = task.validate(0)
+    assert figures["validation"]["dev"]["wer"] == 100.0
+    said = [cut_text(cut).split() for cut in corpora[0].cuts]
+    assert max(map(len, said)) <= 12
+    errors = sum(12 - words.count("nine") for words in said)
+    assert figures["label_wer"] == pytest.approx(100 * errors / sum(map(len, said)))
+
+
+def doubtful(batch, watch):
+    """Two hypotheses for each utterance, the surer the higher its number; none survives for the last but one."""
+    found, _ = two_hypotheses(batch)
+    numbers = torch.tensor([int(name.rpartition("-")[2]) for name in batch.ids])
+    first = 0.5 + 0.05 * numbers
+    weights = torch.stack([first, 1 - first], dim=1).masked_fill((numbers == 7)[:, None], 0.0)
+    return Targets(found.labels, found.lengths, weights), {}
+
+
+def test_an_epoch_visits_the_selection(make, tiny_recognizer):
+    """Of nine utterances a third: all of them in three epochs, then the three that the prior is surest of."""
+    proposal = Proposal(tiny_recognizer, cer=40.0)
+    task, _, unpaired = make(
+        doubtful, proposal=proposal, combine="sum", mixing=[1, 1], selected=1 / 3, selected_at_random=0.0
+    )
+    figures = [task.backward(update, WATCH)[1] for update in range(6)]
+    visits = [sorted(int(name.rpartition("-")[2]) for name in batch.ids) for batch in unpaired]
+    assert sorted(number for visit in visits[:3] for number in visit) == list(range(9))
+    assert visits[3:] == [[5, 6, 8]] * 3
+    assert "unlabelled_entropy" not in figures[0]
+    entropies = [
+        float(entropy(torch.tensor([0.5 + 0.05 * number, 0.5 - 0.05 * number]))) for number in range(9)
+    ]
+    of_all = sum(each for number, each in enumerate(entropies) if number != 7) / 8
+    assert figures[3]["unlabelled_entropy"] == pytest.approx(of_all)
+    assert figures[3]["selected_entropy"] == pytest.approx(sum(entropies[n] for n in (5, 6, 8)) / 3)
+
+
+def test_a_part_of_the_selection_is_random(make, tiny_recognizer):
+    proposal = Proposal(tiny_recognizer, cer=40.0)
+    task, _, unpaired = make(
+        doubtful, proposal=proposal, combine="sum", mixing=[1, 1], selected=1 / 3, selected_at_random=0.4
+    )
+    for update in range(12):
+        task.backward(update, WATCH)
+    visits = [{int(name.rpartition("-")[2]) for name in batch.ids} for batch in unpaired[3:]]
+    assert all({6, 8} <= visit for visit in visits)
+    assert len(set.union(*visits)) > 4
+
+
+def test_without_a_share_or_a_proposal_nothing_is_selected(make, tiny_recognizer):
+    off, _, _ = make(two_hypotheses, proposal=Proposal(tiny_recognizer, cer=40.0))
+    given, _, _ = make(given_labels, selected=0.5)
+    for task in (off, given):
+        assert task.unpaired.choose is None
+        tensors, state = task.state()
+        assert state.keys() - {"proposal"} == {"paired", "unpaired"}
+        assert not any(name.startswith("selection") for name in tensors)

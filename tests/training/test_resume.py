@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from conftest import WORDS
 
 from priormatch.config import (
     AudioSettings,
@@ -72,22 +73,38 @@ def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
 @pytest.fixture
 def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
     labelled, unlabelled = tiny_corpus(5, "labelled"), tiny_corpus(7, "unlabelled", transcribed=False)
+    names = [f"unlabelled-{number}" for number in range(7)]
 
-    def make(workers=0, combine="sum", policy="better", renewed=1.0):
+    def make(
+        workers=0,
+        combine="sum",
+        policy="better",
+        renewed=1.0,
+        selected=1.0,
+        merged=False,
+        in_context=False,
+        transcribed=None,
+    ):
         torch.manual_seed(1)
         audio = AudioSettings(workers=workers)
         online = Recognizer(tiny_model_settings, tiny_tokenizer).eval()
         with torch.no_grad():
             online.decoder.output.bias[tiny_tokenizer.eos] += 1.2  # hypotheses of several lengths
         proposal = Proposal(online, 1e9, policy, decay=0.5)
-        targets = BeamTargets(proposal, tiny_prior, 3, keep_all, {})
+        contexts = {name: f"at {WORDS[row]}" for row, name in enumerate(names[1:])} if in_context else None
+        targets = BeamTargets(proposal, tiny_prior, 3, keep_all, {}, merged, contexts=contexts)
         if renewed < 1:
             targets = CachedTargets(targets, renewed, tiny_tokenizer.eos)
         settings = MatchingSettings(
-            batch=BatchSettings(utterances=4), mixing=[1, 2], combine=combine, loss_weight=0.5
+            batch=BatchSettings(utterances=4),
+            mixing=[1, 2],
+            combine=combine,
+            loss_weight=0.5,
+            selected=selected,
         )
         speech, more = Corpus.load(labelled, audio), Corpus.load(unlabelled, audio)
-        return Matching(online, speech, more, {"dev": speech}, targets, proposal, TRAINING, settings)
+        known = None if transcribed is None else Corpus.load(transcribed, audio)
+        return Matching(online, speech, more, {"dev": speech}, targets, proposal, TRAINING, settings, known)
 
     return make
 
@@ -112,11 +129,18 @@ class Dying:
 
 
 def schedule(optimizer=ADAMW, checkpoint_seconds=1e9, validate_first=False):
-    return Schedule(UPDATES, optimizer, 3, 3, validate_first, 1, checkpoint_seconds)
+    return Schedule(
+        UPDATES, optimizer, 3, 3, validate_first, report_every=1, checkpoint_seconds=checkpoint_seconds
+    )
 
 
 def train(task, folder, how):
-    fit(task, how, folder, folder, "stage")
+    try:
+        fit(task, how, folder, folder, "stage")
+    finally:  # the garbage collector would end workers late, and wait seconds for each
+        for stream in (getattr(task, name, None) for name in ("stream", "paired", "unpaired")):
+            if stream is not None:
+                stream._batches = None
 
 
 def lines(folder):
@@ -201,6 +225,54 @@ def test_matching_with_a_proposal_that_follows(make_matching, tmp_path, policy):
 def test_matching_with_targets_that_are_kept(make_matching, tmp_path):
     how = schedule(checkpoint_seconds=-1, validate_first=True)
     assert_resumed_alike(lambda: make_matching(renewed=0.3), how, tmp_path, kills=[1, 5, 8])
+
+
+@pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
+def test_matching_on_a_selection_killed_at_every_update(make_matching, tmp_path, every_update):
+    how = schedule(checkpoint_seconds=-1 if every_update else 1e9, validate_first=True)
+    kills = range(1, UPDATES) if every_update else [1, 2, 4, 5, 7, 8]
+    assert_resumed_alike(lambda: make_matching(selected=0.5), how, tmp_path, kills)
+    tensors, state = read_checkpoint(tmp_path / "killed")
+    assert (state["task"]["unpaired_epoch"], state["task"]["unpaired"]) == (4, 1), "two batches an epoch"
+    doubts = tensors["task/selection/doubts"]
+    assert doubts.isfinite().all()
+    assert len(doubts.unique()) > 3
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        *({"policy": policy} for policy in ("always", "never", "on_policy", "average")),
+        {"renewed": 0.3, "merged": True, "in_context": True},
+        {"combine": "alternate"},
+        {"workers": 1},
+    ],
+    ids=str,
+)
+def test_matching_on_a_selection_beside_others(make_matching, tmp_path, others):
+    how = schedule(SGD if "combine" in others else ADAMW, checkpoint_seconds=-1, validate_first=True)
+    assert_resumed_alike(lambda: make_matching(selected=0.5, **others), how, tmp_path, kills=[1, 4, 8])
+    assert read_checkpoint(tmp_path / "killed")[1]["task"]["unpaired_epoch"] >= 2
+
+
+def test_workers_change_no_selection(make_matching, tmp_path):
+    train(make_matching(workers=0, selected=0.5), tmp_path / "without", schedule())
+    train(make_matching(workers=1, selected=0.5), tmp_path / "with", schedule())
+    assert_same(tmp_path / "without", tmp_path / "with")
+
+
+@pytest.mark.parametrize("policy", ["better", "average"])
+def test_known_transcripts_are_scored_and_change_nothing(make_matching, tiny_corpus, tmp_path, policy):
+    how = schedule(validate_first=True)
+    known = tiny_corpus(4, "unlabelled-known")
+    train(make_matching(policy=policy), tmp_path / "without", how)
+    assert_resumed_alike(lambda: make_matching(policy=policy, transcribed=known), how, tmp_path, kills=[4, 7])
+    with_transcripts = tmp_path / "straight" / "metrics.jsonl"
+    told = [json.loads(line) for line in with_transcripts.read_text().splitlines()]
+    assert {each["update"] for each in told if "label_wer" in each} >= {0, 3}
+    without = [{name: each[name] for name in each if name != "label_wer"} for each in told]
+    with_transcripts.write_text("".join(f"{json.dumps(each)}\n" for each in without))
+    assert_same(tmp_path / "without", tmp_path / "straight")
 
 
 def test_matching_with_a_worker(make_matching, tmp_path):

@@ -1,5 +1,6 @@
 """From cuts to padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -28,6 +29,9 @@ ALTERNATIVES = "alternative_texts"
 
 Request = list[tuple[int, tuple[int, int]]]
 """The utterances of a batch: the index of each, and the (seed, epoch) it is visited in."""
+
+Choose = Callable[[int], np.ndarray]
+"""Gives the indices of the utterances that an epoch visits, and the same ones when it is asked again."""
 
 
 @dataclass(frozen=True)
@@ -245,29 +249,50 @@ def collate(
 class BatchStream:
     """An endless stream of batches that can start anywhere.
 
-    `position` counts the batches taken; a stream made with that number goes on exactly where this one stands.
+    `position` counts the batches taken; a stream made with that number goes on exactly where this one stands. With
+    `choose` an epoch visits what that gives, `position` counts from the beginning of `epoch`, and a stream needs both
+    to go on. It is asked about an epoch only when all batches of the one before have been taken, so that it may
+    choose by what came of them; nothing is read ahead of that.
     """
 
     def __init__(
-        self, reader: UtteranceReader, size: BatchSettings, seed: int, position: int = 0, workers: int = 0
+        self,
+        reader: UtteranceReader,
+        size: BatchSettings,
+        seed: int,
+        position: int = 0,
+        workers: int = 0,
+        choose: Choose | None = None,
     ) -> None:
-        self.reader, self.size, self.seed, self.position, self.workers = reader, size, seed, position, workers
+        self.reader, self.size, self.seed, self.workers, self.choose = reader, size, seed, workers, choose
+        self.position, self.epoch = position, 0
         self.bad: dict[str, str] = {}
         self.seen = 0
         self._batches: Iterator[Batch] | None = None
 
     def take(self) -> Batch:
         """The next batch in which anything could be read."""
-        if self._batches is None:
-            requests = _endless_requests(self.reader.corpus.durations, self.size, self.seed, self.position)
-            self._batches = _loader(self.reader, requests, self.workers)
         while True:
-            batch = next(self._batches)
+            if self._batches is None:
+                self._batches = _loader(self.reader, self._to_come(), self.workers)
+            batch = next(self._batches, None)
+            if batch is None:  # all that was chosen for the epoch has been taken
+                self.epoch, self.position, self._batches = self.epoch + 1, 0, None
+                continue
             self.position += 1
             self.seen += len(batch) + len(batch.bad)
             self.count_bad(batch)
             if len(batch):
                 return batch
+
+    def _to_come(self) -> Iterator[Request]:
+        """The batches to come: of this epoch where somebody chooses what it visits, and else of all."""
+        durations = self.reader.corpus.durations
+        if self.choose is None:
+            return _endless_requests(durations, self.size, self.seed, self.position)
+        chosen = self.choose(self.epoch)
+        plan = plan_batches(durations[chosen], self.size, self.seed, self.epoch)
+        return _requests_of([chosen[batch] for batch in plan[self.position :]], self.seed, self.epoch)
 
     def count_bad(self, batch: Batch) -> None:
         """Name each unreadable cut once, and stop when there are too many."""
@@ -286,14 +311,19 @@ class BatchStream:
             )
 
 
-# Not a method of the stream: a cycle of references would keep the loader's workers from a timely end.
+# Not methods of the stream: a cycle of references would keep the loader's workers from a timely end.
 def _endless_requests(durations: np.ndarray, size: BatchSettings, seed: int, skip: int) -> Iterator[Request]:
     """The batches of epoch after epoch, without the first `skip` ones."""
     for epoch in count():
         plan = plan_batches(durations, size, seed, epoch)
-        for batch in plan[skip:]:
-            yield [(int(index), (seed, epoch)) for index in batch]
+        yield from _requests_of(plan[skip:], seed, epoch)
         skip = max(0, skip - len(plan))
+
+
+def _requests_of(plan: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Request]:
+    """The batches of one epoch."""
+    for batch in plan:
+        yield [(int(index), (seed, epoch)) for index in batch]
 
 
 def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[Batch]:
@@ -318,7 +348,12 @@ def _loader(reader: UtteranceReader, requests: Iterator[Request], workers: int) 
         pin_memory=gpu,
         generator=torch.Generator(),  # else it would draw from the generator of the training, once a start
     )
-    yield from loader if gpu else (batch.to(HOST) for batch in loader)
+    gc.freeze()  # garbage that a worker inherited and collected could take the memory of a GPU with it, and the worker
+    try:
+        batches = iter(loader)
+    finally:
+        gc.unfreeze()
+    yield from batches if gpu else (batch.to(HOST) for batch in batches)
 
 
 class _Requests:

@@ -219,6 +219,7 @@ class Run:
                     out,
                     self.folder,
                     proposal,
+                    data.topline,
                 )
         return out / "model"
 

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from priormatch.config import Settings
+from priormatch.config import MatchingSettings, Settings, TrainingSettings
 from priormatch.runs.stage import plain
 
-COSMETIC = ("report_every", "checkpoint_seconds")  # of training: they change what is told, not what is learnt
+COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on")
+"""Settings that change what is told, not what is learnt."""
 SCHEDULE = (
     "updates",
     "batch",
@@ -23,10 +24,14 @@ def audible(settings: Settings) -> dict[str, Any]:
     return {"longest": settings.audio.longest, "shortest": settings.audio.shortest}
 
 
+def learnt(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
+    """The settings of a training that change what is learnt."""
+    return {name: value for name, value in plain(settings).items() if name not in COSMETIC}
+
+
 def recipe_of_training(settings: Settings) -> dict[str, Any]:
     """What a supervised recogniser depends on."""
-    training = {name: value for name, value in plain(settings.training).items() if name not in COSMETIC}
-    return {"model": settings.model, "training": training, "audio": audible(settings)}
+    return {"model": settings.model, "training": learnt(settings.training), "audio": audible(settings)}
 
 
 def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
@@ -37,4 +42,4 @@ def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
 
 def recipe_of_matching(settings: Settings) -> dict[str, Any]:
     """What local prior matching depends on."""
-    return recipe_of_training(settings) | {"matching": settings.matching}
+    return recipe_of_training(settings) | {"matching": learnt(settings.matching)}

@@ -104,6 +104,22 @@ def thin(corpus: Corpus, most: int) -> Corpus:
     return Corpus([corpus.cuts[index] for index in kept], corpus.audio, corpus.name)
 
 
+def transcribed_sample(transcribed: Path, unlabelled: Corpus, settings: Settings) -> Corpus | None:
+    """Of the unlabelled utterances whose transcripts are known, those to score a proposal's labels on, if any."""
+    most = settings.matching.score_labels_on
+    if most == 0:
+        return None
+    ids = {cut.id for cut in unlabelled.cuts}
+    known = [cut for cut in read_cuts(transcribed) if cut.id in ids and cut_text(cut)]
+    if not known:
+        say(
+            f"{transcribed} has no transcript of an utterance of {unlabelled.name}:"
+            " the proposal's labels are not scored"
+        )
+        return None
+    return thin(Corpus(known, settings.audio, str(transcribed)), most)
+
+
 def train_supervised(
     labelled: Sequence[Path],
     validation: Mapping[str, Path],
@@ -155,7 +171,8 @@ def matching_schedule(settings: Settings) -> Schedule:
         matching.optimizer,
         training.seed,
         matching.refresh_every,
-        validate_first=matching.start_counts,
+        validate_first=True,
+        start_counts=matching.start_counts,
         report_every=training.report_every,
         checkpoint_seconds=training.checkpoint_seconds,
     )
@@ -172,8 +189,12 @@ def match(
     out: Path,
     log: Path,
     proposal: Path | None = None,
+    transcribed: Path | None = None,
 ) -> None:
-    """Local prior matching from files: the model at `model` is the online model, and without another the proposal."""
+    """Local prior matching from files: the model at `model` is the online model, and without another the proposal.
+
+    The proposal's labels are scored on unlabelled utterances that `transcribed` has, with their transcripts.
+    """
     device = find_device(settings.device)
     online = Recognizer.load(model, device)
     judge = None if prior is None else Prior.load(prior, device)
@@ -193,6 +214,7 @@ def match(
         log,
         online if proposal is None else Recognizer.load(proposal, device),
         heard_before(speech, heard) if settings.matching.context else None,
+        None if transcribed is None else transcribed_sample(transcribed, speech, settings),
     )
 
 
@@ -208,11 +230,13 @@ def match_corpora(
     log: Path,
     first_proposal: Recognizer,
     contexts: Mapping[str, str] | None = None,
+    transcribed: Corpus | None = None,
 ) -> None:
     """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
 
     The prior may be missing where matching.prior_exponent is 0, and reference lengths where there is no filter.
-    `contexts` gives texts that the prior reads before utterances, by their ids.
+    `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
+    proposal's labels are scored.
     """
     matching = settings.matching
     require_inputs(prior, reference_lengths, settings)
@@ -242,7 +266,9 @@ def match_corpora(
         targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
     speech = with_lengths(unlabelled, lengths) if matching.length_filter else unlabelled
     say(f"{out.name}: {speech.hours:.2f} unlabelled hours, proposal's validation CER {cer:.2f} %")
-    task = Matching(online, labelled, speech, validation, targets, proposal, settings.training, matching)
+    task = Matching(
+        online, labelled, speech, validation, targets, proposal, settings.training, matching, transcribed
+    )
     fit(task, matching_schedule(settings), out, log, out.name)
     proposal.model.save(out / "proposal")
 

@@ -117,7 +117,11 @@ def updates_of(system: System, settings: Settings, scale: str) -> tuple[int, int
 def probe(settings: Settings) -> Speed:
     """Train on noise for a few updates with these settings, on the device they name."""
     device = find_device(settings.device)
-    settings = replace(settings, model=replace(settings.model, longest_output=PIECES))
+    settings = replace(
+        settings,
+        model=replace(settings.model, longest_output=PIECES),
+        matching=replace(settings.matching, selected=1.0),  # the noise is one batch
+    )
     tokenizer = cast(Tokenizer, Numbers(max(settings.tokenizer.pieces - 2, 8)))
     with tempfile.TemporaryDirectory() as folder:
         corpus = noise(

@@ -64,7 +64,8 @@ class Schedule:
     optimizer: OptimizerSettings
     seed: int
     validate_every: int
-    validate_first: bool = False  # the model is trained already, and may be the best there will be
+    validate_first: bool = False  # the model is trained already
+    start_counts: bool = True  # and may then be the best there will be
     report_every: int = 100
     checkpoint_seconds: float = 120.0
     keep: Mapping[str, KeepSettings] = field(default_factory=dict)  # copies to put aside
@@ -148,6 +149,8 @@ def validate(
     task.model.eval()
     score, figures = task.validate(update)
     log.write(update, {"validation_score": score, **figures})
+    if update == 0 and not schedule.start_counts:
+        return best
     if score < best or not (folder / "model").exists():
         task.save(folder / "model")
     for name, when in schedule.keep.items():

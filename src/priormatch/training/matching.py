@@ -16,6 +16,7 @@ from priormatch.matching.cache import CachedTargets
 from priormatch.matching.mixing import is_paired, paired_share
 from priormatch.matching.objective import lpm_loss
 from priormatch.matching.proposal import Proposal
+from priormatch.matching.selection import Selection
 from priormatch.matching.targets import TargetsOf, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.shapes import on_grid
@@ -36,7 +37,8 @@ class Matching:
     """Pulls the online model towards transcripts on labelled speech and towards targets on unlabelled speech.
 
     With `combine = alternate` an update is of one kind or the other; with `sum` it holds both, and the mixing
-    sets their shares of the batch. A proposal, where there is one, is refreshed after each validation.
+    sets their shares of the batch. A proposal, where there is one, is refreshed after each validation, an epoch of
+    its unlabelled speech may visit a selection, and what it hears in `transcribed` utterances is scored, no more.
     """
 
     def __init__(
@@ -49,16 +51,27 @@ class Matching:
         proposal: Proposal | None,
         training: TrainingSettings,
         matching: MatchingSettings,
+        transcribed: Corpus | None = None,
     ) -> None:
         self.model, self.validation, self.targets, self.proposal = online, validation, targets, proposal
-        self.training, self.matching = training, matching
+        self.training, self.matching, self.transcribed = training, matching, transcribed
         share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
         self.paired = labelled_stream(
             labelled, online, training, share_of(matching.batch, share), labelled.audio
         )
         reader = UtteranceReader(unlabelled, online.tokenizer)
         size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
-        self.unpaired = BatchStream(reader, size, training.seed, workers=unlabelled.audio.workers)
+        self.selection = None
+        if matching.selected < 1 and proposal is not None:
+            ids = [cut.id for cut in unlabelled.cuts]
+            self.selection = Selection(ids, matching.selected, matching.selected_at_random, training.seed)
+        self.unpaired = BatchStream(
+            reader,
+            size,
+            training.seed,
+            workers=unlabelled.audio.workers,
+            choose=None if self.selection is None else self.selection.choose,
+        )
         self.step = Graphed(self._step, online, recorded=not has_ctc(online, training))
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
@@ -83,6 +96,9 @@ class Matching:
             batch = on_grid(batch.to(device), eos)
             watch.lap("data")
             targets, diagnosis = (given_labels if name == "paired" else self.targets)(batch, watch)
+            if name == "unpaired" and self.selection is not None:
+                self.selection.note(batch.ids, targets.weights)
+                figures |= self.selection.figures
             share = torch.full((), weight / utterances, device=device)
             part, total = self.step(
                 batch.waveforms, batch.samples, targets.labels, targets.lengths, targets.weights, share
@@ -109,15 +125,22 @@ class Matching:
         return loss.detach(), total.detach()
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
-        """Mean validation CER; refreshes the proposal with the online model when that is better."""
+        """Mean validation CER; refreshes the proposal by its policy, and scores one that is new."""
         errors = validation_errors(self.model, self.validation)
         cer = mean_cer(errors)
         figures: dict[str, Any] = {"validation": errors}
         if self.proposal is not None:
-            if update > 0:
-                figures["proposal_refreshed"] = self.proposal.refresh(self.model, cer, update)
+            refreshed = update > 0 and self.proposal.refresh(self.model, cer, update)
             refreshes = sum(each.taken for each in self.proposal.history)
-            figures |= {"proposal_cer": self.proposal.cer, "refreshes": refreshes}
+            figures |= {
+                "proposal_refreshed": refreshed,
+                "proposal_cer": self.proposal.cer,
+                "refreshes": refreshes,
+            }
+            new = update == 0 or refreshed or self.proposal.policy == "average"
+            if new and self.transcribed is not None:
+                heard = validation_errors(self.proposal.model, {"unlabelled": self.transcribed})
+                figures["label_wer"] = heard["unlabelled"]["wer"]
         return cer, figures
 
     def save(self, folder: Path) -> None:
@@ -125,7 +148,7 @@ class Matching:
         self.model.save(folder)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The proposal, targets that are kept, and where the streams stand."""
+        """The proposal, targets that are kept, what is known to select by, and where the streams stand."""
         tensors: dict[str, Tensor] = {}
         state: dict[str, Any] = {"paired": self.paired.position, "unpaired": self.unpaired.position}
         if self.proposal is not None:
@@ -134,6 +157,10 @@ class Matching:
         if isinstance(self.targets, CachedTargets):
             kept, state["targets"] = self.targets.state()
             tensors |= with_prefix("targets", kept)
+        if self.selection is not None:
+            known, state["selection"] = self.selection.state()
+            tensors |= with_prefix("selection", known)
+            state["unpaired_epoch"] = self.unpaired.epoch
         return tensors, state
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -144,3 +171,6 @@ class Matching:
             self.proposal.restore(state["proposal"])
         if isinstance(self.targets, CachedTargets):
             self.targets.restore(of_prefix("targets", tensors), state["targets"])
+        if self.selection is not None:
+            self.selection.restore(of_prefix("selection", tensors), state["selection"])
+            self.unpaired.epoch = state["unpaired_epoch"]
