@@ -331,3 +331,14 @@ def test_recipes_are_found_by_path_or_name(tmp_path, monkeypatch):
     assert recipe_path("demo") == recipe_folder() / "demo.yaml"
     (tmp_path / "demo.yaml").write_text("name: mine\n")
     assert recipe_path("demo.yaml").resolve() == tmp_path / "demo.yaml"
+
+
+def test_copies_that_would_be_the_same_model_are_refused():
+    every, updates = "training.validate_every=100", "training.updates=250"
+    fine = ("training.keep.a.update=100", "training.keep.b.update=101", "training.keep.c.update=201")
+    load_settings(None, [every, updates, *fine, "training.keep.d.score=3", "training.keep.e.score=4"])
+    for name, update, moment in (("d", 150, 200), ("d", 250, 250)):
+        with pytest.raises(UserError, match=f"d.*would be the same model as [bc].* at update {moment}"):
+            load_settings(None, [every, updates, *fine, f"training.keep.{name}.update={update}"])
+    with pytest.raises(UserError, match=r"prior\.keep\.b"):
+        load_settings(None, ["prior.keep.a.update=1", "prior.keep.b.update=2"])

@@ -47,6 +47,9 @@ def hypotheses(
 ) -> None:
     """Show what local prior matching sees: hypotheses with log q, log p_y, weight, filter and word errors.
 
+    Weights are those of the settings given: the local prior, or p_y^a · q^b by matching.prior_exponent and
+    matching.proposal_exponent.
+
     Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
     """
     wanted = settings_of(recipe, overrides)
@@ -57,41 +60,38 @@ def hypotheses(
 
 
 def table(
-    name: Annotated[str, typer.Argument(help="A table of the paper: its number (2, A1) or its name.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME[:ROWS]... [KEY=VALUE]...",
+            help="Tables by their numbers (2, A1, X1) or names, perhaps with the numbers of rows (2:1-5,11), and"
+            " settings, such as matching.updates=500.",
+        ),
+    ],
     scale: Annotated[str, typer.Option("--scale", help="demo, small or paper.")] = "demo",
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds, such as 0,1,2.")] = "0",
-    rows: Annotated[
-        str, typer.Option("--rows", help="Numbers of rows, such as 1,3; all of them without.")
-    ] = "",
     data: Annotated[Path | None, typer.Option("--data", help="The folder of the scale's manifests.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Systems to train at a time.")] = 1,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only tell what it would take: data, updates, hours.")
     ] = False,
-    overrides: Overrides = None,
+    so_far: Annotated[
+        bool, typer.Option("--so-far", help="Train nothing; show what has been measured.")
+    ] = False,
 ) -> None:
-    """Run a table of the paper, and show our figures beside its own; finished systems are reused.
+    """Run tables of the paper, and show our figures beside its own; finished systems are reused.
 
-    Example: priormatch table 4 --scale demo --seeds 0,1 --jobs 2
+    Example: priormatch table 2:1-5 4 --scale demo --seeds 0,1 --jobs 2
     """
     from priormatch.tables.estimate import tell
-    from priormatch.tables.paper import table_name
-    from priormatch.tables.request import Request, numbers
-    from priormatch.tables.run import run_table
+    from priormatch.tables.request import make_request
+    from priormatch.tables.run import run_tables
 
-    request = Request(
-        table_name(name),
-        scale,
-        numbers("--seeds", seeds),
-        numbers("--rows", rows),
-        data,
-        jobs,
-        tuple(overrides or []),
-    )
+    request = make_request(words, scale, seeds, data, jobs, so_far)
     if dry_run:
         tell(request)
     else:
-        run_table(request)
+        run_tables(request)
 
 
 def compare(

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any
 
-from priormatch.config import Settings, all_keys
+from priormatch.config import KeepSettings, PriorSettings, Settings, TrainingSettings, all_keys
 from priormatch.errors import UserError
 
 # What must hold, in words and as a test, and the keys it holds for; of a list, it must hold for every entry.
@@ -111,11 +111,25 @@ def _check_kept(settings: Settings) -> None:
             updates = getattr(settings, stage).updates
             _need(when.update <= updates, f"{key}.{name}", when, f"the training ends at update {updates}")
             _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "give it a plain name")
+        _check_moments(stage, kept, getattr(settings, stage))
     wanted = settings.matching
     starts = (("start", wanted.start, "training"), ("proposal", wanted.proposal, "training"))
     for key, name, stage in (*starts, ("prior", wanted.prior, "prior")):
         known = list(copies[stage])
         _need(not name or name in known, f"matching.{key}", name, f"no such copy: {stage}.keep names {known}")
+
+
+def _check_moments(
+    stage: str, kept: dict[str, KeepSettings], training: TrainingSettings | PriorSettings
+) -> None:
+    """No two copies are kept at the same validation, as they would be the same model."""
+    moments: dict[int, str] = {}
+    for name, when in kept.items():
+        validations = -(-when.update // training.validate_every)
+        moment = min(validations * training.validate_every, training.updates)
+        other = moments.setdefault(moment, name) if when.update else name
+        what = f"would be the same model as {other}, kept at the validation at update {moment}; set one apart"
+        _need(other == name, f"{stage}.keep.{name}", when, what)
 
 
 def _check_models(settings: Settings) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from priormatch.evaluation import bootstrap
-from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap
+from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
 from priormatch.evaluation.error_rates import ErrorCounts, summed
 
 
@@ -115,6 +115,8 @@ def test_different_references_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="same references"):
             paired_bootstrap(a, other)
+        with pytest.raises(ValueError, match="same references"):
+            recovered_interval(a, a, other)
 
 
 def test_empty_references() -> None:
@@ -125,3 +127,21 @@ def test_empty_references() -> None:
     assert bootstrap_interval(ErrorCounts(np.array([0, 1]), np.array([0, 4]))) == (25.0, 25.0)
     perfect = ErrorCounts(np.array([0, 0]), np.array([3, 4]))
     assert math.isnan(paired_bootstrap(perfect, perfect).relative_gain)
+
+
+def test_what_is_recovered_by_hand() -> None:
+    lengths = np.full(2, 10)
+    base, top = ErrorCounts(np.array([4, 4]), lengths), ErrorCounts(np.array([0, 0]), lengths)
+    # Of two utterances one recovers all and one nothing: draws give 0, 50 and 100 % of the gap.
+    assert recovered_interval(base, ErrorCounts(np.array([0, 4]), lengths), top) == (0.0, 100.0)
+    assert recovered_interval(base, ErrorCounts(np.array([1, 1]), lengths), top) == (75.0, 75.0)
+    assert recovered_interval([base, base], [base, top], [top, top]) == (50.0, 50.0), "seeds count as one"
+    assert all(map(math.isnan, recovered_interval(base, top, base))), "no gap"
+
+
+def test_the_share_recovered_is_surer_than_its_parts_are_apart() -> None:
+    """Utterances that are hard for all systems alike do not widen the interval."""
+    generator = np.random.default_rng(7)
+    lengths, hard = np.full(400, 20), generator.integers(4, 16, 400)
+    base, x, top = (ErrorCounts(hard - less, lengths) for less in (0, 3, 4))
+    assert recovered_interval(base, x, top) == (pytest.approx(75.0), pytest.approx(75.0))

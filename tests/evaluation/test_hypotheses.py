@@ -67,6 +67,14 @@ def test_the_papers_table_1():
     assert wrong == [[hurried], [], [looked, hurried], [looked]]
 
 
+@pytest.mark.parametrize(("exponents", "log_weights"), [((0, 0), [0] * 4), ((0, 1), [0, -0.5, -1, -1.5])])
+def test_weights_are_those_that_the_exponents_ask_for(exponents, log_weights):
+    weighing = Weighing(table_of(LPM), exponents=exponents)
+    found = inspect_beam(beam_of(*(text for text, _ in LPM)), "u", None, weighing)
+    expected = torch.tensor(log_weights, dtype=torch.float).softmax(0)
+    assert [each.weight for each in found.hypotheses] == pytest.approx(expected.tolist())
+
+
 def test_what_the_length_filter_drops_and_why():
     texts = ["she left", "she left the", "she left the house", "she left the very house", ""]
     weighing = Weighing(table_of([]), LengthFilter(0.9, 1.1), {"u": 3, "silent": 0})  # L = 4: 3 to 5

@@ -40,6 +40,7 @@ def test_the_record_tells_settings_time_memory_and_versions(tmp_path):
     assert record["seconds"] >= 0
     assert record["peak_memory_mb"] > 1
     assert {"python", "torch", "lhotse"} <= record["versions"].keys()
+    assert record["device"].startswith("CPU (")
 
 
 def test_whole_settings_can_be_remembered(tmp_path):
@@ -315,3 +316,17 @@ def test_each_kind_of_training_depends_on_its_own_part_of_matching():
     assert changes("matching.updates=7") == [False, True, True]
     assert changes("matching.beam_size=7") == [False, False, True]
     assert changes("model.dropout=0.7") == [True, True, True]
+
+
+def test_the_commit_is_that_of_the_clone_and_tells_of_changes(tmp_path, monkeypatch):
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@b.c")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "src/priormatch/runs/stage.py"))
+    commit = module.commit.__wrapped__
+    (tmp_path / "pyproject.toml").write_text("one\n")
+    assert commit() is None, "no clone"
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"], ["tag", "v1"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    assert commit() == head[:12]
+    (tmp_path / "pyproject.toml").write_text("two\n")
+    assert commit() == f"{head[:12]}-dirty"

@@ -1,6 +1,6 @@
 """Tables with ours beside the paper's."""
 
-from priormatch.tables.layout import cells, markdown, tsv
+from priormatch.tables.layout import cells, markdown, named, tsv
 from priormatch.tables.measure import with_recovered
 
 ROWS = [
@@ -18,6 +18,15 @@ def test_two_columns_for_each_figure():
     ]
 
 
+def test_ours_stand_alone_where_the_paper_has_none():
+    rows = [{"method": "LPM", "note": "NA", "dev_clean_wer": "NA"}]
+    assert cells(rows, [[{"dev_clean_wer": 10.0}]]) == [
+        ["method", "note", "dev clean wer, ours"],
+        ["LPM", "NA", "10.00"],
+    ]
+    assert named(rows[0]) == "LPM"
+
+
 def test_markdown_has_a_line_for_each_row():
     lines = markdown(cells(ROWS, FOUND)).splitlines()
     assert len(lines) == 4
@@ -31,17 +40,21 @@ def test_machines_get_every_seed():
     assert second[3:] == ["NA"] * 4
 
 
-def test_recovered_rates_need_both_ends_of_the_same_decoding():
-    def row(method, hours, decode="None"):
-        return {"source": "this", "method": method, "labeled_hours": hours, "decode_lm": decode,
-                "test_clean_wer": "NA", "test_clean_werr_pct": "NA"}  # fmt: skip
+def main_row(method, hours, decode="None", source="this"):
+    return {"source": source, "method": method, "labeled_hours": hours, "decode_lm": decode, "test_clean_wer": "NA",
+            "test_clean_werr_pct": "NA", "test_clean_werr_960_pct": "NA"}  # fmt: skip
 
+
+def test_recovered_rates_need_both_ends_of_the_same_decoding():
     rows = [
-        row("Supervised", "100"),
-        row("Supervised", "460"),
-        row("LPM", "100"),
-        row("LPM", "100", "ConvLM"),
+        main_row("Supervised", "100"),
+        main_row("Supervised", "460"),
+        main_row("LPM", "100"),
+        main_row("LPM", "100", "ConvLM"),
+        main_row("Supervised", "460", source="kahn2019"),
+        main_row("Supervised", "960", source="ours"),
     ]
-    values = [{"test_clean_wer": each} for each in (20.0, 10.0, 12.5, 9.0)]
+    values = [{"test_clean_wer": each} for each in (20.0, 10.0, 12.5, 9.0, 11.0, 5.0)]
     found = with_recovered(rows, values)
-    assert [each.get("test_clean_werr_pct") for each in found] == [0.0, 100.0, 75.0, None]
+    assert [each.get("test_clean_werr_pct") for each in found] == [0.0, 100.0, 75.0, None, 90.0, 150.0]
+    assert [each.get("test_clean_werr_960_pct") for each in found][:3] == [0.0, 1000 / 15, 50.0]

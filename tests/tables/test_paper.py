@@ -5,11 +5,12 @@ import pytest
 from priormatch.config import Settings, changed, load_settings, parse_override, recipe_path
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import word_error_rate_recovered
-from priormatch.tables.paper import MISSING, TITLES, read_table, table_name
-from priormatch.tables.study import Study
-from priormatch.tables.systems import matched, rows_of
+from priormatch.tables.paper import MISSING, OWN, TITLES, read_table, table_name
+from priormatch.tables.rows import lines_of
+from priormatch.tables.study import Plan, Study
+from priormatch.tables.systems import matched
 
-ROWS = {name: rows_of(name) for name in TITLES}
+ROWS = {name: [(row, system) for _, row, system in lines_of(name)] for name in TITLES}
 RUN = [(name, system) for name, rows in ROWS.items() for _, system in rows if system is not None]
 
 
@@ -24,7 +25,8 @@ def test_an_unknown_table_is_told_the_known_ones():
 
 
 def test_all_fourteen_tables_are_there_with_their_rows():
-    assert [len(read_table(name)) for name in TITLES] == [18, 25, 36, 8, 5, 10, 21, 3, 7, 5, 3, 30, 10, 44]
+    paper = [name for name in TITLES if name != OWN]
+    assert [len(read_table(name)) for name in paper] == [18, 25, 36, 8, 5, 10, 21, 3, 7, 5, 3, 30, 10, 44]
 
 
 def test_recovered_rates_follow_from_the_word_error_rates():
@@ -48,9 +50,8 @@ def test_recovered_rates_follow_from_the_word_error_rates():
 def study(tmp_path_factory):
     """A study at demo scale without any data: its settings and folders."""
     settings = load_settings(recipe_path("table-demo"))
-    return Study(
-        tmp_path_factory.mktemp("study"), settings, None, {}, dict.fromkeys(("clean", "all"), settings), {}
-    )
+    plan = Plan(settings, dict.fromkeys(("clean", "all", "light"), settings))
+    return Study(tmp_path_factory.mktemp("study"), plan, None, {}, {}, 3)
 
 
 def test_every_system_is_a_set_of_settings_that_exist(study):
@@ -63,7 +64,8 @@ def test_systems_share_a_folder_exactly_where_they_are_the_same_experiment(study
     def experiment(system):
         unlabelled = "" if system.kind == "supervised" else system.unlabelled
         recipe = repr(study.settings_of(system))
-        return system.kind, unlabelled, system.labels, system.labeller, system.filtered, recipe
+        labels = system.labels, system.labeller, system.ensemble, system.filtered
+        return system.kind, unlabelled, labels, recipe
 
     folders = {}
     for system in {system for _, system in RUN}:
@@ -92,7 +94,9 @@ def test_the_default_is_trained_once_for_all_tables(study):
 
 
 def test_rows_of_other_papers_and_empty_ones_are_not_run():
-    assert [system for row, system in ROWS["tab7_main"] if row["source"] == "hayashi2018"] == [None]
+    quoted = {"hayashi2018", "liu2019", "hori2019", "baskar2019"}
+    for table in ("tab7_main", "tabA5_main_ext"):
+        assert {system for row, system in ROWS[table] if row["source"] in quoted} == {None}
     empty = [system for row, system in ROWS["tab3_init_update"] if row["dev_clean_wer"] == MISSING]
     assert empty == [None] * 6
 
@@ -127,3 +131,45 @@ def test_the_loss_weight_of_a_scale_stands_for_the_papers(study):
 
 def test_overrides_are_read_like_those_of_the_command_line():
     assert parse_override("matching.mixing=[4,1]").matching.mixing == [4, 1]
+
+
+def system_named(table, **wanted):
+    (found,) = (system for row, system in ROWS[table] if wanted.items() <= row.items())
+    return found
+
+
+def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study):
+    context = system_named(OWN, method="LPM, context")
+    large = system_named("tab7_main", source="ours", method="LPM_large", decode_lm="None")
+    ensemble = system_named("tabA5_main_ext", method="PL(Ensemble)", decode_lm="None")
+    assert study.models_of(matched()) == [study.models]
+    found = {name: study.models_of(each) for name, each in (("context", context), ("large", large))}
+    (prior,), (recognizer,) = found.values()
+    assert (prior.own, recognizer.own) == (["prior"], ["supervised"])
+    assert prior.folder == study.folder / "others" / "model.context=True"
+    assert (recognizer.settings.model.blocks, sum(recognizer.settings.model.blocks)) == ([2, 3, 6], 11)
+    first, *others = study.models_of(ensemble)
+    assert first is study.models
+    assert [each.settings.training.seed for each in others] == [1000, 2000], "models of other seeds"
+    assert [each.own for each in others] == [["supervised"]] * 2
+    assert study.models_of(ensemble)[1] is others[0], "made once"
+
+
+def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names():
+    rows = [row for row, _ in ROWS[OWN]]
+    assert len({(row["weights"], row["length_filter"], row["k"]) for row in rows}) == 13
+    assert {system.unlabelled for _, system in ROWS[OWN]} == {"all"}
+    settings = {row["method"]: changed(Settings(), system.settings) for row, system in ROWS[OWN]}
+    assert settings["LPM, context"].prior.model.context
+    assert settings["LPM, context"].matching.context
+    assert settings["LPM, moving average"].matching.refresh == "average"
+    weights = {
+        row["weights"]: changed(Settings(), system.settings).matching
+        for row, system in ROWS[OWN]
+        if row["method"] == "LPM"
+    }
+    assert {name: (each.prior_exponent, each.proposal_exponent) for name, each in weights.items()} == {
+        "prior": (1, 0),
+        "uniform": (0, 0),
+        "posterior": (0, 1),
+    }

@@ -1,9 +1,10 @@
-"""All tables of the paper at demo scale, with trainings of a few updates and few rows of every kind."""
+"""All tables at demo scale, with trainings of a few updates and few rows of every kind."""
 
 import pytest
 from tiny_run import command
 
 from priormatch.tables.paper import TITLES
+from priormatch.tables.rows import PLAIN
 
 QUICK = (  # noqa: SIM905
     "training.updates=240 training.validate_every=60 training.keep.B.update=120 training.keep.C.update=60"
@@ -12,15 +13,16 @@ QUICK = (  # noqa: SIM905
     " matching.updates=4 matching.refresh_every=2 fusion.beam_size=2"
 ).split()
 ROWS = {
-    "tab2_beam_mix": "3,12,25",
+    "tab2_beam_mix": "3,13,25",
     "tab3_init_update": "1,2,6,12,36",
     "tab5_lm_ppl": "1,5",
-    "tab6_kd": "1,4,8,10,12",
-    "tab7_main": "1,6,7,9,10,11,12,13,19",
-    "tabA1_alpha": "1",
+    "tab6_kd": "1,4,8,10,11",
+    "tab7_main": "1,6,7,9,10,11,12,13,19,22",
+    "tabA1_alpha": "1,4",
     "tabA3_kd_ext": "1,3,6,18,30",
     "tabA4_cer": "1,3,8",
-    "tabA5_main_ext": "1,28,35",
+    "tabA5_main_ext": "1,28,35,36,37",
+    "x1_open_questions": "1,4,8,12,14,15,16,17",
 }
 
 
@@ -34,15 +36,19 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("table", TITLES)
 def test_a_table_runs_at_demo_scale(folder, table, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    rows = ("--rows", ROWS[table]) if table in ROWS else ()
-    assert command("table", table, "--scale", "demo", *rows, *QUICK) == 0
+    asked = f"{table}:{ROWS[table]}" if table in ROWS else table
+    assert command("table", asked, "--scale", "demo", *QUICK) == 0
     said = capsys.readouterr()
     assert TITLES[table] in said.out
     name = f"{table}-rows-{ROWS[table]}" if table in ROWS else table
     page = (folder / "runs/table-demo" / f"{name}.md").read_text()
-    assert f"priormatch table {table} --scale demo --seeds 0" in page
+    assert f"priormatch table {asked} --scale demo --seeds 0" in page
+    assert "## How it was made" in page
+    assert ("## Differences to plain matching" in page) == (table in PLAIN)
+    assert ("## Recovered word error rates" in page) == (table in ("tab7_main", "tabA5_main_ext"))
     assert (folder / "runs/table-demo" / f"{name}.tsv").is_file()
-    again = command("table", table, "--scale", "demo", *rows, *QUICK)
+    assert (folder / "runs/table-demo" / f"{name}.intervals.tsv").is_file() == (table in PLAIN)
+    again = command("table", asked, "--scale", "demo", *QUICK)
     assert again == 0
     assert " ..." not in capsys.readouterr().err, "everything is reused"
 
@@ -54,8 +60,14 @@ def test_what_cannot_be_asked_for_is_said(tmp_path, monkeypatch, capsys):
         (("4", "--scale", "huge"), "there is no scale huge: choose one of demo, small, paper"),
         (("4", "--seeds", "one"), "--seeds one: give numbers separated by commas"),
         (("4", "--seeds", ","), "--seeds ,: give numbers separated by commas"),
+        (("4", "--seeds", ""), "--seeds : give numbers separated by commas"),
         (("4", "--seeds", "0,0"), "--seeds 0,0: give each number once"),
-        (("1", "--rows", "99"), "tab1_hypotheses has 18 rows, and no row 99"),
+        (("1:99",), "tab1_hypotheses has 18 rows, and no row 99"),
+        (("2:5-3",), "tab2_beam_mix:5-3: give each number once, and the lower end of a range first"),
+        (("2:1-", "4"), "tab2_beam_mix:1-: give numbers separated by commas, such as 0,2 or 1-3,7"),
+        (("2:1", "tab2_beam_mix:3"), "a table is named twice: name each once, with all its rows"),
+        (("matching.updates=3",), "no table is named: give its number or its name"),
+        (("7:23",), "the demo scale can run none of these rows: choose others"),
         (("4", "training.seed=3"), "training.seed is not for tables: give --seeds"),
         (("4", "--scale", "small"), "the small scale needs data: give --data FOLDER, with labelled.jsonl.gz"),
     ):

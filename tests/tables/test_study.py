@@ -8,22 +8,30 @@ from conftest import sentences
 from tiny_run import command
 
 from priormatch.config import recipe_path
-from priormatch.tables.study import LAYOUTS, open_study, wanted_files
-from priormatch.tables.systems import matched, rows_of
+from priormatch.data.batches import read_cuts
+from priormatch.errors import UserError
+from priormatch.evaluation.transcripts import Transcript, write_transcripts
+from priormatch.models.recognizer import Recognizer
+from priormatch.tables import run
+from priormatch.tables.corpora import LAYOUTS, light_files, open_study, wanted_files
+from priormatch.tables.request import Request
+from priormatch.tables.rows import lines_of
+from priormatch.tables.run import effort_of, jobs_of
+from priormatch.tables.systems import labelled, matched
 
 TINY = (  # noqa: SIM905
     "audio.workers=0 tokenizer.pieces=31 tokenizer.source=text model.n_mels=20 model.channels=[4,6] model.blocks=[1,1]"
     " model.kernel=5 model.size=48 model.longest_output=24 training.updates=4 training.validate_every=2"
-    " training.batch.seconds=8 training.batch.utterances=0 training.keep.B.update=2 training.keep.B.score=0"
+    " training.batch.seconds=8 training.batch.utterances=0 training.keep.B.update=4 training.keep.B.score=0"
     " training.keep.C.update=2 training.keep.C.score=0"
     " prior.model.embedding=12 prior.model.width=8 prior.model.bottlenecks=[[4,8,1]] prior.model.head=10"
-    " prior.updates=2 prior.validate_every=1 prior.batch_tokens=200 matching.updates=2 matching.refresh_every=1"
+    " prior.updates=4 prior.validate_every=1 prior.batch_tokens=200 matching.updates=2 matching.refresh_every=1"
     " matching.batch.seconds=8 matching.batch.utterances=0 matching.max_proposal_cer=1000000 matching.length_filter=[]"
 ).split()
 KEPT = [
     f"prior.keep.weaker{number}.{key}={value}"
     for number in range(1, 5)
-    for key, value in (("update", 1), ("score", 0))
+    for key, value in (("update", number), ("score", 0))
 ]
 
 
@@ -49,16 +57,27 @@ def folder(tiny_corpus, tmp_path, monkeypatch):
 @pytest.mark.parametrize("scale", LAYOUTS)
 def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(folder, scale, capsys):
     data = folder(scale)
-    words = ("table", "2", "--scale", scale, "--data", data, "--rows", "13,23", *TINY, *KEPT)
+    words = ("table", "2:13,23", "--scale", scale, "--data", data, *TINY, *KEPT)
     assert command(*words) == 0
     said = capsys.readouterr()
     systems = {each.name for each in (data.parent / f"runs/table-{scale}/seed-0/systems").iterdir()}
     assert systems == {"matched-clean-start=C", "matched-all-start=C"}
     assert "9.00" in said.out, "the paper's"
-    assert command(*words, "--seeds", "0,1", "--jobs", "2") == 0
-    page = (data.parent / f"runs/table-{scale}/tab2_beam_mix-rows-13,23.tsv").read_text().splitlines()
+    jobs = "2" if scale == "small" else "1"
+    assert command(*words, "--seeds", "0,1", "--jobs", jobs) == 0
+    file = data.parent / f"runs/table-{scale}/tab2_beam_mix-rows-13,23.tsv"
+    page = file.read_text().splitlines()
     assert page[0].endswith("ours_dev_other_wer_seed0\tours_dev_other_wer_seed1")
     assert all("NA" not in line for line in page[1:])
+
+    file.unlink()
+    for model in data.parent.rglob("lpm"):
+        shutil.rmtree(model)
+    assert command(*words, "--seeds", "0,1", "--so-far") == 0
+    assert file.read_text().splitlines() == page, "figures are shown without their models"
+    assert not list(data.parent.rglob("lpm"))
+    assert command(*words, "--so-far", "matching.beam_size=3", "matching.loss_weight=0.3") == 0
+    assert all(line.endswith("NA\tNA") for line in file.read_text().splitlines()[1:]), "of other settings"
 
 
 def test_what_a_folder_lacks_is_named(folder, capsys):
@@ -70,13 +89,113 @@ def test_what_a_folder_lacks_is_named(folder, capsys):
 
 def test_main_results_are_trained_for_longer_at_paper_scale_unless_told_otherwise(folder):
     data, recipe = folder("paper"), recipe_path("table-paper")
-    study = open_study("paper", recipe, 0, data, [])
-    rows = [(row, system) for row, system in rows_of("tab7_main") if system is not None]
-    updates = {study.settings_of(system).matching.updates for _, system in rows}
+    study = open_study("paper", recipe, 0, data)
+    systems = [line.system for line in lines_of("tab7_main") if line.system is not None]
+    updates = {study.settings_of(system).matching.updates for system in systems}
     assert updates == {3_200_000}, "for all of them"
     default, best = matched(), replace(matched(), main=True)
     assert study.settings_of(default).matching.updates == 1_600_000
     assert study.settings_of(best).matching.reference_lengths == "asr_lm"
     assert study.folder_of(best).name == f"{study.folder_of(default).name}-longer"
-    told = open_study("paper", recipe, 0, data, ["matching.updates=1000"])
+    told = open_study("paper", recipe, 0, data, ("matching.updates=1000",))
     assert told.settings_of(best).matching.updates == 1000
+
+
+def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(folder, tiny_corpus, capsys):
+    data = folder("paper")
+    words = ("table", "A4:4-5", "--scale", "paper", "--data", data, *TINY, *KEPT)
+    assert command(*words) == 0
+    systems = data.parent / "runs/table-paper/seed-0/systems"
+    assert [each.name for each in systems.iterdir()] == ["matched-all-start=C-longer"]
+    for number, name in enumerate(light_files("paper")):
+        made = tiny_corpus(sentences(2, seed=90 + number, most_words=3), name.removesuffix(".jsonl.gz"))
+        shutil.copy(made, data / name)
+    capsys.readouterr()
+    assert command(*words) == 0
+    (large,) = (each for each in systems.iterdir() if "light" in each.name)
+    assert Recognizer.load(large / "lpm/model").settings.blocks == [2, 3, 6]
+    page = (data.parent / "runs/table-paper/tabA4_cer-rows-4-5.tsv").read_text().splitlines()
+    assert all("\tNA" not in line for line in page[1:])
+
+
+def test_shares_of_labels_are_kept_by_part(folder):
+    data = folder("small")
+    study = open_study("small", recipe_path("table-small"), 0, data, (*TINY, *KEPT))
+    whole, clean, unfiltered = labelled("asr", "all"), labelled("asr"), labelled("asr", "all", filtered=False)
+    shares = {part: each[1].keep_best for part, each in study.filtered_parts(whole).items()}
+    assert shares == {"clean": 0.9, "other": 0.4}
+    assert list(study.filtered_parts(clean)) == ["clean"]
+    heard = [
+        Transcript(cut.id, "some words", 2, None, [("some words", -float(number))])
+        for number, cut in enumerate(read_cuts(study.speech["all"][0]))
+    ]
+    transcripts = data / "transcripts.jsonl"
+    write_transcripts(transcripts, heard)
+    kept = {cut.id for cut in read_cuts(study.labels(whole, [transcripts]))}
+    assert len(read_cuts(study.labels(unfiltered, [transcripts]))) == len(heard)
+    parts = {part: {cut.id for cut in read_cuts(paths[0])} for part, paths in study.parts.items()}
+    assert {part: len(ids & kept) for part, ids in parts.items()} == {"clean": 6, "other": 3}
+
+
+def test_several_tables_train_what_they_share_once(folder):
+    data = folder("small")
+    words = ("--scale", "small", "--data", data, *TINY, *KEPT)
+    assert command("table", "A1", "5", *words) == 0
+    runs = data.parent / "runs/table-small"
+    assert {each.stem for each in runs.glob("*.md")} == {"tabA1_alpha", "tab5_lm_ppl"}
+    assert len(list((runs / "seed-0/systems").iterdir())) == 5 + 4, "the plain one is in both"
+    page = (runs / "tabA1_alpha.md").read_text()
+    assert "priormatch table tabA1_alpha tab5_lm_ppl --scale small --seeds 0 --data" in page
+    assert "## Differences to plain matching" in page
+    assert "Trained at commit " in page
+    assert "on CPU (" in page
+    assert "| shared | prior |" in page
+    assert "| 4 | matched-clean-start=C |" in page
+    intervals = [
+        line.split("\t")[:3] for line in (runs / "tabA1_alpha.intervals.tsv").read_text().splitlines()
+    ]
+    compared = [("1", "4"), ("2", "4"), ("3", "4"), ("5", "4")]
+    assert intervals[1:] == [[*pair, f"dev_{part}_wer"] for pair in compared for part in ("clean", "other")]
+    weights = [line.split("\t")[2] for line in (runs / "tabA1_alpha.tsv").read_text().splitlines()]
+    assert weights == ["our_loss_weight", "0.1", "0.25", "0.5", "1", "2.5"]
+
+
+def test_the_longest_trainings_start_first(folder):
+    request = Request(("tab2_beam_mix", "tab7_main"), "small", data=folder("small"), overrides=(*TINY, *KEPT))
+    study = request.study(0)
+    wanted = jobs_of({table: request.lines(table) for table in request.tables}, {0: study})
+    systems = [its[0].system for its in wanted.values()]
+    efforts = [effort_of(each, study.settings_of(each)) for each in systems]
+    assert efforts == sorted(efforts, reverse=True)
+    assert [each.kind for each in systems[-4:]].count("matched") == 0, "nothing is quicker than fixed labels"
+
+
+def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, monkeypatch):
+    data = folder("paper")
+    monkeypatch.setattr("priormatch.tables.estimate.COUNTED", 1)
+    monkeypatch.setattr("priormatch.tables.estimate.WARM_UP", 1)
+    words = ("--scale", "paper", "--data", data, "--dry-run", *TINY, *KEPT)
+    assert command("table", "1", "A1", *words) == 0
+    said = capsys.readouterr()
+    assert "matched-clean-start=C " in said.out, "Table 1 has a system too"
+    assert "for the rows of 60,000 hours alone it needs small.jsonl.gz, medium.jsonl.gz" in said.err
+    assert not (data.parent / "runs").exists()
+
+
+def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, monkeypatch):
+    def make_model(request, seed, settings, what):
+        if what == "supervised" and settings.model.blocks == broken:
+            raise UserError("no room for it")
+        made(request, seed, settings, what)
+
+    made, broken, data = run.make_model, [2, 3, 6], folder("paper")
+    monkeypatch.setattr(run, "make_model", make_model)
+    words = ("table", "7:12,23", "--scale", "paper", "--data", data, *TINY, *KEPT)
+    assert command(*words) == 2
+    assert "1 of 2 systems failed and are left out" in capsys.readouterr().err
+    page = (data.parent / "runs/table-paper/tab7_main-rows-12,23.tsv").read_text().splitlines()
+    assert [line.endswith("\tNA\tNA\tNA\tNA") for line in page[1:]] == [True, True], "nothing is recovered"
+    assert ["NA" in line.split("\t")[-8:-4] for line in page[1:]] == [False, True]
+    broken[:] = [1, 1]
+    assert command(*words) == 2
+    assert "seed-0 lacks a model (supervised: UserError: no room for it)" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_a_start_that_does_not_count_is_told_and_not_kept(tmp_path):
     assert told == [(0, 1.0), (2, 5.0), (4, 3.0), (6, 3.0)]
 
 
-def test_copies_are_kept_at_their_moments_and_never_again(tmp_path):
+def test_copies_are_kept_at_their_moments_and_never_again(tmp_path, capsys):
     keep = {
         "late": KeepSettings(update=3),
         "good": KeepSettings(score=3.5),
@@ -97,6 +97,7 @@ def test_copies_are_kept_at_their_moments_and_never_again(tmp_path):
     run(OneNumber({8: 1.5}), tmp_path, updates=8, keep=keep)  # gone on with
     kept = {each.name: (each / "model.safetensors").read_text() for each in (tmp_path / "kept").iterdir()}
     assert kept == {"late": "0.6", "good": "0.6"}, "of the first validation that reached them"
+    assert capsys.readouterr().err.count("late and good are one and the same model: validate more often") == 1
 
 
 def test_a_score_that_is_not_a_number_is_kept_only_until_there_is_one(tmp_path):

@@ -1,5 +1,6 @@
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 from priormatch.training.metrics import MetricsLog
 
@@ -107,3 +108,17 @@ def test_lines_undone_by_a_kill_are_not_kept(tmp_path):
     MetricsLog(tmp_path, "lpm", 5).close()
     assert [each["update"] for each in lines(tmp_path)] == [5]
     assert not (tmp_path / "metrics.old.jsonl").exists()
+
+
+def test_stages_side_by_side_lose_nothing(tmp_path):
+    def train(stage):
+        for start in range(20):  # as if it were killed again and again
+            log = MetricsLog(tmp_path, stage, start)
+            log.write(start + 1, {"loss": 1.0})
+            log.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(train, "abcd"))
+    found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    for stage in "abcd":
+        assert [each["update"] for each in found if each["stage"] == stage] == list(range(1, 21))

@@ -169,6 +169,15 @@ def _write(
     return bad
 
 
+def join_manifests(parts: Sequence[Path], out: Path) -> None:
+    """Write the cuts of several manifests as one, in their order."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as temporary, CutSet.open_writer(temporary, overwrite=True) as writer:
+        for path in parts:
+            for cut in CutSet.from_jsonl_lazy(path):
+                writer.write(cut)
+
+
 def map_in_threads(function: Callable[[Source], Result], items: Iterable[Source]) -> Iterator[Result]:
     """Apply a function in order, some items ahead; libsndfile decodes outside the interpreter's lock."""
     ahead: deque[Future[Result]] = deque()

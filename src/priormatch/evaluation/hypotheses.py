@@ -37,7 +37,7 @@ class AlignedWord:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One of a beam: log q(y|x), log p_y(y), its weight in the local prior, and why it is dropped, or None.
+    """One of a beam: log q(y|x), log p_y(y), its weight as a target, and why it is dropped, or None.
 
     `words` are aligned with the reference, and None without one.
     """
@@ -72,6 +72,7 @@ class Inspection:
 class Weighing:
     """How beams are weighed: by which prior, and what `keep`, a LengthFilter or `keep_all`, leaves of them.
 
+    The weights are p_y^a · q^b with `exponents` a and b, renormalised: the local prior unless those say otherwise.
     `reference_lengths` gives the pieces of utterances by their ids, the end of sentence not counted; `contexts` texts
     that the prior reads before them.
     """
@@ -81,6 +82,7 @@ class Weighing:
     reference_lengths: Mapping[str, int] = field(default_factory=dict)
     merge_spellings: bool = False
     contexts: Mapping[str, str] = field(default_factory=dict)
+    exponents: tuple[float, float] = (1.0, 0.0)
 
 
 @torch.no_grad()
@@ -108,7 +110,9 @@ def inspect_beam(beam: Beam, name: str, reference: str | None, weighing: Weighin
     before = [weighing.contexts[name]] if name in weighing.contexts else None
     context = None if before is None else prior.contexts(before).to(beam.classes.device)
     log_prior = prior.score(beam.classes, beam.lengths, context)
-    tensors = (beam.classes, beam.lengths, beam.scores, log_prior, local_prior(log_prior, keep))
+    of_prior, of_model = weighing.exponents
+    log_weights = of_prior * log_prior + of_model * beam.scores.masked_fill(beam.lengths == 0, 0.0)
+    tensors = (beam.classes, beam.lengths, beam.scores, log_prior, local_prior(log_weights, keep))
     rows = zip(*(each[0].tolist() for each in tensors), texts, dropped, strict=True)
     hypotheses = [
         Hypothesis(

@@ -48,7 +48,8 @@ def inspect_files(
     if matching.context:
         judge.require_context()
         contexts = heard_before(Corpus.load(cuts, settings.audio), heard)
-    weighing = Weighing(judge, keep, known, matching.merge_spellings, contexts)
+    exponents = matching.prior_exponent, matching.proposal_exponent
+    weighing = Weighing(judge, keep, known, matching.merge_spellings, contexts, exponents)
     return inspect(recognizer, corpus, beam_size, weighing)
 
 

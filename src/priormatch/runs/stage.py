@@ -2,15 +2,20 @@
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
+import os
 import platform
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from priormatch.errors import UserError
 from priormatch.files import TEMPORARY, replace_text
@@ -96,6 +101,7 @@ class Stage:
                 "seconds": round(before + time.monotonic() - began, 2),
                 "peak_memory_mb": peak_memory_mb(),
                 "versions": versions(),
+                "device": device_name(),
                 "recipe": self.recipe,
                 "files": files_of(self.folder) if finished else {},
             }
@@ -127,7 +133,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 def files_of(folder: Path) -> dict[str, int]:
     """Sizes of the files that make up the work; records, logs and the checkpoint may come and go."""
-    dispensable = {*OWN, CHECKPOINT, "metrics.jsonl", "metrics.old.jsonl", "tensorboard"}
+    dispensable = {*OWN, CHECKPOINT, "metrics.jsonl", "metrics.old.jsonl", "metrics.lock", "tensorboard"}
     inside = {each: each.relative_to(folder) for each in sorted(folder.rglob("*")) if each.is_file()}
     return {
         str(name): each.stat().st_size for each, name in inside.items() if dispensable.isdisjoint(name.parts)
@@ -226,7 +232,29 @@ def versions() -> dict[str, str]:
     """The versions of everything that may change a result."""
     names = ("priormatch", "torch", "lhotse", "sentencepiece", "numpy")
     found = {"python": platform.python_version()}
+    if (made_of := commit()) is not None:
+        found["commit"] = made_of
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
+
+
+@functools.cache
+def commit() -> str | None:
+    """The commit of the clone that this is run from, marked where files differ from it; None outside of a clone."""
+    clone = Path(__file__).parents[3]
+    if not ((clone / ".git").exists() and (clone / "pyproject.toml").is_file()):
+        return None
+    words = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(words, cwd=clone, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def device_name() -> str:
+    """What this process computes on: the GPU, where it has used one so far."""
+    if torch.cuda.is_initialized():
+        return torch.cuda.get_device_name()
+    return f"CPU ({platform.machine()}, {os.cpu_count()} cores)"

@@ -1,4 +1,4 @@
-"""What a table would take: the data it needs, the updates it makes, and their time by a short probe."""
+"""What tables would take: the data they need, the updates they make, and their time by a short probe."""
 
 import sys
 import tempfile
@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 import soundfile
@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from priormatch.config import BatchSettings, Settings, changed, load_settings
+from priormatch.config import BatchSettings, Settings, to_yaml
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import open_recording
 from priormatch.data.batches import Corpus
@@ -24,13 +24,16 @@ from priormatch.device import find_device
 from priormatch.matching.length_filter import keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import BeamTargets
+from priormatch.matching.targets import BeamTargets, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
 from priormatch.stopwatch import Stopwatch
+from priormatch.tables.corpora import ENSEMBLE, light_files, wanted_files
+from priormatch.tables.hypotheses import SHOWN
 from priormatch.tables.paper import TITLES
 from priormatch.tables.request import Request
-from priormatch.tables.study import LONGER, wanted_files
+from priormatch.tables.run import BEAMS
+from priormatch.tables.study import Plan
 from priormatch.tables.systems import System
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching import Matching
@@ -40,38 +43,93 @@ from priormatch.training.supervised import Supervised
 SECONDS, PIECES = 12.3, 43  # of an utterance of LibriSpeech's training sets
 WARM_UP, COUNTED = 6, 10  # updates
 
+Step = Literal["supervised", "further", "labels", "matching"]
+"""An update from scratch, one with matching's batch, one on fixed labels as well, and one of matching."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Updates of one kind with some settings."""
+
+    name: str
+    step: Step
+    updates: int
+    settings: Settings
+
 
 def tell(request: Request) -> None:
-    """What a table would take, without doing it: data, updates, and hours by a short probe on this machine."""
-    settings = load_settings(request.recipe, list(request.overrides))
+    """What tables would take, without doing it: data, updates, and hours by a short probe on this machine."""
+    plan = request.plan(request.seeds[0])
     if request.scale != "demo":
-        folder = request.data
-        wanted = wanted_files(request.scale)
-        missing = [name for name in wanted if folder is None or not (folder / name).is_file()]
-        say(
-            f"it needs {', '.join(wanted)} in --data {folder or 'FOLDER'}; missing: {', '.join(missing) or 'nothing'}"
-        )
-    systems = dict.fromkeys(system for _, system in request.chosen() if system is not None)
-    speed = probe(settings)
-    say(
-        f"an update takes {speed.supervised:.3f} s of supervised training and {speed.matched:.3f} s of matching on"
-        f" {find_device(settings.device)}"
-    )
+        tell_files(request)
+    works = work_of(request, plan)
     shown = Table(
-        title=f"{TITLES[request.table]}: for each of {len(request.seeds)} seeds", title_justify="left"
+        title=f"{', '.join(TITLES[each] for each in request.tables)}: for each of {len(request.seeds)} seeds",
+        title_justify="left",
     )
-    for name in ("system", "supervised updates", "matching updates", "hours"):
+    for name in ("training", "updates", "seconds an update", "hours"):
         shown.add_column(name, overflow="fold")
-    rows = {"shared: supervised": (settings.training.updates, 0)}
-    rows |= {described(system): updates_of(system, settings, request.scale) for system in systems}
-    hours = {name: (s * speed.supervised + m * speed.matched) / 3600 for name, (s, m) in rows.items()}
-    for name, (supervised, matching) in rows.items():
-        shown.add_row(name, f"{supervised:,}", f"{matching:,}", f"{hours[name]:.2f}")
+    hours, measured = 0.0, Probe()
+    for work in works:
+        seconds = measured.seconds(work)
+        hours += (its := work.updates * seconds / 3600)
+        shown.add_row(work.name, f"{work.updates:,}", f"{seconds:.3f}", f"{its:.2f}")
     Console(width=None if sys.stdout.isatty() else 160).print(shown)
     say(
-        f"{sum(hours.values()) * len(request.seeds):.2f} hours in all, the prior ({settings.prior.updates:,} updates),"
-        " decoding and validation not counted"
+        f"{hours * len(request.seeds):.2f} hours in all on {find_device(plan.settings.device)}, one after another;"
+        f" priors ({plan.settings.prior.updates:,} updates), decoding and validation not counted"
     )
+
+
+def tell_files(request: Request) -> None:
+    """What the folder of data must hold, and what it may hold besides."""
+    folder = request.data
+
+    def missing(names: list[str]) -> str:
+        lacking = [name for name in names if folder is None or not (folder / name).is_file()]
+        return f"missing: {', '.join(lacking) or 'nothing'}"
+
+    wanted, more = wanted_files(request.scale), light_files(request.scale)
+    say(f"it needs {', '.join(wanted)} in --data {folder or 'FOLDER'}; {missing(wanted)}")
+    if more:
+        say(f"for the rows of 60,000 hours alone it needs {', '.join(more)} there too; {missing(more)}")
+
+
+def work_of(request: Request, plan: Plan) -> list[Work]:
+    """The trainings of all tables, each once: the recognisers that systems share, and the systems."""
+    systems = {
+        plan.name_of(line.system): line.system
+        for table in request.tables
+        for line in request.lines(table)
+        if line.system is not None
+    }
+    if BEAMS in request.tables:
+        systems.setdefault(plan.name_of(SHOWN), SHOWN)
+    shared = {"shared: supervised": plan.settings}
+    for system in systems.values():
+        settings = plan.settings_of(system)
+        if settings.model != plan.settings.model:
+            shared["shared: supervised, the larger model"] = settings
+        if system.ensemble:
+            for number, member in enumerate(plan.members(ENSEMBLE[request.scale])[1:], 2):
+                shared[f"shared: supervised, model {number} of an ensemble"] = member
+    first = [Work(name, "supervised", each.training.updates, each) for name, each in shared.items()]
+    return [*first, *(of_system(name, system, plan) for name, system in systems.items())]
+
+
+def of_system(name: str, system: System, plan: Plan) -> Work:
+    """What a system takes beyond the models that it shares."""
+    settings = plan.settings_of(system)
+    updates = settings.matching.updates
+    match system.kind:
+        case "topline":
+            return Work(name, "supervised", settings.training.updates + updates, settings)
+        case "supervised":
+            return Work(name, "further", updates, settings)
+        case "pseudo_labels":
+            return Work(name, "labels", updates, settings)
+        case "matched":
+            return Work(name, "matching", updates, settings)
 
 
 class Numbers:
@@ -89,57 +147,56 @@ class Numbers:
         return " ".join(map(str, classes))
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Seconds of an update of supervised training and of matching."""
+class Probe:
+    """Measures how long updates take, each kind once: on noise, with the device that the settings name."""
 
-    supervised: float
-    matched: float
+    def __init__(self) -> None:
+        self.known: dict[str, float] = {}
 
-
-def described(system: System) -> str:
-    """A system in words."""
-    changes = ", ".join(each.removeprefix("matching.") for each in system.settings)
-    words = [system.kind, system.unlabelled, *system.labels, system.labeller, changes]
-    scale = f"loss x {system.loss_scale:g}" if system.loss_scale != 1 else ""
-    return " ".join(word for word in (*words, scale) if word)
-
-
-def updates_of(system: System, settings: Settings, scale: str) -> tuple[int, int]:
-    """Updates of supervised training and of matching that a system takes beyond the shared models."""
-    longer = LONGER.get(scale, {}).get(system.unlabelled, []) if system.main else []
-    updates = changed(settings, [*longer, *system.settings]).matching.updates
-    if system.kind == "topline":
-        return settings.training.updates + updates, 0
-    return (updates, 0) if system.kind in ("supervised", "pseudo_labels") else (0, updates)
+    def seconds(self, work: Work) -> float:
+        """The seconds of an update of some work."""
+        settings = work.settings
+        key = [work.step, to_yaml(settings.model), str(settings.training.batch)]
+        if work.step != "supervised":
+            key += [str(settings.matching.batch), str(settings.matching.mixing)]
+        if work.step == "matching":
+            key += [str(settings.matching.beam_size), str(settings.matching.prior_exponent != 0)]
+        name = "\n".join(key)
+        if name not in self.known:
+            self.known[name] = probe(work.step, settings)
+        return self.known[name]
 
 
-def probe(settings: Settings) -> Speed:
-    """Train on noise for a few updates with these settings, on the device they name."""
+def probe(step: Step, settings: Settings) -> float:
+    """Train on noise for a few updates with these settings; the seconds of an update."""
     device = find_device(settings.device)
     settings = replace(
         settings,
         model=replace(settings.model, longest_output=PIECES),
         matching=replace(settings.matching, selected=1.0),  # the noise is one batch
     )
+    training, matching = settings.training, settings.matching
     tokenizer = cast(Tokenizer, Numbers(max(settings.tokenizer.pieces - 2, 8)))
     with tempfile.TemporaryDirectory() as folder:
-        corpus = noise(
-            Path(folder), largest(settings.training.batch, settings.matching.batch), tokenizer, settings
-        )
+        corpus = noise(Path(folder), largest(training.batch, matching.batch), tokenizer, settings)
         model = Recognizer(settings.model, tokenizer).to(device)
+        if step in ("supervised", "further"):
+            size = training.batch if step == "supervised" else matching.batch
+            return seconds_an_update(Supervised(model, corpus, {}, training, size), settings)
+        if step == "labels":
+            task = Matching(model, corpus, corpus, {}, given_labels, None, training, matching)
+            return seconds_an_update(task, settings)
         with torch.no_grad():
             model.decoder.output.bias[tokenizer.eos] = -30.0  # no hypothesis ends by itself
         judge = Prior(settings.prior.model, tokenizer)
         judge.lm.fuse()
         proposal = Proposal(model, 0.0)
-        exponents = settings.matching.prior_exponent, settings.matching.proposal_exponent
-        beam_size = settings.matching.beam_size
-        targets = BeamTargets(proposal, judge.to(device), beam_size, keep_all, {}, exponents=exponents)
-        training = settings.training
-        supervised = Supervised(model, corpus, {}, training, training.batch)
-        matched = Matching(model, corpus, corpus, {}, targets, proposal, training, settings.matching)
-        return Speed(seconds_an_update(supervised, settings), seconds_an_update(matched, settings))
+        exponents = matching.prior_exponent, matching.proposal_exponent
+        targets = BeamTargets(
+            proposal, judge.to(device), matching.beam_size, keep_all, {}, exponents=exponents
+        )
+        task = Matching(model, corpus, corpus, {}, targets, proposal, training, matching)
+        return seconds_an_update(task, settings)
 
 
 def largest(*sizes: BatchSettings) -> int:

@@ -12,13 +12,14 @@ from priormatch.tables.study import Study
 from priormatch.tables.systems import matched
 
 UTTERANCES = 2
+SHOWN = matched()  # beside the supervised model
 
 
 def beams(study: Study) -> Cells:
     """The table: the reference, and each model's hypotheses with log p_y and the weight the prior gives them."""
     device = find_device(study.settings.device)
-    models = {"Supervised": study.supervised, "LPM": study.train(matched())}
-    weighing = Weighing(Prior.load(study.prior, device))
+    models = {"Supervised": study.models.supervised, "LPM": study.train(SHOWN)}
+    weighing = Weighing(Prior.load(study.models.prior, device))
     corpus = some_of(study.data.validation["dev-other"], study)
     found = {
         name: inspect(Recognizer.load(model, device), corpus, study.settings.matching.beam_size, weighing)

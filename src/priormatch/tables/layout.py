@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from priormatch.tables.measure import Values, is_measured
+from priormatch.tables.found import Values
+from priormatch.tables.measure import is_measured
 from priormatch.tables.paper import MISSING, Row
 
 Seeds = Sequence[Values]
@@ -16,23 +17,31 @@ Cells = list[list[str]]
 
 
 def cells(rows: Sequence[Row], found: Sequence[Seeds]) -> Cells:
-    """The table with two columns for each figure: the paper's, and ours as the mean of the seeds."""
+    """The table with two columns for each figure: the paper's, and ours as the mean of the seeds.
+
+    Ours stand alone where the paper has no figure in any of the rows.
+    """
     columns = list(rows[0])
-    head = [name for column in columns for name in _heads(column)]
+    quoted = {column for column in columns if any(row[column] != MISSING for row in rows)}
+    head = [name for column in columns for name in _heads(column, column in quoted)]
     body = []
     for row, seeds in zip(rows, found, strict=True):
         line = []
         for column in columns:
-            line.append("" if is_measured(column) and row[column] == MISSING else row[column])
-            if is_measured(column):
+            measured = is_measured(column)
+            if column in quoted or not measured:
+                line.append("" if measured and row[column] == MISSING else row[column])
+            if measured:
                 line.append(ours([values[column] for values in seeds if column in values]))
         body.append(line)
     return [head, *body]
 
 
-def _heads(column: str) -> list[str]:
+def _heads(column: str, quoted: bool) -> list[str]:
     name = column.replace("_", " ")
-    return [f"{name}, paper", "ours"] if is_measured(column) else [name]
+    if not is_measured(column):
+        return [name]
+    return [f"{name}, paper", "ours"] if quoted else [f"{name}, ours"]
 
 
 def ours(values: Sequence[float]) -> str:
@@ -41,6 +50,11 @@ def ours(values: Sequence[float]) -> str:
         return ""
     mean = f"{statistics.fmean(values):.2f}"
     return mean if len(values) == 1 else f"{mean} ({', '.join(f'{each:.2f}' for each in values)})"
+
+
+def named(row: Row) -> str:
+    """A row in words: what it says besides figures."""
+    return ", ".join(value for column, value in row.items() if not is_measured(column) and value != MISSING)
 
 
 def markdown(table: Cells) -> str:
@@ -61,6 +75,11 @@ def on_screen(title: str, table: Cells) -> Table:
     return shown
 
 
+def as_tsv(table: Cells) -> str:
+    """A table for machines."""
+    return "".join("\t".join(line) + "\n" for line in table)
+
+
 def tsv(rows: Sequence[Row], found: Sequence[Seeds], seeds: Sequence[int]) -> str:
     """The table for machines: the paper's columns, and behind them ours, one for each figure and seed."""
     measured = [column for column in rows[0] if is_measured(column)]
@@ -69,7 +88,7 @@ def tsv(rows: Sequence[Row], found: Sequence[Seeds], seeds: Sequence[int]) -> st
         [*row.values(), *(_exact(values, column) for column in measured for values in each)]
         for row, each in zip(rows, found, strict=True)
     ]
-    return "".join("\t".join(line) + "\n" for line in [head, *body])
+    return as_tsv([head, *body])
 
 
 def _exact(values: Values, column: str) -> str:

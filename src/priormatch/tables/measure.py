@@ -2,31 +2,35 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
 from priormatch.data.text_files import read_sentences
 from priormatch.device import find_device
-from priormatch.evaluation.decoding import error_rates
-from priormatch.evaluation.error_rates import word_error_rate_recovered
+from priormatch.evaluation.error_rates import (
+    ErrorCounts,
+    character_errors,
+    word_error_rate_recovered,
+    word_errors,
+)
 from priormatch.evaluation.perplexity import likelihoods, perplexity
 from priormatch.evaluation.references import references_of, with_references
-from priormatch.evaluation.transcripts import read_transcripts
+from priormatch.evaluation.transcripts import Transcript, read_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.runs.work import kept_copy
+from priormatch.tables.found import Found, Values
 from priormatch.tables.paper import Row
 from priormatch.tables.study import Study
 from priormatch.tables.systems import System
 
 RATE = re.compile(r"(?P<part>dev|test)_(?P<kind>clean|other)_(?P<rate>wer|cer)")
-RECOVERED = re.compile(r"(?P<wer>test_(clean|other)_wer)r_pct")
+RECOVERED = re.compile(r"(?P<wer>test_(clean|other)_wer)r(_(?P<top>\d+))?_pct")
+BASE_HOURS, TOP_HOURS = "100", "460"  # labelled speech at the ends of the recovered share
 LABELS = re.compile(r"train_(?P<kind>clean|other)_\d+_wer")
 PERPLEXITY = re.compile(r"lm_ppl_dev_(?P<kind>clean|other)")
 STRENGTH = "lm_token_ppl"  # of the prior itself
 MOST_SENTENCES = 2000  # of the held-out text, to measure it on
-
-Values = dict[str, float]
-"""What was measured of a row, by column."""
 
 
 def is_measured(column: str) -> bool:
@@ -34,30 +38,37 @@ def is_measured(column: str) -> bool:
     return column == STRENGTH or any(each.fullmatch(column) for each in (RATE, RECOVERED, LABELS, PERPLEXITY))
 
 
-def measure(study: Study, row: Row, system: System) -> Values:
+def measure(study: Study, row: Row, system: System) -> Found:
     """The figures of one row, of those columns that are measured and do not follow from others."""
-    values = {}
+    errors, values = {}, {}
+    decoded = cache(partial(study.decode, system))
     for column in row:
         if match := RATE.fullmatch(column):
             with_prior = row.get("decode_lm", "None") != "None"
-            transcripts = read_transcripts(study.decode(system, match["part"], with_prior)[_set_of(match)])
-            values[column] = error_rates(transcripts)[match["rate"]]
+            transcripts = read_transcripts(decoded(match["part"], with_prior)[_set_of(match)])
+            errors[column] = errors_of(transcripts, match["rate"])
         elif match := LABELS.fullmatch(column):
-            said = references_of(study.parts[match["kind"]])
+            said = references_of(study.parts["clean" if match["kind"] == "clean" else "other"][1])
             heard = with_references(read_transcripts(labels_of(study, row, system)), said)
-            values[column] = error_rates([each for each in heard if each.reference is not None])["wer"]
+            errors[column] = errors_of([each for each in heard if each.reference is not None], "wer")
         elif match := PERPLEXITY.fullmatch(column):
-            transcripts = read_transcripts(study.decode(system, "dev")[f"dev-{match['kind']}"])
+            transcripts = read_transcripts(decoded("dev", False)[f"dev-{match['kind']}"])
             texts = [
                 (each.reference if row["system"] == "GroundTruth" else each.hypothesis) or ""
                 for each in transcripts
             ]
-            values[column] = perplexity_of(study, study.prior, texts)
+            values[column] = perplexity_of(study, study.models.prior, texts)
         elif column == STRENGTH:
-            prior = kept_copy(study.prior, study.settings_of(system).matching.prior)
+            prior = kept_copy(study.models.prior, study.settings_of(system).matching.prior)
             held_out = islice(read_sentences(study.data.held_out_text), MOST_SENTENCES)
             values[column] = perplexity_of(study, prior, list(held_out))
-    return values
+    return Found(values | {column: counts.rate for column, counts in errors.items()}, errors)
+
+
+def errors_of(transcripts: Sequence[Transcript], rate: str) -> ErrorCounts:
+    """Word or character errors of transcripts that know their references."""
+    count = word_errors if rate == "wer" else character_errors
+    return count([each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts])
 
 
 def perplexity_of(study: Study, prior: Path, texts: Sequence[str]) -> float:
@@ -73,25 +84,34 @@ def _set_of(match: re.Match[str]) -> str:
 def labels_of(study: Study, row: Row, system: System) -> Path:
     """What unlabelled speech is taught by: fixed labels, or the greedy transcripts of a proposal, first or last."""
     if system.kind == "pseudo_labels":
-        return study.transcripts(system.labels[0], system.unlabelled)
-    return study.greedy(system.unlabelled) if row["step"] == "0" else study.heard(system)
+        assert system.labels is not None
+        return study.models.transcripts(system.labels, system.unlabelled)
+    return study.models.greedy(system.unlabelled) if row["step"] == "0" else study.heard(system)
+
+
+def ends_of(rows: Sequence[Row], row: Row, column: str) -> tuple[str, int, int] | None:
+    """Of a column of recovered rates, that of the word error rates, and the positions of supervised row and topline."""
+    if not (match := RECOVERED.fullmatch(column)):
+        return None
+    found = {
+        (each["labeled_hours"], each["decode_lm"]): position
+        for position, each in enumerate(rows)
+        if each["method"] == "Supervised" and each["source"] in ("this", "ours")
+    }
+    base, top = (found.get((hours, row["decode_lm"])) for hours in (BASE_HOURS, match["top"] or TOP_HOURS))
+    return None if base is None or top is None else (match["wer"], base, top)
 
 
 def with_recovered(rows: Sequence[Row], values: Sequence[Values]) -> list[Values]:
-    """Add the recovered word error rates, between the rows of the supervised system and of the topline."""
-    ends = {
-        (row.get("decode_lm"), row["labeled_hours"]): found
-        for row, found in zip(rows, values, strict=True)
-        if row.get("method") == "Supervised" and row.get("source") == "this"
-    }
+    """Add the recovered word error rates, between the rows of the supervised system and of a topline."""
     completed = []
     for row, found in zip(rows, values, strict=True):
-        base, top = (ends.get((row.get("decode_lm"), hours), {}) for hours in ("100", "460"))
-        recovered = {
-            column: word_error_rate_recovered(base[match["wer"]], found[match["wer"]], top[match["wer"]])
-            for column in row
-            if (match := RECOVERED.fullmatch(column))
-            and all(match["wer"] in each for each in (found, base, top))
-        }
-        completed.append(found | recovered)
+        more = {}
+        for column in row:
+            if (ends := ends_of(rows, row, column)) is not None:
+                wer, base, top = ends
+                three = [each.get(wer) for each in (values[base], found, values[top])]
+                if None not in three:
+                    more[column] = word_error_rate_recovered(*(each for each in three if each is not None))
+        completed.append(found | more)
     return completed

@@ -1,13 +1,16 @@
-"""What the command line asks of a table."""
+"""What the command line asks of tables."""
 
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from priormatch.config import recipe_path
 from priormatch.errors import UserError
-from priormatch.tables.paper import Row
-from priormatch.tables.study import Study, open_study
-from priormatch.tables.systems import System, rows_of
+from priormatch.tables.corpora import can_train, make_plan, open_study
+from priormatch.tables.paper import read_table, table_name
+from priormatch.tables.rows import Line, lines_of
+from priormatch.tables.study import Plan, Study
 
 SCALES = ("demo", "small", "paper")
 
@@ -16,12 +19,13 @@ SCALES = ("demo", "small", "paper")
 class Request:
     """What the command line asks for."""
 
-    table: str
+    tables: tuple[str, ...]
     scale: str
     seeds: tuple[int, ...] = (0,)
-    rows: tuple[int, ...] = ()  # numbers of rows, from 1; none means all
+    rows: Mapping[str, str] = field(default_factory=dict)  # of a table, as they were given; none means all
     data: Path | None = None
     jobs: int = 1
+    so_far: bool = False  # show what has been measured, and train nothing
     overrides: tuple[str, ...] = ()
 
     @property
@@ -31,34 +35,67 @@ class Request:
             raise UserError(f"there is no scale {self.scale}: choose one of {', '.join(SCALES)}")
         return recipe_path(f"table-{self.scale}")
 
+    def plan(self, seed: int) -> Plan:
+        """The settings of one seed."""
+        return make_plan(self.scale, self.recipe, seed, self.overrides)
+
     def study(self, seed: int) -> Study:
         """The study of one seed."""
-        return open_study(self.scale, self.recipe, seed, self.data, list(self.overrides))
+        return open_study(self.scale, self.recipe, seed, self.data, self.overrides)
 
     @property
     def command(self) -> str:
         """The command line that asks for this."""
-        words = [
-            f"priormatch table {self.table} --scale {self.scale} --seeds {','.join(map(str, self.seeds))}"
-        ]
-        words += [f"--rows {','.join(map(str, self.rows))}"] if self.rows else []
-        words += [f"--data {self.data}"] if self.data else []
-        return " ".join([*words, *self.overrides])
+        tables = [f"{each}:{self.rows[each]}" if each in self.rows else each for each in self.tables]
+        seeds = ",".join(map(str, self.seeds))
+        words = ["priormatch", "table", *tables, "--scale", self.scale, "--seeds", seeds]
+        words += ["--data", str(self.data)] if self.data else []
+        words += ["--jobs", str(self.jobs)] if self.jobs > 1 else []
+        return shlex.join([*words, *self.overrides])
 
-    def chosen(self) -> list[tuple[Row, System | None]]:
-        """The rows asked for; those of others' papers and empty ones are shown and not run."""
-        rows = rows_of(self.table)
-        if bad := [number for number in self.rows if not 1 <= number <= len(rows)]:
-            raise UserError(f"{self.table} has {len(rows)} rows, and no row {bad[0]}")
-        return [each for number, each in enumerate(rows, 1) if not self.rows or number in self.rows]
+    def lines(self, table: str) -> list[Line]:
+        """The rows asked for of a table; those of others' papers and empty ones are shown and not run.
+
+        What a scale has no speech or model for is shown as the paper's alone; a row of ours, not at all.
+        """
+        lines = lines_of(table)
+        rows = numbers(f"{table}:", self.rows[table]) if table in self.rows else range(1, len(lines) + 1)
+        if bad := [number for number in rows if not 1 <= number <= len(lines)]:
+            raise UserError(f"{table} has {len(lines)} rows, and no row {bad[0]}")
+        found = []
+        for line in (each for each in lines if each.number in rows):
+            if line.system is None or can_train(line.system, self.scale, self.data):
+                found.append(line)
+            elif line.number <= len(read_table(table)):
+                found.append(line._replace(system=None))
+        if not found:
+            raise UserError(f"the {self.scale} scale can run none of these rows: choose others")
+        return found
 
 
-def numbers(option: str, given: str) -> tuple[int, ...]:
-    """Numbers separated by commas."""
-    try:
-        found = tuple(int(each) for each in given.split(",")) if given else ()
-    except ValueError as error:
-        raise UserError(f"{option} {given}: give numbers separated by commas, such as 0,1,2") from error
-    if len(set(found)) < len(found):
-        raise UserError(f"{option} {given}: give each number once")
-    return found
+def make_request(
+    words: list[str], scale: str, seeds: str, data: Path | None, jobs: int, so_far: bool
+) -> Request:
+    """A request from the words of the command line: tables, each perhaps with rows, and settings behind them."""
+    named = [word.partition(":") for word in words if "=" not in word]
+    if not named:
+        raise UserError("no table is named: give its number or its name, such as 2 or A1")
+    tables = tuple(table_name(name) for name, _, _ in named)
+    if len(set(tables)) < len(tables):
+        raise UserError("a table is named twice: name each once, with all its rows, such as 2:1-5,11")
+    rows = {table: rows for table, (_, colon, rows) in zip(tables, named, strict=True) if colon}
+    overrides = tuple(word for word in words if "=" in word)
+    return Request(tables, scale, numbers("--seeds ", seeds), rows, data, jobs, so_far, overrides)
+
+
+def numbers(what: str, given: str) -> tuple[int, ...]:
+    """Numbers and ranges of them, separated by commas: 1-3,7."""
+    found: list[int] = []
+    for each in given.split(","):
+        first, dash, last = each.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UserError(f"{what}{given}: give numbers separated by commas, such as 0,2 or 1-3,7")
+        found += range(int(first), int(last if dash else first) + 1)
+    if not found or len(set(found)) < len(found):
+        raise UserError(f"{what}{given}: give each number once, and the lower end of a range first")
+    return tuple(found)

@@ -1,67 +1,184 @@
-"""`priormatch table`: train the systems of a table, side by side where there is room, and show them."""
+"""`priormatch table`: train the systems of tables, side by side where there is room, and show them."""
 
-import contextlib
-import multiprocessing
-import sys
-import time
-import traceback
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
-from rich.console import Console
-
-from priormatch.config import to_yaml
+from priormatch.config import Settings, to_yaml
 from priormatch.errors import UserError
 from priormatch.files import replace_text
-from priormatch.progress import Meter, say
-from priormatch.runs.stage import read_record
-from priormatch.tables.hypotheses import beams
-from priormatch.tables.layout import Cells, cells, markdown, on_screen, tsv
-from priormatch.tables.measure import measure, with_recovered
-from priormatch.tables.paper import TITLES, Row
+from priormatch.tables.found import Found, read_found, write_found
+from priormatch.tables.hypotheses import SHOWN, beams
+from priormatch.tables.layout import as_tsv
+from priormatch.tables.measure import measure
+from priormatch.tables.page import rated_page, write_page
+from priormatch.tables.pool import Pool, Task
 from priormatch.tables.request import Request
+from priormatch.tables.rows import Line
 from priormatch.tables.study import Study
 from priormatch.tables.systems import System
 
-Job = tuple[int, System]
-"""A seed and a system."""
+BEAMS = "tab1_hypotheses"
 
 
-def run_table(request: Request) -> Path:
-    """Do what is not done yet of a table, print it, and write it as Markdown and TSV; where the Markdown is."""
-    rows = request.chosen()
+class Job(NamedTuple):
+    """A seed and the folder of a system, which several rows, and systems that come to the same, may have in common."""
+
+    seed: int
+    folder: Path
+
+
+class Figures(NamedTuple):
+    """A row of a table whose figures are wanted of its system."""
+
+    table: str
+    line: Line
+
+    @property
+    def system(self) -> System:
+        """The system."""
+        assert self.line.system is not None
+        return self.line.system
+
+
+Wanted = dict[Job, list[Figures]]
+Studies = Mapping[int, Study]
+
+
+def run_tables(request: Request) -> list[Path]:
+    """Do what is not done yet of tables, print them, and write each as Markdown and TSV; where the pages are.
+
+    With `so_far` nothing is done, and the tables show what there is.
+    """
+    lines = {table: request.lines(table) for table in request.tables}
     studies = {seed: request.study(seed) for seed in request.seeds}
     for study in studies.values():
         replace_text(study.folder / "settings.yaml", to_yaml(study.settings))
-    if request.table == "tab1_hypotheses":
-        table = beams(studies[request.seeds[0]])
-        return write_page(request, studies, table, "".join("\t".join(line) + "\n" for line in table))
-    wanted: dict[Job, list[Row]] = {}
-    for seed, (row, system) in product(studies, rows):
-        if system is not None:
-            wanted.setdefault((seed, system), []).append(row)
-    failed = {job: reason for job in wanted if (reason := prepared(studies[job[0]], job[1]))}
-    failed |= train_all(request, {job: its for job, its in wanted.items() if job not in failed}, studies)
-
-    of_seeds = []
-    for seed, study in studies.items():
-        values = [
-            measure(study, row, system) if system and (seed, system) not in failed else {}
-            for row, system in rows
-        ]
-        of_seeds.append(with_recovered([row for row, _ in rows], values))
-    found = list(zip(*of_seeds, strict=True))
-    printed = [row for row, _ in rows]
-    page = write_page(request, studies, cells(printed, found), tsv(printed, found, request.seeds))
+    wanted = jobs_of(lines, studies)
+    failed = {} if request.so_far else train_all(request, wanted, studies)
+    first = request.seeds[0]
+    without_beams = request.so_far or Job(first, studies[first].folder_of(SHOWN)) in failed
+    pages = [
+        make_page(request, table, its, studies)
+        for table, its in lines.items()
+        if not (table == BEAMS and without_beams)
+    ]
     if failed:
-        (seed, system), reason = next(iter(failed.items()))
+        job, reason = next(iter(failed.items()))
         raise UserError(
-            f"{len(failed)} of {len(wanted)} systems failed and are left out of {page}, the first"
-            f" {studies[seed].folder_of(system).name} with seed {seed} ({reason}): the same command tries them again"
+            f"{len(failed)} of {len(wanted)} systems failed and are left out of {', '.join(map(str, pages))}, the first"
+            f" {job.folder.name} with seed {job.seed} ({reason}): the same command tries them again"
         )
-    return page
+    return pages
+
+
+def jobs_of(lines: Mapping[str, Sequence[Line]], studies: Studies) -> Wanted:
+    """The systems of all tables, each once for a seed, the longest first."""
+    wanted: Wanted = {}
+    for seed, study in studies.items():
+        for table, its in lines.items():
+            if table == BEAMS and study is next(iter(studies.values())):
+                shown = Figures(table, Line(1, {}, SHOWN))
+                wanted.setdefault(Job(seed, study.folder_of(SHOWN)), []).append(shown)
+            for line in its:
+                if line.system is not None:
+                    job = Job(seed, study.folder_of(line.system))
+                    wanted.setdefault(job, []).append(Figures(table, line))
+
+    def effort(job: Job) -> float:
+        system = wanted[job][0].system
+        return effort_of(system, studies[job.seed].settings_of(system))
+
+    return {job: wanted[job] for job in sorted(wanted, key=effort, reverse=True)}
+
+
+def effort_of(system: System, settings: Settings) -> float:
+    """About how long a training takes, in updates of supervised training."""
+    matching = settings.matching
+    if system.kind == "topline":
+        return settings.training.updates + matching.updates
+    return matching.updates * (1 + matching.beam_size / 4 if system.kind == "matched" else 1)
+
+
+def train_all(request: Request, wanted: Wanted, studies: Studies) -> dict[Job, str]:
+    """Train and decode each system once, several at a time, behind what they share; those that failed, and why."""
+    with Pool(request.jobs) as pool:
+        failed = make_models(pool, request, wanted, studies)
+        left = {job: its for job, its in wanted.items() if job not in failed}
+        if request.jobs > 1:
+            hear_apart(pool, request, left, studies)
+        failed |= {
+            job: why for job, its in left.items() if (why := prepared(studies[job.seed], its[0].system))
+        }
+        tasks = {
+            job: Task(
+                f"{job.folder.name}, seed {job.seed}",
+                partial(work_on, request, job.seed, its),
+                job.folder / "log.txt",
+            )
+            for job, its in left.items()
+            if job not in failed
+        }
+        return failed | pool.perform(tasks, ", ".join(request.tables))
+
+
+def make_models(pool: Pool, request: Request, wanted: Wanted, studies: Studies) -> dict[Job, str]:
+    """Train the supervised models and the priors, side by side; the systems that lack theirs, and why."""
+    needed = {job: studies[job.seed].models_of(its[0].system) for job, its in wanted.items()}
+    tasks: dict[tuple[int, Path, str], Task] = {}
+    for what, (job, models) in product(("supervised", "prior"), needed.items()):
+        assert studies[job.seed].models.tokenizer
+        for each in models:
+            if what in each.own:
+                name = f"{what} of {each.folder.name}, seed {job.seed}"
+                work = partial(make_model, request, job.seed, each.settings, what)
+                tasks[job.seed, each.folder, what] = Task(name, work, each.folder / f"log-{what}.txt")
+    failed = pool.perform(tasks, "models")
+    reasons = {(seed, folder): f"{what}: {reason}" for (seed, folder, what), reason in failed.items()}
+    for seed, study in studies.items():
+        if (seed, study.folder) in reasons:
+            reason = reasons[seed, study.folder]
+            raise UserError(f"{study.folder} lacks a model ({reason}): the same command tries it again")
+    return {
+        job: reasons[job.seed, each.folder]
+        for job, models in needed.items()
+        for each in models
+        if (job.seed, each.folder) in reasons
+    }
+
+
+def make_model(request: Request, seed: int, settings: Settings, what: str) -> None:
+    """Train a prior or a supervised model."""
+    models = request.study(seed).models_with(settings)
+    assert models.prior if what == "prior" else models.supervised
+
+
+def hear_apart(pool: Pool, request: Request, wanted: Wanted, studies: Studies) -> None:
+    """Let all that teach hear unlabelled speech, side by side; what fails is told when it is asked for."""
+    of_teachers: dict[tuple[int, Path, str], list[System]] = {}
+    for job, its in wanted.items():
+        for models, copy in studies[job.seed].teachers(its[0].system):
+            of_teachers.setdefault((job.seed, models.hearing.folder, copy), []).append(its[0].system)
+    tasks = {
+        teacher: Task(
+            f"{teacher[1].name} {teacher[2]}",
+            partial(hear, request, *teacher, systems),
+            teacher[1] / "log-hear.txt",
+        )
+        for teacher, systems in of_teachers.items()
+    }
+    pool.perform(tasks, "labels and lengths")
+
+
+def hear(request: Request, seed: int, folder: Path, copy: str, systems: Sequence[System]) -> None:
+    """Let one teacher hear what systems need of it."""
+    study = request.study(seed)
+    for system in systems:
+        for models, its_copy in study.teachers(system):
+            if (models.hearing.folder, its_copy) == (folder, copy):
+                study.heard_by(models, system)
 
 
 def prepared(study: Study, system: System) -> str:
@@ -73,96 +190,21 @@ def prepared(study: Study, system: System) -> str:
     return ""
 
 
-def train_all(
-    request: Request, wanted: Mapping[Job, list[Row]], studies: Mapping[int, Study]
-) -> dict[Job, str]:
-    """Train and decode each different system once, several at a time; those that failed, and why."""
-    failed = {}
-    folders = {(seed, system): studies[seed].folder_of(system) for seed, system in wanted}
-    with Meter(request.table, len(wanted)) as meter:
-        for job, reason in results_of(request, wanted, folders):
-            if reason:
-                failed[job] = reason
-            meter.advance(note=f"{folders[job].name}, seed {job[0]}{': ' + reason if reason else ''}")
-    return failed
+def work_on(request: Request, seed: int, wanted: Sequence[Figures]) -> None:
+    """Train one system, decode it as its rows want, and put down their figures."""
+    study = request.study(seed)
+    for each in wanted:
+        study.train(each.system)
+        write_found(study, each.table, each.line, measure(study, each.line.row, each.system))
 
 
-def results_of(
-    request: Request, wanted: Mapping[Job, list[Row]], logs: Mapping[Job, Path]
-) -> Iterator[tuple[Job, str]]:
-    """Each job as it ends, with the reason where it failed."""
-    if request.jobs == 1:
-        for job, rows in wanted.items():
-            yield job, work_on(request, job, rows)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(request.jobs, mp_context=context) as pool:
-        futures = {
-            pool.submit(work_apart, request, job, rows, logs[job] / "log.txt"): job
-            for job, rows in wanted.items()
-        }
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def work_on(request: Request, job: Job, rows: list[Row]) -> str:
-    """Train one system and decode it as its rows want; why it failed, if so."""
-    seed, system = job
-    try:
-        study = request.study(seed)
-        for row in rows:
-            measure(study, row, system)
-    except Exception as error:
-        traceback.print_exc()
-        return f"{type(error).__name__}: {error}"[:200]
-    return ""
-
-
-def work_apart(request: Request, job: Job, rows: list[Row], log: Path) -> str:
-    """The same in a process of its own, whose messages go to a file."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a", encoding="utf-8") as file, contextlib.redirect_stderr(file):
-        return work_on(request, job, rows)
-
-
-def write_page(request: Request, studies: dict[int, Study], table: Cells, for_machines: str) -> Path:
-    """Show the table, and write it beside the studies."""
-    rows = f"-rows-{','.join(map(str, request.rows))}" if request.rows else ""
-    page = next(iter(studies.values())).folder.parent / f"{request.table}{rows}.md"
-    Console(width=None if sys.stdout.isatty() else 200).print(on_screen(TITLES[request.table], table))
-    replace_text(
-        page,
-        f"# {TITLES[request.table]}\n\n    {request.command}\n\n{account(studies, request)}\n\n{markdown(table)}",
-    )
-    replace_text(page.with_suffix(".tsv"), for_machines)
-    say(f"{page} and {page.with_suffix('.tsv')}")
-    return page
-
-
-def account(studies: dict[int, Study], request: Request) -> str:
-    """What the table cost, and how to read it."""
-    folders = {
-        study.folder_of(system)
-        for study in studies.values()
-        for _, system in request.chosen()
-        if system is not None
-    }
-    seconds = [record["seconds"] for folder in folders if (record := _training_record(folder)) is not None]
-    seeds = ", ".join(map(str, request.seeds))
-    return (
-        f"Seeds {seeds}; {len(seconds)} trainings, {sum(seconds):.0f} s in all;"
-        f" {time.strftime('%Y-%m-%d', time.gmtime())}. The settings are in `settings.yaml` of each seed's folder. Of"
-        " ours the mean of the seeds is shown, and each seed."
-    )
-
-
-def _training_record(folder: Path) -> dict[str, float] | None:
-    """The record of a system's training."""
-    for name in ("lpm", "supervised-longer", "topline", "pseudo_label"):
-        if (record := read_record(folder / name)) is not None:
-            return record
-    return None
+def make_page(request: Request, table: str, lines: Sequence[Line], studies: Studies) -> Path:
+    """Show what was measured of a table, and write it down."""
+    if table == BEAMS:
+        shown = beams(studies[request.seeds[0]])
+        return write_page(request, table, studies, [Line(1, {}, SHOWN)], shown, {"": as_tsv(shown)})
+    found = [
+        [Found() if line.system is None else read_found(study, table, line) for study in studies.values()]
+        for line in lines
+    ]
+    return rated_page(request, table, studies, lines, found)

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from priormatch.tables.paper import MISSING, Row, read_table
+from priormatch.tables.paper import MISSING, Row
 
 Kind = Literal["supervised", "topline", "matched", "pseudo_labels"]
 Labels = Literal["asr", "asr_lm"]
-Unlabelled = Literal["clean", "all"]
-"""The paper's 360 hours, and its 860."""
+Unlabelled = Literal["clean", "all", "light"]
+"""The paper's 360 hours, its 860, and the 60,000 of Libri-Light."""
 
 KEPT = {
     "A": "",
@@ -18,6 +18,7 @@ KEPT = {
 }  # where trainings start: A is the best supervised model, the others kept copies
 UPDATES = {"On": "on_policy", "Off_never": "never", "Off_always": "always", "Off_better": "better"}
 ALPHA = 0.2  # the paper's default
+LARGE = ("model.channels=[10,14,18]", "model.blocks=[2,3,6]")  # the paper's larger model, of 11 blocks
 LENGTHS = {"Oracle": "oracle", "ASR+LM_decode": "asr_lm", "ASR_only_decode": "greedy"}
 
 
@@ -26,14 +27,16 @@ class System:
     """One trained recogniser: how, on which unlabelled speech, and what differs from the scale's settings.
 
     A `supervised` one is trained on for as long as matching is; a `topline` has the transcripts of the unlabelled
-    speech; `pseudo_labels` learns from fixed labels, by the best supervised model or by a copy that was kept.
+    speech; `pseudo_labels` learns from fixed labels, by the best supervised model, by a copy that was kept, or by an
+    ensemble: several supervised models, one of whose labels is drawn at each visit of an utterance.
     """
 
     kind: Kind
     unlabelled: Unlabelled = "clean"
     settings: tuple[str, ...] = ()
-    labels: tuple[Labels, ...] = ()
+    labels: Labels | None = None
     labeller: str = ""
+    ensemble: bool = False
     filtered: bool = True  # whether labels are filtered as Kahn et al. do
     loss_scale: float = 1.0  # times the scale's own loss weight, which stands for the paper's 0.2
     main: bool = False  # of the main results, which the paper trains for longer
@@ -42,6 +45,11 @@ class System:
 def matched(unlabelled: Unlabelled = "clean", /, **matching: object) -> System:
     """Matching of some kind, by default as the paper has it: the proposal starts from A, the online model from C."""
     return System("matched", unlabelled, overrides({"start": KEPT["C"], "proposal": KEPT["A"], **matching}))
+
+
+def with_settings(system: System, *more: str) -> System:
+    """The same with other settings than those of matching too."""
+    return replace(system, settings=(*more, *system.settings))
 
 
 def overrides(matching: Mapping[str, object]) -> tuple[str, ...]:
@@ -66,7 +74,7 @@ def labelled(
 ) -> System:
     """Fixed pseudo-labels, learnt from where matching starts."""
     settings = overrides({"start": KEPT["C"]})
-    return System("pseudo_labels", unlabelled, settings, (source,), KEPT[labeller], filtered)
+    return System("pseudo_labels", unlabelled, settings, source, KEPT[labeller], filtered=filtered)
 
 
 def system_of(table: str, row: Row, position: int) -> System | None:
@@ -113,38 +121,20 @@ def main_system(row: Row) -> System | None:
     """The system of a row of the main results and of the analyses of them."""
     method, speech = row.get("method") or row["system"], row.get("unlabeled_hours") or row["unlabeled"]
     unlabelled: Unlabelled = "all" if speech.startswith("860") else "clean"
-    if row.get("source", "this") not in ("this", "kahn2019") or speech.startswith("60000"):
+    if row.get("source", "this") not in ("this", "kahn2019"):
         return None
     match method.rstrip("*"):
         case "Supervised" | "GroundTruth":
             return System("topline" if row["labeled_hours"] == "460" else "supervised")
         case "LPM":
             return matched(unlabelled)
+        case "LPM_large":
+            return with_settings(matched("light"), *LARGE)
         case "PL(ASR)":
             return labelled("asr", unlabelled)
         case "PL(ASR+LM)":
             return labelled("asr_lm", unlabelled)
+        case "PL(Ensemble)":
+            return replace(labelled("asr_lm", unlabelled), ensemble=True)
         case _:
             return None
-
-
-MORE: dict[str, list[tuple[dict[str, str], System]]] = {
-    "tab6_kd": [
-        ({"method": "KD, length filter", "teacher": "Imp", "k": "4"}, matched(prior_exponent=0)),
-        (
-            {"method": "KD, posterior", "teacher": "Imp", "k": "4"},
-            matched(prior_exponent=0, proposal_exponent=1, length_filter=[]),
-        ),
-        ({"method": "LPM, times posterior^0.3", "teacher": "Imp", "k": "4"}, matched(proposal_exponent=0.3)),
-        ({"method": "LPM, moving average", "teacher": "Imp", "k": "4"}, matched(refresh="average")),
-    ],
-}
-"""Rows that the paper has not, by table."""
-
-
-def rows_of(table: str) -> list[tuple[Row, System | None]]:
-    """The rows of a table, each with its system, and behind them rows that the paper has not."""
-    rows = read_table(table)
-    empty = dict.fromkeys(rows[0], MISSING) | ({"hyp_source": "ASR"} if "hyp_source" in rows[0] else {})
-    found = [(row, system_of(table, row, position)) for position, row in enumerate(rows)]
-    return [*found, *((empty | more, system) for more, system in MORE.get(table, []))]

@@ -153,11 +153,17 @@ def validate(
         return best
     if score < best or not (folder / "model").exists():
         task.save(folder / "model")
-    for name, when in schedule.keep.items():
-        copy = folder / "kept" / name
-        if reached(when, update, score) and not (copy / WEIGHTS).exists():
-            task.save(copy)
-            say(f"{folder.name}: kept as {name} at update {update}, with a validation score of {score:.2f}")
+    copies = {
+        name: folder / "kept" / name for name, when in schedule.keep.items() if reached(when, update, score)
+    }
+    new = {name: copy for name, copy in copies.items() if not (copy / WEIGHTS).exists()}
+    for name, copy in new.items():
+        task.save(copy)
+        say(f"{folder.name}: kept as {name} at update {update}, with a validation score of {score:.2f}")
+    if len(new) > 1:
+        say(
+            f"{folder.name}: {' and '.join(new)} are one and the same model: validate more often to tell them apart"
+        )
     return score if score < best else best  # a score that is not a number is never the best
 
 

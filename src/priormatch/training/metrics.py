@@ -1,9 +1,11 @@
 """What a run tells while it trains: one JSON line a report, and the same as TensorBoard events."""
 
+import fcntl
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ class MetricsLog:
     """Appends to `metrics.jsonl` of a run; lines of this stage after `update` are taken back first.
 
     Those are the lines of updates that a kill has undone and that will be made again. From update 0 all lines of
-    the stage are taken back, and kept in `metrics.old.jsonl`.
+    the stage are taken back, and kept in `metrics.old.jsonl`. Stages of a run may be trained side by side.
     """
 
     def __init__(self, folder: Path, stage: str, update: int) -> None:
@@ -25,17 +27,28 @@ class MetricsLog:
 
         self.file, self.stage = folder / "metrics.jsonl", stage
         folder.mkdir(parents=True, exist_ok=True)
-        if self.file.exists():
-            lines = self.file.read_text().splitlines()
-            undone = [line for line in lines if self._undone(line, update)]
-            if undone and update == 0:  # the stage is made anew, perhaps with other settings
-                with (folder / "metrics.old.jsonl").open("a", encoding="utf-8") as old:
-                    old.writelines(f"{line}\n" for line in undone)
-            replace_text(self.file, "".join(f"{line}\n" for line in lines if not self._undone(line, update)))
+        with self._alone():
+            if self.file.exists():
+                self._take_back(update)
         self.events = SummaryWriter(
             str(folder / "tensorboard" / stage), purge_step=update + 1 if update else 0
         )
         self.gathered: list[tuple[list[str], Tensor | None, dict[str, float]]] = []
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other stage is at the file."""
+        with self.file.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _take_back(self, update: int) -> None:
+        lines = self.file.read_text().splitlines()
+        undone = [line for line in lines if self._undone(line, update)]
+        if undone and update == 0:  # the stage is made anew, perhaps with other settings
+            with self.file.with_name("metrics.old.jsonl").open("a", encoding="utf-8") as old:
+                old.writelines(f"{line}\n" for line in undone)
+        replace_text(self.file, "".join(f"{line}\n" for line in lines if not self._undone(line, update)))
 
     def _undone(self, line: str, update: int) -> bool:
         try:
@@ -64,7 +77,7 @@ class MetricsLog:
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:
         """Write one line, and the numbers among it as events."""
-        with self.file.open("a", encoding="utf-8") as file:
+        with self._alone(), self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": self.stage, "update": update, **metrics}) + "\n")
         for name, value in metrics.items():
             if isinstance(value, int | float):

@@ -1,0 +1,188 @@
+"""The corpora of the scales: what their folders hold, and studies on them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+import torch
+
+from priormatch.config import Settings, load_settings
+from priormatch.data.batches import read_cuts
+from priormatch.data.manifest import SUFFIX, join_manifests
+from priormatch.errors import UserError
+from priormatch.files import replacing
+from priormatch.runs.data import RunData, make_demo_data
+from priormatch.runs.stage import Stage
+from priormatch.tables.models import Speech
+from priormatch.tables.study import Part, Plan, Study
+from priormatch.tables.systems import LARGE, System, Unlabelled
+
+LAYOUTS: dict[str, dict[str, str]] = {
+    "small": {
+        "labelled": "labelled",
+        "unlabelled": "unlab-clean unlab-other",
+        "transcribed": "unlab-clean-transcribed unlab-other-transcribed",
+    },
+    "paper": {
+        "labelled": "train-clean-100",
+        "unlabelled": "train-clean-360 train-other-500",
+        "transcribed": "train-clean-360 train-other-500",
+    },
+}
+"""What the manifests of a scale's data folder are called."""
+
+LIGHT = ("small", "medium", "large")
+"""The manifests of Libri-Light, which the rows of 60,000 hours alone need."""
+
+PARTS: tuple[Part, ...] = get_args(Part)
+ENSEMBLE = {"demo": 2, "small": 4, "paper": 4}
+"""The models of an ensemble: four, as Kahn et al. have, and fewer for the demo."""
+
+LONGER: dict[str, dict[Unlabelled, list[str]]] = {
+    "paper": {
+        "clean": [
+            "matching.updates=3200000",
+            "matching.optimizer.decay_every=1280000",
+            "matching.reference_lengths=asr_lm",
+        ],
+        "all": [
+            "matching.updates=3200000",
+            "matching.optimizer.decay_every=640000",
+            "matching.reference_lengths=asr_lm",
+        ],
+        "light": [  # for how many updates the paper does not say
+            "matching.updates=3200000",
+            "matching.optimizer.decay_every=0",
+            "matching.batch.utterances=128",
+            "matching.beam_size=8",
+        ],
+    }
+}
+"""What the paper's main results have that its other tables have not."""
+
+
+@cache
+def make_plan(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Plan:
+    """The settings of a scale and a seed."""
+    if any(each.startswith("training.seed=") for each in given):
+        raise UserError("training.seed is not for tables: give --seeds")
+    seeded = [*given, f"training.seed={seed}"]
+    settings, longer = load_settings(recipe, seeded), LONGER.get(scale, {})
+    main: dict[Unlabelled, Settings] = dict.fromkeys(get_args(Unlabelled), settings)
+    main |= {each: load_settings(recipe, [*more, *seeded]) for each, more in longer.items()}
+    return Plan(settings, main)
+
+
+def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: tuple[str, ...] = ()) -> Study:
+    """The study of a scale and a seed, with its data in place."""
+    plan = make_plan(scale, recipe, seed, given)
+    settings = plan.settings
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    folder = Path(settings.runs) / settings.name / f"seed-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if scale == "demo":
+        return demo_study(folder, plan)
+    if data is None:
+        raise UserError(
+            f"the {scale} scale needs data: give --data FOLDER, with {', '.join(wanted_files(scale))}"
+        )
+    return prepared_study(scale, folder, plan, data)
+
+
+def demo_study(folder: Path, plan: Plan) -> Study:
+    """A study on the embedded corpus: half of its unlabelled speech stands for the paper's 360 hours."""
+    data = make_demo_data(plan.settings, folder)
+    assert data.topline is not None
+    halves = {
+        (kind, end): folder / "halves" / f"{kind}{end}{SUFFIX}"
+        for kind in PARTS
+        for end in ("", "-transcribed")
+    }
+    whole = {"": data.unlabelled, "-transcribed": data.topline}
+    with Stage(
+        folder / "halves", {}, {f"cuts{end}": path for end, path in whole.items()}, keep_old=True
+    ).work() as todo:
+        if todo:
+            for (kind, end), out in halves.items():
+                write_half(whole[end], PARTS.index(kind), out)
+    sets = {"dev": data.validation, "test": data.test}
+    renamed = {
+        part: {f"{part}-{kind}": path for kind, path in zip(PARTS, paths.values(), strict=True)}
+        for part, paths in sets.items()
+    }
+    parts = {kind: (halves[kind, ""], halves[kind, "-transcribed"]) for kind in PARTS}
+    speech: Speech = {"clean": parts["clean"], "all": (data.unlabelled, data.topline)}
+    data = replace(data, validation=renamed["dev"], test=renamed["test"])
+    return Study(folder, plan, data, speech, parts, ENSEMBLE["demo"])
+
+
+def write_half(cuts: Path, first: int, out: Path) -> None:
+    """Every second cut of a manifest."""
+    from lhotse import CutSet
+
+    with replacing(out) as temporary:
+        CutSet.from_cuts(read_cuts(cuts)[first::2]).to_file(temporary)
+
+
+def wanted_files(scale: str) -> list[str]:
+    """What a scale's data folder must hold."""
+    layout = LAYOUTS[scale]
+    names = [*layout["labelled"].split(), *layout["unlabelled"].split(), *layout["transcribed"].split()]
+    sets = [f"{part}-{kind}" for part in ("dev", "test") for kind in PARTS]
+    return [*dict.fromkeys(f"{name}{SUFFIX}" for name in [*names, *sets]), "text.txt", "text-validation.txt"]
+
+
+def light_files(scale: str) -> list[str]:
+    """What a scale's data folder may hold besides, for the rows of 60,000 hours."""
+    return [f"{name}{SUFFIX}" for name in LIGHT] if scale == "paper" else []
+
+
+def can_train(system: System, scale: str, data: Path | None) -> bool:
+    """Whether a scale has the model and the speech of a system."""
+    if system.unlabelled == "light":
+        files = light_files(scale)
+        return bool(files) and data is not None and all((data / name).is_file() for name in files)
+    return scale == "paper" or not set(LARGE) <= set(system.settings)
+
+
+def prepared_study(scale: str, folder: Path, plan: Plan, data: Path) -> Study:
+    """A study on a folder of manifests and text."""
+    layout = LAYOUTS[scale]
+    if missing := [name for name in wanted_files(scale) if not (data / name).is_file()]:
+        raise UserError(f"{data} lacks {', '.join(missing)}: prepare the {scale} scale's data there first")
+    found = {key: [data / f"{name}{SUFFIX}" for name in names.split()] for key, names in layout.items()}
+    both = joined(folder / "both", {key: found[key] for key in ("unlabelled", "transcribed")})
+    parts = {
+        kind: (found["unlabelled"][number], found["transcribed"][number]) for number, kind in enumerate(PARTS)
+    }
+    speech: dict[Unlabelled, tuple[Path, Path | None]] = {
+        "clean": parts["clean"],
+        "all": (both["unlabelled"], both["transcribed"]),
+    }
+    light = [data / name for name in light_files(scale)]
+    if light and all(path.is_file() for path in light):
+        speech["light"] = joined(folder / "light", {"unlabelled": light})["unlabelled"], None
+    run_data = RunData(
+        labelled=found["labelled"][0],
+        unlabelled=parts["clean"][0],
+        text=data / "text.txt",
+        held_out_text=data / "text-validation.txt",
+        validation={f"dev-{kind}": data / f"dev-{kind}{SUFFIX}" for kind in PARTS},
+        test={f"test-{kind}": data / f"test-{kind}{SUFFIX}" for kind in PARTS},
+        topline=parts["clean"][1],
+    )
+    return Study(folder, plan, run_data, speech, parts, ENSEMBLE[scale])
+
+
+def joined(folder: Path, manifests: Mapping[str, list[Path]]) -> dict[str, Path]:
+    """Several manifests as one, for each name."""
+    whole = {name: folder / f"{name}{SUFFIX}" for name in manifests}
+    inputs = {path.name: path for paths in manifests.values() for path in paths}
+    with Stage(folder, {}, inputs, keep_old=True).work() as todo:
+        if todo:
+            for name, paths in manifests.items():
+                join_manifests(paths, whole[name])
+    return whole

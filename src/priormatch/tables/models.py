@@ -1,0 +1,111 @@
+"""Models that systems share, and what the recogniser among them hears in unlabelled speech."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from priormatch.config import Settings
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.runs import work
+from priormatch.runs.data import RunData
+from priormatch.runs.pipeline import Run
+from priormatch.runs.recipe import recipe_of_training
+from priormatch.runs.stage import plain
+from priormatch.tables.systems import Labels, Unlabelled
+
+Speech = Mapping[Unlabelled, tuple[Path, Path | None]]
+"""Unlabelled cuts, and the same with their transcripts where there are any."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """A tokenizer, a prior and a supervised model, whose training also keeps the copies that others start from.
+
+    Those that a few systems need beside the first ones of a study take over from them what their settings do not
+    change: always the tokenizer, and either the prior or the supervised model.
+    """
+
+    folder: Path
+    settings: Settings
+    data: RunData
+    speech: Speech
+    first: "Models | None" = None
+
+    @property
+    def own(self) -> list[str]:
+        """Which of the two models is trained here: `prior`, `supervised`, or both."""
+        if self.first is None:
+            return ["prior", "supervised"]
+        mine, theirs = recipe_of_models(self.settings), recipe_of_models(self.first.settings)
+        return [name for name in mine if mine[name] != theirs[name]]
+
+    @property
+    def hearing(self) -> "Models":
+        """Those whose supervised model these have: themselves, or the first ones."""
+        return self if self.first is None or "supervised" in self.own else self.first
+
+    @cached_property
+    def base(self) -> Run:
+        """The run that trains them."""
+        return Run(self.folder, self.settings, self.data, self.first.folder if self.first else None)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Word pieces."""
+        return self.base.tokenizer() if self.first is None else self.first.tokenizer
+
+    @cached_property
+    def prior(self) -> Path:
+        """The language model."""
+        if self.first is not None and "prior" not in self.own:
+            return self.first.prior
+        return self.base.prior(self.tokenizer)
+
+    @cached_property
+    def supervised(self) -> Path:
+        """The supervised model."""
+        if self.hearing is not self:
+            return self.hearing.supervised
+        return self.base.supervised("supervised", self.tokenizer, self.settings.training.updates)
+
+    def greedy(self, unlabelled: Unlabelled, copy: str = "") -> Path:
+        """What the supervised model, or a copy that was kept, hears in unlabelled speech, by itself."""
+        if self.hearing is not self:
+            return self.hearing.greedy(unlabelled, copy)
+        return self.run_on(unlabelled, copy).lengths(work.kept_copy(self.supervised, copy))
+
+    def transcripts(self, source: Labels, unlabelled: Unlabelled, copy: str = "") -> Path:
+        """What the supervised model, or a copy of it, hears in unlabelled speech, by itself or with the prior."""
+        if source == "asr":
+            return self.greedy(unlabelled, copy)
+        model = work.kept_copy(self.supervised, copy)
+        fusion = self.run(self.folder / "fusion" / (copy or "best"), unlabelled).fusion(model, self.prior)
+        return self.run_on(unlabelled, copy).transcripts_with_prior(model, self.prior, fusion)
+
+    def lengths(self, unlabelled: Unlabelled, settings: Settings) -> Path:
+        """Reference lengths as the settings want them, by the model that proposes at first."""
+        copy = settings.matching.proposal
+        if settings.matching.reference_lengths == "asr_lm":
+            return self.transcripts("asr_lm", unlabelled, copy)
+        run, first = self.run_on(unlabelled, copy, settings), work.kept_copy(self.supervised, copy)
+        return run.reference_lengths(self.tokenizer, self.greedy(unlabelled, copy), first, self.prior)
+
+    def run_on(self, unlabelled: Unlabelled, copy: str = "", settings: Settings | None = None) -> Run:
+        """The run of what a model hears in a set of unlabelled speech."""
+        name = f"{unlabelled}-by-{copy}" if copy else unlabelled
+        return self.run(self.folder / "unlabelled" / name, unlabelled, settings)
+
+    def run(self, folder: Path, unlabelled: Unlabelled, settings: Settings | None = None) -> Run:
+        """A run with that unlabelled speech, and the tokenizer that all share."""
+        cuts, transcribed = self.speech[unlabelled]
+        data = replace(self.data, unlabelled=cuts, topline=transcribed)
+        first = self if self.first is None else self.first
+        return Run(folder, settings or self.settings, data, first.folder)
+
+
+def recipe_of_models(settings: Settings) -> dict[str, Any]:
+    """What the prior and the supervised model of a study depend on; the seed of a prior is that of the first."""
+    supervised = {name: plain(value) for name, value in recipe_of_training(settings).items()}
+    return {"prior": plain(settings.prior), "supervised": supervised}

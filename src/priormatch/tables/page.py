@@ -1,0 +1,152 @@
+"""The page of a table: our figures beside the paper's, how sure they are, and how they were made."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from priormatch.files import replace_text
+from priormatch.progress import say
+from priormatch.runs.stage import commit, read_record
+from priormatch.tables import differences as paired
+from priormatch.tables.found import Found
+from priormatch.tables.layout import Cells, as_tsv, cells, markdown, on_screen, tsv
+from priormatch.tables.measure import with_recovered
+from priormatch.tables.paper import TITLES, Row
+from priormatch.tables.request import Request
+from priormatch.tables.rows import Line
+from priormatch.tables.study import Study
+from priormatch.tables.systems import System
+
+TRAININGS = ("lpm", "supervised-longer", "topline", "pseudo_label")
+DIFFERENCES = """\
+## Differences to plain matching
+
+Error rates less those of the row of plain local prior matching that is named, in points: below zero is better. In
+brackets the 95 % interval of a paired bootstrap over utterances, all seeds together; bold where it excludes zero.
+"""
+RECOVERED = """\
+## Recovered word error rates
+
+The share of the way from the supervised system to the topline that a row has come, in percent, with the 95 % interval
+of the same bootstrap. Columns with 960 have the topline that has the labels of all unlabelled speech.
+"""
+
+
+def rated_page(
+    request: Request,
+    table: str,
+    studies: Mapping[int, Study],
+    lines: Sequence[Line],
+    found: Sequence[Sequence[Found]],
+) -> Path:
+    """Show and write a table of figures, found for each row and seed."""
+    rows = [line.row for line in lines]
+    of_seeds = [with_recovered(rows, [each.values for each in its]) for its in zip(*found, strict=True)]
+    values = list(zip(*of_seeds, strict=True))
+    shown = [printed(table, line, next(iter(studies.values()))) for line in lines]
+    differences, recovered = paired.differences(table, lines, found), paired.recovered(lines, found)
+    sections = [
+        f"{heading}\n{markdown(paired.table_of(estimates))}"
+        for heading, estimates in ((DIFFERENCES, differences), (RECOVERED, recovered))
+        if estimates
+    ]
+    files = {"": tsv(shown, values, request.seeds)}
+    if estimates := [*differences, *recovered]:
+        files[".intervals"] = as_tsv(paired.for_machines(estimates))
+    return write_page(request, table, studies, lines, cells(shown, values), files, sections)
+
+
+def printed(table: str, line: Line, study: Study) -> Row:
+    """A row with its number, and in Table A1 with the loss weight that stands for the paper's at this scale."""
+    number = {"row": str(line.number)}
+    if table != "tabA1_alpha" or line.system is None:
+        return number | line.row
+    weight = study.settings_of(line.system).matching.loss_weight
+    return number | {"alpha": line.row["alpha"], "our_loss_weight": f"{weight:g}"} | line.row
+
+
+def write_page(
+    request: Request,
+    table: str,
+    studies: Mapping[int, Study],
+    lines: Sequence[Line],
+    laid_out: Cells,
+    for_machines: Mapping[str, str],
+    sections: Sequence[str] = (),
+) -> Path:
+    """Show a table, and write it beside the studies, with the files for machines by what their names end in."""
+    rows = f"-rows-{request.rows[table]}" if table in request.rows else ""
+    page = next(iter(studies.values())).folder.parent / f"{table}{rows}.md"
+    Console(width=None if sys.stdout.isatty() else 200).print(on_screen(TITLES[table], laid_out))
+    blocks = [f"# {TITLES[table]}\n\n    {request.command}\n", markdown(laid_out), *sections]
+    replace_text(page, "\n".join([*blocks, account(request, studies, lines)]))
+    files = {page.with_name(f"{page.stem}{end}.tsv"): text for end, text in for_machines.items()}
+    for file, text in files.items():
+        replace_text(file, text)
+    say(" and ".join(map(str, (page, *files))))
+    return page
+
+
+def account(request: Request, studies: Mapping[int, Study], lines: Sequence[Line]) -> str:
+    """How a table was made: versions, settings, device, and the seconds of each training."""
+    trained = trainings(list(studies.values()), lines)
+    records = [record for each in trained for record in each.records if record is not None]
+    commits = sorted({record["versions"].get("commit", "unknown") for record in records})
+    devices = sorted({record.get("device", "unknown") for record in records})
+    facts = [
+        f"- Seeds: {', '.join(map(str, request.seeds))}. Of ours the mean of the seeds is shown, and each seed.",
+        f"- Settings: `{request.recipe.name}` and what the command adds; all of them are in `settings.yaml` of each"
+        " seed's folder.",
+        f"- Trained at commit {', '.join(commits)}, on {', '.join(devices)}.",
+        f"- Written at commit {commit() or 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
+        f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in all:",
+    ]
+    head = ["rows", "training", *(f"seconds, seed {seed}" for seed in studies)]
+    body = [
+        [each.rows, each.name, *(f"{record['seconds']:.0f}" if record else "" for record in each.records)]
+        for each in trained
+    ]
+    return "\n".join(["## How it was made", "", *facts, "", markdown([head, *body])])
+
+
+class Training(NamedTuple):
+    """A training that rows rest on, and what its stage recorded for each seed."""
+
+    rows: str
+    name: str
+    records: list[dict[str, Any] | None]
+
+
+def trainings(studies: Sequence[Study], lines: Sequence[Line]) -> list[Training]:
+    """What was trained for the rows: the models that they share, and their systems."""
+    first, systems = studies[0].folder, [line.system for line in lines if line.system is not None]
+    shared = zip(*(shared_folders(study, systems) for study in studies), strict=True)
+    found = [
+        Training("shared", str(folders[0].relative_to(first)), [read_record(each) for each in folders])
+        for folders in shared
+    ]
+    rows: dict[tuple[Path, ...], list[str]] = {}
+    for line in lines:
+        if line.system is not None:
+            places = tuple(study.folder_of(line.system) for study in studies)
+            rows.setdefault(places, []).append(str(line.number))
+    for places, numbers in rows.items():
+        records = [training_record(each) for each in places]
+        found.append(Training(", ".join(numbers), places[0].name, records))
+    return found
+
+
+def shared_folders(study: Study, systems: Sequence[System]) -> list[Path]:
+    """Where the models were trained that systems share."""
+    models = [models for system in systems for models in study.models_of(system)]
+    return list(dict.fromkeys(each.folder / what for each in models for what in each.own))
+
+
+def training_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a system's training."""
+    records = (read_record(folder / name) for name in TRAININGS)
+    return next((record for record in records if record is not None), None)

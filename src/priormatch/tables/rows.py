@@ -1,0 +1,120 @@
+"""The rows of tables with the systems behind them: the paper's, and behind those the ones that it has not."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+from priormatch.tables.paper import MISSING, OWN, Row, read_table
+from priormatch.tables.systems import LARGE, System, matched, system_of, with_settings
+
+ON, WIDE, OFF = "[0.95,1.05]", "[0.8,1.25]", "[]"  # bounds of the length filter
+WEIGHTS: dict[str, dict[str, object]] = {
+    "prior": {},
+    "uniform": {"prior_exponent": 0},
+    "posterior": {"prior_exponent": 0, "proposal_exponent": 1},
+}
+PLAIN: dict[str, dict[str, str]] = {
+    "tab2_beam_mix": {"beam_k": "4", "mix_paired_to_unpaired": "1:4"},
+    "tab3_init_update": {"init_proposal": "A", "proposal_update": "Off_better", "init_online": "C"},
+    "tab4_length_filter": {"proposal_update": "Off_better", "length_filter": "yes"},
+    "tab5_lm_ppl": {"lm_token_ppl": "34.24"},
+    "tab6_kd": {"method": "LPM"},
+    "tab7_main": {"method": "LPM"},
+    "tab8_label_quality": {"method": "LPM", "step": "3.2M"},
+    "tabA1_alpha": {"alpha": "0.2"},
+    "tabA2_reflen": {"reference_length": "ASR_only_decode"},
+    "tabA3_kd_ext": {"method": "LPM"},
+    "tabA4_cer": {"method": "LPM"},
+    "tabA5_main_ext": {"method": "LPM"},
+    OWN: {"method": "LPM", "weights": "prior", "length_filter": ON, "k": "4"},
+}
+"""What the row of plain local prior matching says, which the others of a table are compared with."""
+
+
+class Line(NamedTuple):
+    """A row with its number from 1, and its system; None for one that is printed and not run."""
+
+    number: int
+    row: Row
+    system: System | None
+
+
+def lines_of(table: str) -> list[Line]:
+    """All rows of a table."""
+    rows = read_table(table)
+    more = own_rows(table)
+    columns = dict.fromkeys(key for row in (*rows, *(row for row, _ in more)) for key in row)
+    empty = dict.fromkeys(columns, MISSING)
+    found = [(row, system_of(table, row, position)) for position, row in enumerate(rows)]
+    return [Line(number, empty | row, system) for number, (row, system) in enumerate([*found, *more], 1)]
+
+
+def own_rows(table: str) -> list[tuple[Row, System]]:
+    """Rows that the paper has not."""
+    if table == "tab6_kd":
+        row = {"method": "KD, length filter", "hyp_source": "ASR", "teacher": "Imp", "k": "4"}
+        return [(row, matched(prior_exponent=0))]
+    if table == "tab7_main":
+        return [each for decode_lm in ("None", "ConvLM") for each in main_rows(decode_lm)]
+    return open_questions() if table == OWN else []
+
+
+def main_rows(decode_lm: str) -> list[tuple[Row, System]]:
+    """A topline with the labels of all unlabelled speech, and the larger model on the speech of the smaller one."""
+    rows: list[tuple[Row, System]] = [
+        ({"method": "Supervised", "labeled_hours": "960"}, System("topline", "all")),
+        (
+            {"method": "LPM_large", "labeled_hours": "100", "unlabeled": "860h(S)+All(T)"},
+            with_settings(matched("all"), *LARGE),
+        ),
+    ]
+    recovered = {f"test_{kind}_werr_960_pct": MISSING for kind in ("clean", "other")}
+    return [
+        ({"source": "ours", **row, "decode_lm": decode_lm, **recovered}, replace(system, main=True))
+        for row, system in rows
+    ]
+
+
+def open_questions() -> list[tuple[Row, System]]:
+    """What the paper leaves open: weights by filters, more hypotheses, and directions that it only names."""
+    grid = [(weights, bounds, 4) for weights, bounds in product(WEIGHTS, (ON, WIDE, OFF))]
+    grid += [(weights, bounds, 8) for weights, bounds in product(("prior", "uniform"), (ON, OFF))]
+    row, context = open_row("LPM, context", context="true")
+    return [
+        *(open_row("LPM", *each) for each in grid),
+        (row, with_settings(context, "prior.model.context=true")),
+        open_row("LPM, selection", selected=0.5),
+        open_row("LPM, lengths by speaking rate", reference_lengths="speaking_rate"),
+        open_row("LPM, moving average", refresh="average"),
+        open_row("LPM, times posterior^0.3", proposal_exponent=0.3),
+    ]
+
+
+def open_row(
+    method: str, weights: str = "prior", bounds: str = ON, k: int = 4, /, **matching: object
+) -> tuple[Row, System]:
+    """A row of our own table with its system, on all unlabelled speech."""
+    row = {"method": method, "weights": weights, "length_filter": bounds, "k": str(k)}
+    row |= {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
+    return row, matched("all", beam_size=k, length_filter=bounds, **WEIGHTS[weights], **matching)
+
+
+def reference_of(table: str, lines: Sequence[Line], line: Line) -> Line | None:
+    """The row of plain matching that a row is compared with: decoded alike, with the same speech and first proposal.
+
+    What learns from more speech than any row of plain matching is compared with the one that has most.
+    """
+    if line.system is None or table not in PLAIN:
+        return None
+    same = [name for name in ("decode_lm", "init_proposal") if name in line.row and name not in PLAIN[table]]
+    speech = "all" if line.system.unlabelled == "light" else line.system.unlabelled
+    wanted = {name: line.row[name] for name in same} | PLAIN[table]
+    for each in lines:
+        if (
+            each.system is not None
+            and each.system.unlabelled == speech
+            and wanted.items() <= each.row.items()
+        ):
+            return each if each is not line else None
+    return None
