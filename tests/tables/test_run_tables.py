@@ -22,7 +22,7 @@ ROWS = {
     "tabA3_kd_ext": "1,3,6,18,30",
     "tabA4_cer": "1,3,8",
     "tabA5_main_ext": "1,28,35,36,37",
-    "x1_open_questions": "1,4,8,12,14,15,16,17",
+    "x1_open_questions": "1,4,8,12,14-18",
 }
 
 

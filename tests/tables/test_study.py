@@ -12,12 +12,12 @@ from priormatch.data.batches import read_cuts
 from priormatch.errors import UserError
 from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.models.recognizer import Recognizer
-from priormatch.tables import run
+from priormatch.tables import tasks
 from priormatch.tables.corpora import LAYOUTS, light_files, open_study, wanted_files
 from priormatch.tables.request import Request
 from priormatch.tables.rows import lines_of
-from priormatch.tables.run import effort_of, jobs_of
 from priormatch.tables.systems import labelled, matched
+from priormatch.tables.tasks import effort_of, jobs_of
 
 TINY = (  # noqa: SIM905
     "audio.workers=0 tokenizer.pieces=31 tokenizer.source=text model.n_mels=20 model.channels=[4,6] model.blocks=[1,1]"
@@ -188,8 +188,8 @@ def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, m
             raise UserError("no room for it")
         made(request, seed, settings, what)
 
-    made, broken, data = run.make_model, [2, 3, 6], folder("paper")
-    monkeypatch.setattr(run, "make_model", make_model)
+    made, broken, data = tasks.make_model, [2, 3, 6], folder("paper")
+    monkeypatch.setattr(tasks, "make_model", make_model)
     words = ("table", "7:12,23", "--scale", "paper", "--data", data, *TINY, *KEPT)
     assert command(*words) == 2
     assert "1 of 2 systems failed and are left out" in capsys.readouterr().err
@@ -198,4 +198,6 @@ def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, m
     assert ["NA" in line.split("\t")[-8:-4] for line in page[1:]] == [False, True]
     broken[:] = [1, 1]
     assert command(*words) == 2
-    assert "seed-0 lacks a model (supervised: UserError: no room for it)" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 of 2 systems failed" in said
+    assert "matched-all-start=C-longer with seed 0 (UserError: no room for it)" in said

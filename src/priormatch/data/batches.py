@@ -1,6 +1,7 @@
 """From cuts to padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
 import gc
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -345,6 +346,9 @@ def _loader(reader: UtteranceReader, requests: Iterator[Request], workers: int) 
         batch_sampler=_Requests(requests),
         num_workers=workers,
         collate_fn=_as_it_is,
+        multiprocessing_context="fork"
+        if sys.platform == "linux"
+        else None,  # also in a process that was spawned
         pin_memory=gpu,
         generator=torch.Generator(),  # else it would draw from the generator of the training, once a start
     )

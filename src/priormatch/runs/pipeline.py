@@ -156,11 +156,17 @@ class Run:
 
     def reference_lengths(self, tokenizer: Tokenizer, greedy: Path, model: Path, prior: Path) -> Path:
         """The reference lengths that the settings ask for, one estimate for each unlabelled utterance."""
+        match self.settings.matching.reference_lengths:
+            case "greedy":
+                return greedy
+            case "asr_lm":
+                return self.transcripts_with_prior(model, prior, self.fusion(model, prior))
+            case "speaking_rate" | "oracle":
+                return self.lengths_without_hearing(tokenizer)
+
+    def lengths_without_hearing(self, tokenizer: Tokenizer) -> Path:
+        """Reference lengths by the speaking rate, or of the true transcripts, as the settings ask."""
         source, data = self.settings.matching.reference_lengths, self.data
-        if source == "greedy":
-            return greedy
-        if source == "asr_lm":
-            return self.transcripts_with_prior(model, prior, self.fusion(model, prior))
         name = f"lengths-{source}"
         out = self.folder / name / "lengths.jsonl"
         known = data.labelled if source == "speaking_rate" else data.topline

@@ -32,9 +32,9 @@ from priormatch.tables.corpora import ENSEMBLE, light_files, wanted_files
 from priormatch.tables.hypotheses import SHOWN
 from priormatch.tables.paper import TITLES
 from priormatch.tables.request import Request
-from priormatch.tables.run import BEAMS
 from priormatch.tables.study import Plan
 from priormatch.tables.systems import System
+from priormatch.tables.tasks import BEAMS
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching import Matching
 from priormatch.training.optimizer import make_optimizer

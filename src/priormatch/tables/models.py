@@ -46,6 +46,11 @@ class Models:
         """Those whose supervised model these have: themselves, or the first ones."""
         return self if self.first is None or "supervised" in self.own else self.first
 
+    @property
+    def judging(self) -> "Models":
+        """Those whose prior these have: themselves, or the first ones."""
+        return self if self.first is None or "prior" in self.own else self.first
+
     @cached_property
     def base(self) -> Run:
         """The run that trains them."""
@@ -59,8 +64,8 @@ class Models:
     @cached_property
     def prior(self) -> Path:
         """The language model."""
-        if self.first is not None and "prior" not in self.own:
-            return self.first.prior
+        if self.judging is not self:
+            return self.judging.prior
         return self.base.prior(self.tokenizer)
 
     @cached_property
@@ -87,10 +92,14 @@ class Models:
     def lengths(self, unlabelled: Unlabelled, settings: Settings) -> Path:
         """Reference lengths as the settings want them, by the model that proposes at first."""
         copy = settings.matching.proposal
-        if settings.matching.reference_lengths == "asr_lm":
-            return self.transcripts("asr_lm", unlabelled, copy)
-        run, first = self.run_on(unlabelled, copy, settings), work.kept_copy(self.supervised, copy)
-        return run.reference_lengths(self.tokenizer, self.greedy(unlabelled, copy), first, self.prior)
+        match settings.matching.reference_lengths:
+            case "greedy":
+                return self.greedy(unlabelled, copy)
+            case "asr_lm":
+                return self.transcripts("asr_lm", unlabelled, copy)
+            case "speaking_rate" | "oracle":
+                run = self.run_on(unlabelled, copy, settings)
+                return run.lengths_without_hearing(self.tokenizer)
 
     def run_on(self, unlabelled: Unlabelled, copy: str = "", settings: Settings | None = None) -> Run:
         """The run of what a model hears in a set of unlabelled speech."""

@@ -5,7 +5,7 @@ import gc
 import multiprocessing
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,11 +19,15 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Task:
-    """Work under a name, which must be importable for a process of its own, and where its messages go there."""
+    """Work under a name, which must be importable for a process of its own, and where its messages go there.
+
+    `after` has the keys of tasks that must be done before.
+    """
 
     name: str
     work: Callable[[], object]
     log: Path
+    after: frozenset[Hashable] = frozenset()
 
 
 class Pool:
@@ -31,6 +35,7 @@ class Pool:
 
     def __init__(self, jobs: int) -> None:
         context = multiprocessing.get_context("spawn")
+        self.jobs = jobs
         self.processes = ProcessPoolExecutor(jobs, mp_context=context) if jobs > 1 else None
 
     def __enter__(self) -> "Pool":
@@ -41,26 +46,40 @@ class Pool:
             self.processes.shutdown(wait=kind is None, cancel_futures=True)
 
     def perform(self, tasks: Mapping[Key, Task], title: str) -> dict[Key, str]:
-        """Do tasks, begun in their order, each whether or not others fail; those that failed, and why."""
-        failed = {}
+        """Do tasks, those that may begin in their order; the ones that failed, and why.
+
+        What comes after a task that failed is not begun, and fails for the same reason; all others are done.
+        """
+        failed: dict[Key, str] = {}
+        left, running = dict(tasks), dict[Future[str], Key]()
         with Meter(title, len(tasks)) as meter:
-            for key, reason in self._results(tasks):
-                if reason:
-                    failed[key] = reason
-                meter.advance(note=f"{tasks[key].name}{': ' + reason if reason else ''}")
+            while left or running:
+                for key, reason in self._ended(left, running, failed):
+                    if reason:
+                        failed[key] = reason
+                    meter.advance(note=f"{tasks[key].name}{': ' + reason if reason else ''}")
         return failed
 
-    def _results(self, tasks: Mapping[Key, Task]) -> Iterator[tuple[Key, str]]:
-        """Each task as it ends, with the reason where it failed."""
+    def _ended(
+        self, left: dict[Key, Task], running: dict[Future[str], Key], failed: Mapping[Key, str]
+    ) -> Iterator[tuple[Key, str]]:
+        """The tasks that end next, with the reason where they fail; begins those that may."""
+        for key, task in list(left.items()):
+            if not task.after.isdisjoint(failed):
+                del left[key]
+                yield key, next(failed[each] for each in failed if each in task.after)
+                return
+        unfinished = {*left, *running.values()}
+        ready = [key for key, task in left.items() if task.after.isdisjoint(unfinished)]
+        assert ready or running, "tasks wait for each other"
         if self.processes is None:
-            for key, task in tasks.items():
-                yield key, attempt(task.work)
+            yield ready[0], attempt(left.pop(ready[0]).work)
             return
-        futures = {
-            self.processes.submit(attempt_apart, task.work, task.log): key for key, task in tasks.items()
-        }
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        for key in ready[: self.jobs - len(running)]:
+            task = left.pop(key)
+            running[self.processes.submit(attempt_apart, task.work, task.log)] = key
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            yield running.pop(future), future.result()
 
 
 def attempt(work: Callable[[], object]) -> str:

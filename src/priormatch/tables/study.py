@@ -15,7 +15,7 @@ from priormatch.runs.label import ALL, label_cuts
 from priormatch.runs.pipeline import Run
 from priormatch.runs.stage import differences
 from priormatch.tables.models import Models, Speech, recipe_of_models
-from priormatch.tables.systems import System, Unlabelled
+from priormatch.tables.systems import Labels, System, Unlabelled
 
 Part = Literal["clean", "other"]
 LABELS: dict[Part, LabelFilter] = {"clean": LabelFilter(keep_best=0.9), "other": LabelFilter(keep_best=0.4)}
@@ -136,10 +136,25 @@ class Study:
             return teacher.transcripts(system.labels, system.unlabelled, system.labeller)
         return teacher.lengths(system.unlabelled, self.settings_of(system))
 
+    def source_of(self, system: System) -> Labels:
+        """Whether its teachers hear by themselves or with the prior."""
+        if system.labels is not None:
+            return system.labels
+        return "asr_lm" if self.settings_of(system).matching.reference_lengths == "asr_lm" else "asr"
+
+    def needs(self, system: System) -> list[tuple[Models, Literal["prior", "supervised"]]]:
+        """The models that must be there before a system can be trained; a topline begins from nothing."""
+        if system.kind == "topline":
+            return []
+        models = self.models_of(system)
+        needed: list[tuple[Models, Literal["prior", "supervised"]]] = []
+        needed += [(each.hearing, "supervised") for each in models]
+        if system.kind == "matched" or system.labels == "asr_lm":
+            needed += [(each.judging, "prior") for each in models]
+        return needed
+
     def prepare(self, system: System) -> Path | None:
         """Make what a system shares with others: what it learns unlabelled speech by, labels or reference lengths."""
-        models, *_ = self.models_of(system)
-        assert models.prior and models.supervised
         heard = [self.heard_by(teacher, system) for teacher, _ in self.teachers(system)]
         if not heard:
             return None
@@ -162,21 +177,25 @@ class Study:
 
     def labels(self, system: System, transcripts: Sequence[Path]) -> Path:
         """The pseudo-labels of a system, each part of the speech filtered as Kahn et al. do, or none."""
-        pieces = self.filtered_parts(system)
+        pieces, place = self.filtered_parts(system), self.place_of_labels(system)
         run = self.models.run_on(system.unlabelled, system.labeller)
-        ends = [*(["ensemble"] if system.ensemble else []), *([] if system.filtered else ["unfiltered"])]
-        name = "-".join(["labels", str(system.labels), *ends])
-        out = run.folder / name / f"labelled{SUFFIX}"
+        out = place / f"labelled{SUFFIX}"
         inputs = {f"unlabelled-{part}": cuts for part, (cuts, _) in pieces.items()}
         inputs |= {f"transcripts-{number}": path for number, path in enumerate(transcripts)}
         filters = {f"filter-{part}": keep for part, (_, keep) in pieces.items()}
-        with run.stage(name, filters, inputs).work() as todo:
+        with run.stage(place.name, filters, inputs).work() as todo:
             if todo:
                 made = {part: out.with_name(f"{part}{SUFFIX}") for part in pieces}
                 for part, (cuts, keep) in pieces.items():
                     label_cuts(cuts, transcripts, made[part], keep)
                 join_manifests(list(made.values()), out)
         return out
+
+    def place_of_labels(self, system: System) -> Path:
+        """Where the pseudo-labels of a system lie."""
+        ends = [*(["ensemble"] if system.ensemble else []), *([] if system.filtered else ["unfiltered"])]
+        folder = self.models.run_on(system.unlabelled, system.labeller).folder
+        return folder / "-".join(["labels", str(system.labels), *ends])
 
     def filtered_parts(self, system: System) -> dict[str, tuple[Path, LabelFilter]]:
         """The speech to label, part by part, with the filter of each."""

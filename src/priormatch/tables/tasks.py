@@ -1,0 +1,182 @@
+"""What there is to do for tables, each task behind what it needs: models, what they hear, labels, systems, figures."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from priormatch.config import Settings
+from priormatch.tables.found import write_found
+from priormatch.tables.hypotheses import SHOWN
+from priormatch.tables.measure import measure
+from priormatch.tables.models import Models
+from priormatch.tables.pool import Task
+from priormatch.tables.request import Request
+from priormatch.tables.rows import Line
+from priormatch.tables.study import Study
+from priormatch.tables.systems import System
+
+BEAMS = "tab1_hypotheses"
+
+
+class Job(NamedTuple):
+    """A seed and the folder of a system, which several rows, and systems that come to the same, may have in common."""
+
+    seed: int
+    folder: Path
+
+
+class Figures(NamedTuple):
+    """A row of a table whose figures are wanted of its system."""
+
+    table: str
+    line: Line
+
+    @property
+    def system(self) -> System:
+        """The system."""
+        assert self.line.system is not None
+        return self.line.system
+
+
+Wanted = dict[Job, list[Figures]]
+Studies = Mapping[int, Study]
+
+
+def jobs_of(lines: Mapping[str, Sequence[Line]], studies: Studies) -> Wanted:
+    """The systems of all tables, each once for a seed, the longest first."""
+    wanted: Wanted = {}
+    for seed, study in studies.items():
+        for table, its in lines.items():
+            if table == BEAMS and study is next(iter(studies.values())):
+                shown = Figures(table, Line(1, {}, SHOWN))
+                wanted.setdefault(Job(seed, study.folder_of(SHOWN)), []).append(shown)
+            for line in its:
+                if line.system is not None:
+                    job = Job(seed, study.folder_of(line.system))
+                    wanted.setdefault(job, []).append(Figures(table, line))
+
+    def effort(job: Job) -> float:
+        system = wanted[job][0].system
+        return effort_of(system, studies[job.seed].settings_of(system))
+
+    return {job: wanted[job] for job in sorted(wanted, key=effort, reverse=True)}
+
+
+def effort_of(system: System, settings: Settings) -> float:
+    """About how long a training takes, in updates of supervised training."""
+    matching = settings.matching
+    if system.kind == "topline":
+        return settings.training.updates + matching.updates
+    return matching.updates * (1 + matching.beam_size / 4 if system.kind == "matched" else 1)
+
+
+class Shared(NamedTuple):
+    """A model that systems share, or what one of them hears: `prior`, `supervised`, `asr`, `asr_lm` or labels."""
+
+    seed: int
+    folder: Path
+    what: str
+    copy: str = ""
+
+
+class Trained(NamedTuple):
+    """The training of a system; the job itself stands for its figures."""
+
+    job: Job
+
+
+def tasks_of(request: Request, wanted: Wanted, studies: Studies) -> dict[Hashable, Task]:
+    """All tasks; models come first where several may begin, and the systems in their own order."""
+    work = Work(request, studies)
+    for job, its in wanted.items():
+        work.add(job, its)
+    return {**work.models, **work.heard, **work.labels, **work.systems}
+
+
+class Work:
+    """Collects the tasks of systems, with what they share once."""
+
+    def __init__(self, request: Request, studies: Studies) -> None:
+        self.request, self.studies = request, studies
+        self.models: dict[Hashable, Task] = {}
+        self.heard: dict[Hashable, Task] = {}
+        self.labels: dict[Hashable, Task] = {}
+        self.systems: dict[Hashable, Task] = {}
+        self.listeners: dict[Shared, list[System]] = {}
+
+    def add(self, job: Job, its: list[Figures]) -> None:
+        """The training of a system and its figures, which may need the prior, and what must be done before."""
+        study, system = self.studies[job.seed], its[0].system
+        assert study.models.tokenizer
+        after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
+        after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in study.teachers(system)}
+        if system.kind == "pseudo_labels":
+            after = {self.labelling(job.seed, study.place_of_labels(system), system, after)}
+        prior = self.model(job.seed, study.models, "prior")
+        name, log = f"{job.folder.name}, seed {job.seed}", job.folder / "log.txt"
+        train = partial(train_one, self.request, job.seed, system)
+        self.systems[Trained(job)] = Task(name, train, log, frozenset(after))
+        figures = partial(put_down, self.request, job.seed, its)
+        self.systems[job] = Task(f"{name}: figures", figures, log, frozenset({Trained(job), prior}))
+
+    def model(self, seed: int, models: Models, what: str) -> Shared:
+        """The training of a prior or of a supervised model."""
+        key = Shared(seed, models.folder, what)
+        work = partial(make_model, self.request, seed, models.settings, what)
+        name = f"{what} of {models.folder.name}, seed {seed}"
+        self.models[key] = Task(name, work, models.folder / f"log-{what}.txt")
+        return key
+
+    def hearing(self, seed: int, teacher: Models, copy: str, system: System) -> Shared:
+        """What a teacher hears for all systems that it teaches, by itself or with the prior."""
+        source = self.studies[seed].source_of(system)
+        after = {self.model(seed, teacher.hearing, "supervised")}
+        if source == "asr_lm":
+            after.add(self.model(seed, teacher.judging, "prior"))
+        key = Shared(seed, teacher.hearing.folder, source, copy)
+        systems = self.listeners.setdefault(key, [])
+        systems.append(system)
+        name, log = f"{source} {copy or 'best'} of {key.folder.name}", key.folder / f"log-{source}-{copy}.txt"
+        self.heard[key] = Task(name, partial(hear, self.request, key, systems), log, frozenset(after))
+        return key
+
+    def labelling(self, seed: int, place: Path, system: System, after: set[Shared]) -> Shared:
+        """The pseudo-labels of a system, and of others with the same."""
+        key = Shared(seed, place, "labels")
+        work = partial(make_labels, self.request, seed, system)
+        log = place.with_name(f"log-{place.name}.txt")
+        self.labels[key] = Task(f"{place.name}, seed {seed}", work, log, frozenset(after))
+        return key
+
+
+def make_model(request: Request, seed: int, settings: Settings, what: str) -> None:
+    """Train a prior or a supervised model."""
+    models = request.study(seed).models_with(settings)
+    assert models.prior if what == "prior" else models.supervised
+
+
+def hear(request: Request, key: Shared, systems: Sequence[System]) -> None:
+    """Let one teacher hear what systems need of it."""
+    study = request.study(key.seed)
+    for system in systems:
+        for models, copy in study.teachers(system):
+            if (models.hearing.folder, copy) == (key.folder, key.copy):
+                study.heard_by(models, system)
+
+
+def make_labels(request: Request, seed: int, system: System) -> None:
+    """Make the pseudo-labels of a system."""
+    request.study(seed).prepare(system)
+
+
+def train_one(request: Request, seed: int, system: System) -> None:
+    """Train a system."""
+    request.study(seed).train(system)
+
+
+def put_down(request: Request, seed: int, wanted: Sequence[Figures]) -> None:
+    """Decode a system as its rows want, and put down their figures."""
+    study = request.study(seed)
+    for each in wanted:
+        write_found(study, each.table, each.line, measure(study, each.line.row, each.system))
