@@ -36,6 +36,9 @@ class OneNumber:
         self.modes.append(self.model.training)
         return self.scores.get(update, 1.0), {"validation": {"dev": update}}
 
+    def close(self):
+        pass
+
     def save(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
         value = round(self.model.weight.item(), 3)

@@ -1,6 +1,7 @@
 """Training that is stopped and gone on with ends with the same weights, to the bit."""
 
 import json
+import multiprocessing
 import re
 from dataclasses import replace
 
@@ -137,10 +138,8 @@ def schedule(optimizer=ADAMW, checkpoint_seconds=1e9, validate_first=False):
 def train(task, folder, how):
     try:
         fit(task, how, folder, folder, "stage")
-    finally:  # the garbage collector would end workers late, and wait seconds for each
-        for stream in (getattr(task, name, None) for name in ("stream", "paired", "unpaired")):
-            if stream is not None:
-                stream._batches = None
+    finally:
+        assert not multiprocessing.active_children(), "workers end with the training, however it ends"
 
 
 def lines(folder):

@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from pathlib import Path
@@ -269,7 +269,13 @@ class BatchStream:
         self.position, self.epoch = position, 0
         self.bad: dict[str, str] = {}
         self.seen = 0
-        self._batches: Iterator[Batch] | None = None
+        self._batches: Generator[Batch, None, None] | None = None
+
+    def close(self) -> None:
+        """End the workers now, not whenever garbage is collected, which waits seconds for each; `take` goes on."""
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
 
     def take(self) -> Batch:
         """The next batch in which anything could be read."""
@@ -335,7 +341,9 @@ def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[
     yield from _loader(reader, requests, workers)
 
 
-def _loader(reader: UtteranceReader, requests: Iterator[Request], workers: int) -> Iterator[Batch]:
+def _loader(
+    reader: UtteranceReader, requests: Iterator[Request], workers: int
+) -> Generator[Batch, None, None]:
     """Read requested batches in order, ahead of their use when there are workers."""
     if workers == 0:
         yield from (reader.__getitems__(request).to(HOST) for request in requests)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,6 +56,9 @@ class Task(Protocol):
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
 
+    def close(self) -> None:
+        """End what reads ahead."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -88,7 +92,7 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
     saved = reported = noted = time.monotonic()
     since, note = update, ""
 
-    with Meter(stage, schedule.updates, update) as meter:
+    with closing(task), Meter(stage, schedule.updates, update) as meter:
         while update < schedule.updates:
             torch.manual_seed(seed_of(schedule.seed, update))
             rate = learning_rate(schedule.optimizer, update, schedule.updates)

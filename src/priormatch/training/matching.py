@@ -143,6 +143,11 @@ class Matching:
                 figures["label_wer"] = heard["unlabelled"]["wer"]
         return cer, figures
 
+    def close(self) -> None:
+        """End what reads ahead."""
+        self.paired.close()
+        self.unpaired.close()
+
     def save(self, folder: Path) -> None:
         """Write the online model's folder."""
         self.model.save(folder)

@@ -111,6 +111,9 @@ class PriorTraining:
             total -= float(log_p.masked_fill(time_mask(whole - own, log_p.shape[1]), 0.0).sum())
         return total
 
+    def close(self) -> None:
+        """Nothing is read ahead."""
+
     def save(self, folder: Path) -> None:
         """Write the prior's folder."""
         self.model.save(folder)

@@ -141,6 +141,10 @@ class Supervised:
         errors = validation_errors(self.model, self.validation)
         return mean_cer(errors), {"validation": errors}
 
+    def close(self) -> None:
+        """End what reads ahead."""
+        self.stream.close()
+
     def save(self, folder: Path) -> None:
         """Write the model's folder."""
         self.model.save(folder)
