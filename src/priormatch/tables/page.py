@@ -82,7 +82,7 @@ def write_page(
     rows = f"-rows-{request.rows[table]}" if table in request.rows else ""
     page = next(iter(studies.values())).folder.parent / f"{table}{rows}.md"
     Console(width=None if sys.stdout.isatty() else 200).print(on_screen(TITLES[table], laid_out))
-    blocks = [f"# {TITLES[table]}\n\n    {request.command}\n", markdown(laid_out), *sections]
+    blocks = [f"# {TITLES[table]}\n\n    {request.command(table)}\n", markdown(laid_out), *sections]
     replace_text(page, "\n".join([*blocks, account(request, studies, lines)]))
     files = {page.with_name(f"{page.stem}{end}.tsv"): text for end, text in for_machines.items()}
     for file, text in files.items():

@@ -43,12 +43,11 @@ class Request:
         """The study of one seed."""
         return open_study(self.scale, self.recipe, seed, self.data, self.overrides)
 
-    @property
-    def command(self) -> str:
-        """The command line that asks for this."""
-        tables = [f"{each}:{self.rows[each]}" if each in self.rows else each for each in self.tables]
+    def command(self, table: str) -> str:
+        """The command line that asks for one of the tables."""
+        name = f"{table}:{self.rows[table]}" if table in self.rows else table
         seeds = ",".join(map(str, self.seeds))
-        words = ["priormatch", "table", *tables, "--scale", self.scale, "--seeds", seeds]
+        words = ["priormatch", "table", name, "--scale", self.scale, "--seeds", seeds]
         words += ["--data", str(self.data)] if self.data else []
         words += ["--jobs", str(self.jobs)] if self.jobs > 1 else []
         return shlex.join([*words, *self.overrides])
