@@ -44,11 +44,12 @@ def test_it_equals_the_slow_search(toy: Toy, k: int) -> None:
     toy=st.one_of(toys, narrow_toys),
     k=st.integers(1, 6),
     threshold=st.sampled_from([0.0, 0.5, 2.0, 5.0, math.inf]),
+    look_every=st.sampled_from([1, 2, 8]),
 )
 def test_it_equals_the_slow_search_where_classes_are_barred_and_hypotheses_dropped(
-    toy: Toy, k: int, threshold: float
+    toy: Toy, k: int, threshold: float, look_every: int
 ) -> None:
-    beam = toy.search(k, threshold=threshold)
+    beam = toy.search(k, threshold=threshold, look_every=look_every)
     for row in range(toy.utterances):
         expected, ended = slow_search(toy.scores_of(row), k, toy.eos, toy.longest, threshold)
         assert_same(hypotheses(beam, row), expected)

@@ -63,8 +63,11 @@ class Toy:
         scores, state = self.step(state, classes)
         return scores, state, self.peaks[state[..., 0], state[..., 1]]
 
-    def search(self, k: int, rows: slice = slice(None), threshold: float = math.inf) -> Beam:
-        return beam_search(self.step, self.first_state(k)[rows], self.eos, self.longest, threshold)
+    def search(
+        self, k: int, rows: slice = slice(None), threshold: float = math.inf, look_every: int = 1
+    ) -> Beam:
+        state = self.first_state(k)[rows]
+        return beam_search(self.step, state, self.eos, self.longest, threshold, look_every)
 
     def number(self, classes: tuple[int, ...]) -> int:
         """The number of a history."""

@@ -70,7 +70,8 @@ class DecoderSteps:
     """The decoder one step at a time, as a search calls it, with all that stays the same worked out beforehand.
 
     The keys lie one after the other; the output layer is filled up to whole blocks with classes that cannot be,
-    which makes its product faster too; and the input half of the GRU is computed once for every class that occurs.
+    which makes its product faster too; and the input half of the GRU is computed once for every class that occurs, on a
+    GPU for all of them at once, as looking which occur would take longer.
     """
 
     def __init__(self, decoder: AttentionDecoder, memory: Memory) -> None:
@@ -83,6 +84,8 @@ class DecoderSteps:
         self.output_bias = functional.pad(decoder.output.bias, (0, more), value=-math.inf)
         self.inputs = self.output.new_empty(decoder.output.out_features, 3 * decoder.size)
         self.known = torch.zeros(len(self.inputs), dtype=torch.bool, device=self.inputs.device)
+        if self.inputs.is_cuda:
+            self._learn_inputs(torch.arange(len(self.inputs), device=self.inputs.device))
 
     def __call__(self, state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
         """One step for every open hypothesis.
@@ -111,11 +114,17 @@ class DecoderSteps:
         into, _, bias, _ = self.decoder.gru.all_weights[0]
         if classes is None:
             return functional.linear(self.decoder.start, into, bias)
-        new = classes.unique()
-        new = new[~self.known[new]]
-        self.inputs[new] = functional.linear(self.decoder.embedding(new), into, bias).to(self.inputs.dtype)
-        self.known[new] = True
+        if not classes.is_cuda:
+            occurring = classes.unique()
+            self._learn_inputs(occurring[~self.known[occurring]])
         return functional.embedding(classes, self.inputs)
+
+    def _learn_inputs(self, classes: Tensor) -> None:
+        """Work out what the GRU's gates get from classes (N,)."""
+        into, _, bias, _ = self.decoder.gru.all_weights[0]
+        half = functional.linear(self.decoder.embedding(classes), into, bias)
+        self.inputs[classes] = half.to(self.inputs.dtype)
+        self.known[classes] = True
 
     def _attention(self, queries: Tensor) -> Tensor:
         """softmax(q·k / sqrt(D)) over the frames that exist: (B, k, D) -> (B, k, T)."""

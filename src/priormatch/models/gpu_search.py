@@ -23,9 +23,8 @@ from priormatch.models.gpu_search_kernels import (
     rank_classes_kernel,
     read_out_kernel,
 )
-from priormatch.search.beam import Beam
+from priormatch.search.beam import LOOK_EVERY, Beam
 
-LOOK_EVERY = 8  # steps between two looks whether the search is over
 FRAMES = 32  # of a tile of the attention
 
 
