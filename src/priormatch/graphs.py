@@ -1,5 +1,6 @@
 """CUDA graphs: the hundreds of small launches of a step, recorded once for each shape and replayed as one."""
 
+import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -53,11 +54,15 @@ class Recording(Generic[T]):
             free, total = torch.cuda.mem_get_info()
             if free < SCARCE * total:
                 torch.cuda.empty_cache()
+            collecting = gc.isenabled()
+            gc.disable()  # what is destroyed meanwhile would be recorded too, or forbidden
             self.graph.capture_begin(pool=pool, capture_error_mode=MODE)
             try:
                 self.result = function()
             finally:
                 self.graph.capture_end()
+                if collecting:
+                    gc.enable()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.set_rng_state(noise)
 

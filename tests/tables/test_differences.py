@@ -50,6 +50,12 @@ def test_seeds_that_one_of_the_rows_lacks_are_left_out():
     assert estimate.value == pytest.approx(10.0), "of the first seed alone"
 
 
+def test_rows_that_heard_different_utterances_are_not_compared(capsys):
+    one, fewer = np.full(UTTERANCES, 2), np.full(UTTERANCES - 1, 2)
+    assert differences("tabA1_alpha", alpha_lines(), [[found(fewer)], [found(one)], [Found()]]) == []
+    assert "dev_clean_wer: not all rows were scored on the same utterances" in capsys.readouterr().err
+
+
 def main_line(number, method, hours):
     row = {"source": "this", "method": method, "labeled_hours": hours, "decode_lm": "None",
            "test_clean_wer": "NA", "test_clean_werr_pct": "NA"}  # fmt: skip

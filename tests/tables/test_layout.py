@@ -18,6 +18,11 @@ def test_two_columns_for_each_figure():
     ]
 
 
+def test_a_seed_that_is_not_done_is_no_part_of_the_mean():
+    row, found = ROWS[1], [{}, {"dev_clean_wer": 12.0}, {"dev_clean_wer": 11.0}]
+    assert cells([row], [found])[1] == ["0.2", "9.00", "11.50 (-, 12.00, 11.00)", "26.47", ""]
+
+
 def test_ours_stand_alone_where_the_paper_has_none():
     rows = [{"method": "LPM", "note": "NA", "dev_clean_wer": "NA"}]
     assert cells(rows, [[{"dev_clean_wer": 10.0}]]) == [

@@ -1,11 +1,18 @@
 """Tasks one after another, or side by side."""
 
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from priormatch.errors import UserError
-from priormatch.tables.pool import Pool, Task
+from priormatch.tables.pool import Pool, Task, Worker
 
 
 def test_a_task_that_fails_does_not_stop_the_others(tmp_path, capsys):
@@ -59,3 +66,70 @@ def test_a_task_waits_for_those_before_it_and_fails_with_them(tmp_path, jobs):
     assert set(failed) == {"lost", "last"}
     assert failed["last"] == failed["lost"]
     assert "No such file" in failed["lost"]
+
+
+def be_killed(file, name):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_task_whose_process_is_killed_fails_alone(tmp_path):
+    file = tmp_path / "done"
+    tasks = {
+        "lost": task(file, "lost", work=be_killed),
+        "last": task(file, "last", "lost"),
+        **{name: task(file, name) for name in "abc"},
+    }
+    with Pool(2) as pool:
+        failed = pool.perform(tasks, "letters")
+        assert sorted(file.read_text().split()) == ["a", "b", "c"]
+        assert set(failed) == {"lost", "last"}
+        assert "exit code -9" in failed["last"]
+        assert pool.perform({"more": task(file, "more")}, "letters") == {}
+        processes = [each.process for each in pool.workers]
+    assert not any(each.is_alive() for each in processes)
+
+
+def wait_forever(file, name):
+    try:
+        file.write_text(str(os.getpid()))
+        threading.Event().wait()
+    finally:
+        file.with_name("put down").touch()
+
+
+def test_a_process_at_work_puts_down_how_far_it_came_when_its_pool_is_left(tmp_path):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    file = tmp_path / "begun"
+    os.mkfifo(file)
+    threading.Thread(target=lambda: (file.read_text(), os.kill(os.getpid(), signal.SIGUSR1))).start()
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt), Pool(2) as pool:
+            pool.perform({"a": task(file, "a", work=wait_forever)}, "letters")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not any(each.process.is_alive() for each in pool.workers)
+    assert (tmp_path / "put down").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd")
+def test_a_process_at_work_ends_with_the_one_that_started_it(tmp_path):
+    file = tmp_path / "begun"
+    os.mkfifo(file)
+    command = [sys.executable, "-c", "import sys, test_pool; test_pool.work_apart(sys.argv[1])", file]
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as starter:
+        worker = os.pidfd_open(int(file.read_text()))
+        starter.kill()
+    assert select.select([worker], [], [], 30)[0], "it has ended"
+    assert (tmp_path / "put down").exists()
+    os.close(worker)
+
+
+def work_apart(file):
+    """Have a task done that does not end."""
+    worker = Worker()
+    worker.begin(task(Path(file), "a", work=wait_forever))
+    worker.outcome()

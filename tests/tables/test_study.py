@@ -193,7 +193,8 @@ def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, m
     words = ("table", "7:12,23", "--scale", "paper", "--data", data, *TINY, *KEPT)
     assert command(*words) == 2
     assert "1 of 2 systems failed and are left out" in capsys.readouterr().err
-    page = (data.parent / "runs/table-paper/tab7_main-rows-12,23.tsv").read_text().splitlines()
+    file = data.parent / "runs/table-paper/tab7_main-rows-12,23.tsv"
+    page = file.read_text().splitlines()
     assert [line.endswith("\tNA\tNA\tNA\tNA") for line in page[1:]] == [True, True], "nothing is recovered"
     assert ["NA" in line.split("\t")[-8:-4] for line in page[1:]] == [False, True]
     broken[:] = [1, 1]
@@ -201,3 +202,7 @@ def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, m
     said = capsys.readouterr().err
     assert "1 of 2 systems failed" in said
     assert "matched-all-start=C-longer with seed 0 (UserError: no room for it)" in said
+    page = file.read_text().splitlines()
+    assert ["NA" in line.split("\t")[-8:-4] for line in page[1:]] == [True, False], (
+        "nor are old figures shown"
+    )

@@ -108,6 +108,12 @@ class Stage:
             replace_text(self.folder / FILE, json.dumps(self.record, indent=2) + "\n")
 
         with alone_in(self.folder):
+            known = read_record(self.folder)  # another process may have done it meanwhile
+            if known is not None and known["finished"] and known["recipe"] == self.recipe:
+                self.record = known
+                say(f"{self.folder.name}: finished by another process, reused")
+                yield False
+                return
             write(finished=False)
             say(f"{self.folder.name} ...")
             try:

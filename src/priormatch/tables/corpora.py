@@ -36,6 +36,9 @@ LAYOUTS: dict[str, dict[str, str]] = {
 LIGHT = ("small", "medium", "large")
 """The manifests of Libri-Light, which the rows of 60,000 hours alone need."""
 
+OF_ROWS = ("matching.start=", "matching.proposal=", "matching.prior=")
+"""Settings that rows are about: without their own value they would mean whatever the command says."""
+
 PARTS: tuple[Part, ...] = get_args(Part)
 ENSEMBLE = {"demo": 2, "small": 4, "paper": 4}
 """The models of an ensemble: four, as Kahn et al. have, and fewer for the demo."""
@@ -68,6 +71,8 @@ def make_plan(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Pl
     """The settings of a scale and a seed."""
     if any(each.startswith("training.seed=") for each in given):
         raise UserError("training.seed is not for tables: give --seeds")
+    if taken := [each for each in given if each.startswith(OF_ROWS)]:
+        raise UserError(f"{taken[0]} is not for tables, whose rows say it: leave it out")
     seeded = [*given, f"training.seed={seed}"]
     settings, longer = load_settings(recipe, seeded), LONGER.get(scale, {})
     main: dict[Unlabelled, Settings] = dict.fromkeys(get_args(Unlabelled), settings)

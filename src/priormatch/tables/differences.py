@@ -4,9 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from priormatch.evaluation.bootstrap import paired_bootstrap, recovered_interval
 from priormatch.evaluation.error_rates import ErrorCounts, summed, word_error_rate_recovered
-from priormatch.progress import track
+from priormatch.progress import say, track
 from priormatch.tables.found import Found
 from priormatch.tables.layout import Cells, named
 from priormatch.tables.measure import ends_of
@@ -29,6 +31,7 @@ class Estimate:
     column: str
     value: float
     interval: tuple[float, float]
+    seeds: int
     against: int | None = None
 
     @property
@@ -48,7 +51,9 @@ def differences(table: str, lines: Sequence[Line], found: Sequence[Seeds]) -> li
             mine, theirs = in_common(column, seeds[line.number], seeds[plain.number])
             if mine:
                 test = paired_bootstrap(mine, theirs)
-                estimates.append(Estimate(line, column, test.difference, test.interval, plain.number))
+                estimates.append(
+                    Estimate(line, column, test.difference, test.interval, len(mine), plain.number)
+                )
     return estimates
 
 
@@ -65,14 +70,23 @@ def recovered(lines: Sequence[Line], found: Sequence[Seeds]) -> list[Estimate]:
             if seeds[0]:
                 low, mine, high = map(summed, seeds)
                 value = word_error_rate_recovered(low.rate, mine.rate, high.rate)
-                estimates.append(Estimate(line, column, value, recovered_interval(low, mine, high)))
+                estimates.append(
+                    Estimate(line, column, value, recovered_interval(low, mine, high), len(seeds[0]))
+                )
     return estimates
 
 
 def in_common(column: str, *rows: Seeds) -> list[list[ErrorCounts]]:
-    """The errors of a column for each of several rows, with those seeds that all of them have."""
-    seeds = [each for each in zip(*rows, strict=True) if all(column in found.errors for found in each)]
-    return [[found.errors[column] for found in its] for its in zip(*seeds, strict=True)] or [[] for _ in rows]
+    """The errors of a column for each of several rows, with those seeds that all of them have.
+
+    Nothing where they are errors of different utterances, some of which could not be read at one time or another.
+    """
+    whole = [each for each in zip(*rows, strict=True) if all(column in found.errors for found in each)]
+    seeds = [[found.errors[column] for found in each] for each in whole]
+    if any(not np.array_equal(each.lengths, seeds[0][0].lengths) for seed in seeds for each in seed):
+        say(f"{column}: not all rows were scored on the same utterances: those that differ are not compared")
+        seeds = []
+    return [list(its) for its in zip(*seeds, strict=True)] or [[] for _ in rows]
 
 
 def table_of(estimates: Sequence[Estimate]) -> Cells:
@@ -103,12 +117,13 @@ def in_words(estimate: Estimate) -> str:
 
 def for_machines(estimates: Sequence[Estimate]) -> Cells:
     """Estimates one a line."""
-    head = ["row", "less_row", "column", "value", "low", "high", "excludes_zero"]
+    head = ["row", "less_row", "column", "seeds", "value", "low", "high", "excludes_zero"]
     body = [
         [
             str(each.line.number),
             MISSING if each.against is None else str(each.against),
             each.column,
+            str(each.seeds),
             *(f"{number:.3f}" for number in (each.value, *each.interval)),
             MISSING if each.against is None else "yes" if each.excludes_zero else "no",
         ]

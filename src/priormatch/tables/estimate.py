@@ -4,6 +4,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
@@ -30,11 +31,10 @@ from priormatch.progress import say
 from priormatch.stopwatch import Stopwatch
 from priormatch.tables.corpora import ENSEMBLE, light_files, wanted_files
 from priormatch.tables.hypotheses import SHOWN
-from priormatch.tables.paper import TITLES
+from priormatch.tables.paper import BEAMS, TITLES
 from priormatch.tables.request import Request
 from priormatch.tables.study import Plan
 from priormatch.tables.systems import System
-from priormatch.tables.tasks import BEAMS
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching import Matching
 from priormatch.training.optimizer import make_optimizer
@@ -224,13 +224,14 @@ def seconds_an_update(task: Task, settings: Settings) -> float:
         Stopwatch(device),
     )
     first = settings.training.window_updates
-    for update in range(WARM_UP + COUNTED):
-        if update == WARM_UP:
-            _wait(device)
-            began = time.perf_counter()
-        make_update(task, optimizer, settings.matching.optimizer.clip, first + update, watch)
-    _wait(device)
-    return (time.perf_counter() - began) / COUNTED
+    with closing(task):
+        for update in range(WARM_UP + COUNTED):
+            if update == WARM_UP:
+                _wait(device)
+                began = time.perf_counter()
+            make_update(task, optimizer, settings.matching.optimizer.clip, first + update, watch)
+        _wait(device)
+        return (time.perf_counter() - began) / COUNTED
 
 
 def _wait(device: torch.device) -> None:

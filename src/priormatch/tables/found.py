@@ -61,4 +61,5 @@ def made_from(study: Study, line: Line) -> str:
     assert line.system is not None
     settings = study.settings_of(line.system)
     recipe = {name: plain(value) for name, value in recipe_of_matching(settings).items()}
-    return digest([recipe, plain(settings.prior), plain(settings.tokenizer), line.row])
+    others = (settings.prior, settings.tokenizer, settings.fusion)
+    return digest([recipe, *map(plain, others), line.row])

@@ -32,7 +32,7 @@ def cells(rows: Sequence[Row], found: Sequence[Seeds]) -> Cells:
             if column in quoted or not measured:
                 line.append("" if measured and row[column] == MISSING else row[column])
             if measured:
-                line.append(ours([values[column] for values in seeds if column in values]))
+                line.append(ours([values.get(column) for values in seeds]))
         body.append(line)
     return [head, *body]
 
@@ -44,12 +44,14 @@ def _heads(column: str, quoted: bool) -> list[str]:
     return [f"{name}, paper", "ours"] if quoted else [f"{name}, ours"]
 
 
-def ours(values: Sequence[float]) -> str:
-    """The mean of the seeds, and where there are several, each of them."""
-    if not values:
+def ours(values: Sequence[float | None]) -> str:
+    """The mean of the seeds, and where there are several, each of them, with a dash for one that is not done."""
+    done = [each for each in values if each is not None]
+    if not done:
         return ""
-    mean = f"{statistics.fmean(values):.2f}"
-    return mean if len(values) == 1 else f"{mean} ({', '.join(f'{each:.2f}' for each in values)})"
+    mean = f"{statistics.fmean(done):.2f}"
+    of_seeds = ", ".join("-" if each is None else f"{each:.2f}" for each in values)
+    return mean if len(values) == 1 else f"{mean} ({of_seeds})"
 
 
 def named(row: Row) -> str:

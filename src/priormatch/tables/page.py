@@ -26,7 +26,8 @@ DIFFERENCES = """\
 ## Differences to plain matching
 
 Error rates less those of the row of plain local prior matching that is named, in points: below zero is better. In
-brackets the 95 % interval of a paired bootstrap over utterances, all seeds together; bold where it excludes zero.
+brackets the 95 % interval of a paired bootstrap over utterances, those seeds together that both rows have; bold where
+it excludes zero.
 """
 RECOVERED = """\
 ## Recovered word error rates
@@ -61,12 +62,19 @@ def rated_page(
 
 
 def printed(table: str, line: Line, study: Study) -> Row:
-    """A row with its number, and in Table A1 with the loss weight that stands for the paper's at this scale."""
+    """A row with its number, and with what it comes to at this scale: loss weights in Table A1, bounds in Table X1."""
     number = {"row": str(line.number)}
-    if table != "tabA1_alpha" or line.system is None:
+    if line.system is None:
         return number | line.row
-    weight = study.settings_of(line.system).matching.loss_weight
-    return number | {"alpha": line.row["alpha"], "our_loss_weight": f"{weight:g}"} | line.row
+    matching = study.settings_of(line.system).matching
+    match table:
+        case "tabA1_alpha":
+            weights = {"alpha": line.row["alpha"], "our_loss_weight": f"{matching.loss_weight:g}"}
+            return number | weights | line.row
+        case "x1_open_questions":
+            return number | line.row | {"length_filter": str(matching.length_filter or "off")}
+        case _:
+            return number | line.row
 
 
 def write_page(
@@ -101,7 +109,7 @@ def account(request: Request, studies: Mapping[int, Study], lines: Sequence[Line
         f"- Seeds: {', '.join(map(str, request.seeds))}. Of ours the mean of the seeds is shown, and each seed.",
         f"- Settings: `{request.recipe.name}` and what the command adds; all of them are in `settings.yaml` of each"
         " seed's folder.",
-        f"- Trained at commit {', '.join(commits)}, on {', '.join(devices)}.",
+        *([f"- Trained at commit {', '.join(commits)}, on {', '.join(devices)}."] if records else []),
         f"- Written at commit {commit() or 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
         f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in all:",
     ]

@@ -25,6 +25,7 @@ TITLES = {
     "tabA5_main_ext": "Table A5: the main results beside all others",
     "x1_open_questions": "Table X1: what the paper leaves open",
 }
+BEAMS = "tab1_hypotheses"  # shows beams, and has no figures
 OWN = "x1_open_questions"  # a table that the paper has not
 
 Row = dict[str, str]

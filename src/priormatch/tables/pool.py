@@ -3,10 +3,14 @@
 import contextlib
 import gc
 import multiprocessing
+import os
+import signal
+import sys
+import threading
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +19,7 @@ import torch
 from priormatch.progress import Meter
 
 Key = TypeVar("Key", bound=Hashable)
+PATIENCE = 20.0  # seconds that a process has to end by itself
 
 
 @dataclass(frozen=True)
@@ -34,16 +39,17 @@ class Pool:
     """Does tasks in this process, or several at a time in others that live as long as it does."""
 
     def __init__(self, jobs: int) -> None:
-        context = multiprocessing.get_context("spawn")
         self.jobs = jobs
-        self.processes = ProcessPoolExecutor(jobs, mp_context=context) if jobs > 1 else None
+        self.workers: list[Worker] = []
 
     def __enter__(self) -> "Pool":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self.processes is not None:
-            self.processes.shutdown(wait=kind is None, cancel_futures=True)
+    def __exit__(self, *_: object) -> None:
+        for each in self.workers:
+            each.process.terminate()
+        for each in self.workers:
+            each.end()
 
     def perform(self, tasks: Mapping[Key, Task], title: str) -> dict[Key, str]:
         """Do tasks, those that may begin in their order; the ones that failed, and why.
@@ -51,7 +57,7 @@ class Pool:
         What comes after a task that failed is not begun, and fails for the same reason; all others are done.
         """
         failed: dict[Key, str] = {}
-        left, running = dict(tasks), dict[Future[str], Key]()
+        left, running = dict(tasks), dict[Worker, Key]()
         with Meter(title, len(tasks)) as meter:
             while left or running:
                 for key, reason in self._ended(left, running, failed):
@@ -61,7 +67,7 @@ class Pool:
         return failed
 
     def _ended(
-        self, left: dict[Key, Task], running: dict[Future[str], Key], failed: Mapping[Key, str]
+        self, left: dict[Key, Task], running: dict["Worker", Key], failed: Mapping[Key, str]
     ) -> Iterator[tuple[Key, str]]:
         """The tasks that end next, with the reason where they fail; begins those that may."""
         for key, task in list(left.items()):
@@ -72,14 +78,75 @@ class Pool:
         unfinished = {*left, *running.values()}
         ready = [key for key, task in left.items() if task.after.isdisjoint(unfinished)]
         assert ready or running, "tasks wait for each other"
-        if self.processes is None:
+        if self.jobs == 1:
             yield ready[0], attempt(left.pop(ready[0]).work)
             return
         for key in ready[: self.jobs - len(running)]:
-            task = left.pop(key)
-            running[self.processes.submit(attempt_apart, task.work, task.log)] = key
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            yield running.pop(future), future.result()
+            worker = self._idle(running)
+            worker.begin(left.pop(key))
+            running[worker] = key
+        heard = wait([each.connection for each in running])
+        for worker in [each for each in running if each.connection in heard]:
+            yield running.pop(worker), worker.outcome()
+
+    def _idle(self, running: Mapping["Worker", object]) -> "Worker":
+        """A process that has nothing to do, a new one where none is left."""
+        self.workers = [each for each in self.workers if each in running or each.process.is_alive()]
+        for each in self.workers:
+            if each not in running:
+                return each
+        self.workers.append(Worker())
+        return self.workers[-1]
+
+
+class Worker:
+    """A process that does one task after another; a task that takes it down with it fails alone."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs,))
+        self.process.start()
+        theirs.close()
+
+    def begin(self, task: Task) -> None:
+        """Hand over a task."""
+        with contextlib.suppress(BrokenPipeError):  # it has just ended: the outcome tells
+            self.connection.send((task.work, task.log))
+
+    def outcome(self) -> str:
+        """Wait until its task is over; why it failed, if so."""
+        try:
+            return str(self.connection.recv())
+        except (EOFError, ConnectionResetError):
+            self.end()
+            code = self.process.exitcode
+            return f"its process ended with exit code {code}, killed perhaps for want of memory"
+
+    def end(self) -> None:
+        """Wait for its end, which it has been asked for, but not forever."""
+        self.process.join(PATIENCE)
+        self.process.kill()
+        self.process.join()
+
+
+def serve(connection: Connection) -> None:
+    """Do the tasks that come, until this process is told to end, or the one that sends them is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the one that sends tasks gets it too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a stage puts down how far it came
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    with contextlib.suppress(EOFError):
+        while True:
+            work, log = connection.recv()
+            connection.send(attempt_apart(work, log))
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone, which may have been killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def attempt(work: Callable[[], object]) -> str:

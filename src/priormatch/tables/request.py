@@ -8,7 +8,7 @@ from pathlib import Path
 from priormatch.config import recipe_path
 from priormatch.errors import UserError
 from priormatch.tables.corpora import can_train, make_plan, open_study
-from priormatch.tables.paper import read_table, table_name
+from priormatch.tables.paper import BEAMS, read_table, table_name
 from priormatch.tables.rows import Line, lines_of
 from priormatch.tables.study import Plan, Study
 
@@ -57,6 +57,8 @@ class Request:
 
         What a scale has no speech or model for is shown as the paper's alone; a row of ours, not at all.
         """
+        if table == BEAMS and table in self.rows:
+            raise UserError(f"{table} shows whole beams: name it without rows")
         lines = lines_of(table)
         rows = numbers(f"{table}:", self.rows[table]) if table in self.rows else range(1, len(lines) + 1)
         if bad := [number for number in rows if not 1 <= number <= len(lines)]:

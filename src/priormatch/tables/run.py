@@ -1,19 +1,21 @@
 """`priormatch table`: train the systems of tables, side by side where there is room, and show them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from priormatch.config import to_yaml
 from priormatch.errors import UserError
 from priormatch.files import replace_text
+from priormatch.progress import say
 from priormatch.tables.found import Found, read_found
 from priormatch.tables.hypotheses import SHOWN, beams
 from priormatch.tables.layout import as_tsv
 from priormatch.tables.page import rated_page, write_page
+from priormatch.tables.paper import BEAMS
 from priormatch.tables.pool import Pool
 from priormatch.tables.request import Request
 from priormatch.tables.rows import Line
-from priormatch.tables.tasks import BEAMS, Job, Studies, Trained, Wanted, jobs_of, tasks_of
+from priormatch.tables.tasks import Job, Studies, Trained, Wanted, jobs_of, tasks_of
 
 
 def run_tables(request: Request) -> list[Path]:
@@ -28,10 +30,14 @@ def run_tables(request: Request) -> list[Path]:
     first = request.seeds[0]
     without_beams = request.so_far or Job(first, studies[first].folder_of(SHOWN)) in failed
     pages = [
-        make_page(request, table, its, studies)
-        for table, its in lines.items()
+        make_page(request, table, its, studies, failed)
+        for table, its in sorted(
+            lines.items(), key=lambda each: each[0] == BEAMS
+        )  # which needs models, at the end
         if not (table == BEAMS and without_beams)
     ]
+    if BEAMS in lines and request.so_far:
+        say(f"{BEAMS}: its beams are not kept, and need the models: run it without --so-far")
     if failed:
         job, reason = next(iter(failed.items()))
         raise UserError(
@@ -51,13 +57,20 @@ def train_all(request: Request, wanted: Wanted, studies: Studies) -> dict[Job, s
     return {job: failed[each] for job in wanted for each in (Trained(job), job) if each in failed}
 
 
-def make_page(request: Request, table: str, lines: Sequence[Line], studies: Studies) -> Path:
-    """Show what was measured of a table, and write it down."""
+def make_page(
+    request: Request, table: str, lines: Sequence[Line], studies: Studies, failed: Collection[Job]
+) -> Path:
+    """Show what was measured of a table, and write it down; what failed may have figures of another time."""
     if table == BEAMS:
         shown = beams(studies[request.seeds[0]])
         return write_page(request, table, studies, [Line(1, {}, SHOWN)], shown, {"": as_tsv(shown)})
     found = [
-        [Found() if line.system is None else read_found(study, table, line) for study in studies.values()]
+        [
+            read_found(study, table, line)
+            if line.system is not None and Job(seed, study.folder_of(line.system)) not in failed
+            else Found()
+            for seed, study in studies.items()
+        ]
         for line in lines
     ]
     return rated_page(request, table, studies, lines, found)

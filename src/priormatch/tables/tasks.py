@@ -10,13 +10,12 @@ from priormatch.tables.found import write_found
 from priormatch.tables.hypotheses import SHOWN
 from priormatch.tables.measure import measure
 from priormatch.tables.models import Models
+from priormatch.tables.paper import BEAMS
 from priormatch.tables.pool import Task
 from priormatch.tables.request import Request
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Study
 from priormatch.tables.systems import System
-
-BEAMS = "tab1_hypotheses"
 
 
 class Job(NamedTuple):
@@ -137,7 +136,8 @@ class Work:
         key = Shared(seed, teacher.hearing.folder, source, copy)
         systems = self.listeners.setdefault(key, [])
         systems.append(system)
-        name, log = f"{source} {copy or 'best'} of {key.folder.name}", key.folder / f"log-{source}-{copy}.txt"
+        which = copy or "best"
+        name, log = f"{source} {which} of {key.folder.name}", key.folder / f"log-{source}-{which}.txt"
         self.heard[key] = Task(name, partial(hear, self.request, key, systems), log, frozenset(after))
         return key
 
