@@ -3,6 +3,7 @@
 import gc
 import logging
 import multiprocessing
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -209,6 +210,22 @@ def test_workers_give_the_same_batches(reader: UtteranceReader) -> None:
     for _ in range(6):
         assert same(alone.take(), helped.take())
     assert [batch.ids for batch in once(reader, 1.0)] == [batch.ids for batch in once(reader, 1.0, workers=2)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no safe fork")
+def test_workers_are_forked_where_processes_are_spawned(reader: UtteranceReader) -> None:
+    """A spawned worker would import everything again: seconds at every validation of a table's systems."""
+    others, usual = set(multiprocessing.active_children()), multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        stream = BatchStream(reader, TWO, 1, workers=1)
+        stream.take()
+        (worker,) = set(multiprocessing.active_children()) - others
+        assert type(worker).__name__ == "ForkProcess"
+        stream.close()
+        assert not worker.is_alive()
+    finally:
+        multiprocessing.set_start_method(usual, force=True)
 
 
 def test_workers_end_with_their_stream(reader: UtteranceReader) -> None:

@@ -124,8 +124,11 @@ def test_all_are_visited_before_any_is_visited_again():
 
 
 def test_to_note_is_not_to_wait():
-    """A tensor without values stands for one whose values are still being computed."""
-    noted().note(["a"], torch.empty(2, 3, device="meta"))
+    """A tensor without values stands for one whose values are still being computed: only a choice asks for them."""
+    selection = Selection(["a", "b"], 0.5, 0.0, seed=1)
+    selection.note(["a"], torch.empty(2, 3, device="meta"))
+    with pytest.raises(NotImplementedError, match="meta tensor"):
+        selection.choose(0)
 
 
 @pytest.mark.parametrize("epoch", [0, 1])

@@ -32,6 +32,15 @@ def test_work_is_done_once(tmp_path, capsys):
     assert list(tmp_path.rglob(f"{TEMPORARY}*")) == []
 
 
+def test_work_that_another_process_did_meanwhile_is_reused(tmp_path, capsys):
+    late = Stage(tmp_path / "stage", {"updates": 3}, {})
+    assert do(tmp_path / "stage", {"updates": 3})
+    with late.work() as todo:
+        assert not todo
+    assert late.finished
+    assert "finished by another process, reused" in capsys.readouterr().err
+
+
 def test_the_record_tells_settings_time_memory_and_versions(tmp_path):
     do(tmp_path / "stage", {"batch": BatchSettings(seconds=3.0), "updates": 5})
     record = json.loads((tmp_path / "stage" / FILE).read_text())

@@ -85,6 +85,9 @@ def test_what_a_folder_lacks_is_named(folder, capsys):
     (data / "dev-other.jsonl.gz").unlink()
     assert command("table", "2", "--scale", "paper", "--data", data) == 2
     assert "lacks dev-other.jsonl.gz: prepare the paper scale's data there first" in capsys.readouterr().err
+    assert command("table", "2", "--scale", "paper", "--data", data / "nowhere") == 2
+    assert f"there is no folder {data / 'nowhere'}: prepare" in capsys.readouterr().err
+    assert not (data.parent / "runs").exists(), "nothing is left behind"
 
 
 def test_main_results_are_trained_for_longer_at_paper_scale_unless_told_otherwise(folder):

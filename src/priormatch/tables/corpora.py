@@ -87,7 +87,6 @@ def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: tu
     if settings.threads:
         torch.set_num_threads(settings.threads)
     folder = Path(settings.runs) / settings.name / f"seed-{seed}"
-    folder.mkdir(parents=True, exist_ok=True)
     if scale == "demo":
         return demo_study(folder, plan)
     if data is None:
@@ -156,6 +155,8 @@ def can_train(system: System, scale: str, data: Path | None) -> bool:
 def prepared_study(scale: str, folder: Path, plan: Plan, data: Path) -> Study:
     """A study on a folder of manifests and text."""
     layout = LAYOUTS[scale]
+    if not data.is_dir():
+        raise UserError(f"there is no folder {data}: prepare the {scale} scale's data there first")
     if missing := [name for name in wanted_files(scale) if not (data / name).is_file()]:
         raise UserError(f"{data} lacks {', '.join(missing)}: prepare the {scale} scale's data there first")
     found = {key: [data / f"{name}{SUFFIX}" for name in names.split()] for key, names in layout.items()}

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import torch
 
-from priormatch.progress import Meter
+from priormatch.progress import Meter, say
 
 Key = TypeVar("Key", bound=Hashable)
 PATIENCE = 20.0  # seconds that a process has to end by itself
@@ -82,8 +82,9 @@ class Pool:
             yield ready[0], attempt(left.pop(ready[0]).work)
             return
         for key in ready[: self.jobs - len(running)]:
-            worker = self._idle(running)
-            worker.begin(left.pop(key))
+            worker, task = self._idle(running), left.pop(key)
+            say(f"{task.name}, told in {task.log}")
+            worker.begin(task)
             running[worker] = key
         heard = wait([each.connection for each in running])
         for worker in [each for each in running if each.connection in heard]:
