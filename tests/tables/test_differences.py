@@ -121,3 +121,16 @@ def test_rows_are_compared_with_those_of_their_decoding_speech_and_proposal():
     for line in others:
         plain = reference_of("tabA3_kd_ext", others, line)
         assert plain is None or plain.row["init_proposal"] == line.row["init_proposal"]
+
+
+def test_where_rows_have_several_starts_plain_matching_has_the_scales():
+    lines = lines_of("tab3_init_update")
+    for start in ("A", "C"):
+        references = [reference_of("tab3_init_update", lines, line, start) for line in lines if line.system]
+        assert references.count(None) == 1, "of the plain row itself"
+        (plain,) = {each.number: each.row for each in references if each}.values()
+        assert (plain["init_proposal"], plain["proposal_update"], plain["init_online"]) == (
+            "A",
+            "Off_better",
+            start,
+        )

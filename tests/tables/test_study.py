@@ -61,7 +61,7 @@ def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(folder, scale, caps
     assert command(*words) == 0
     said = capsys.readouterr()
     systems = {each.name for each in (data.parent / f"runs/table-{scale}/seed-0/systems").iterdir()}
-    assert systems == {"matched-clean-start=C", "matched-all-start=C"}
+    assert systems == {"matched-clean", "matched-all"}
     assert "9.00" in said.out, "the paper's"
     jobs = "2" if scale == "small" else "1"
     assert command(*words, "--seeds", "0,1", "--jobs", jobs) == 0
@@ -109,7 +109,7 @@ def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(fol
     words = ("table", "A4:4-5", "--scale", "paper", "--data", data, *TINY, *KEPT)
     assert command(*words) == 0
     systems = data.parent / "runs/table-paper/seed-0/systems"
-    assert [each.name for each in systems.iterdir()] == ["matched-all-start=C-longer"]
+    assert [each.name for each in systems.iterdir()] == ["matched-all-longer"]
     for number, name in enumerate(light_files("paper")):
         made = tiny_corpus(sentences(2, seed=90 + number, most_words=3), name.removesuffix(".jsonl.gz"))
         shutil.copy(made, data / name)
@@ -153,7 +153,7 @@ def test_several_tables_train_what_they_share_once(folder):
     assert "Trained at commit " in page
     assert "on CPU (" in page
     assert "| shared | prior |" in page
-    assert "| 4 | matched-clean-start=C |" in page
+    assert "| 4 | matched-clean |" in page
     intervals = [
         line.split("\t")[:3] for line in (runs / "tabA1_alpha.intervals.tsv").read_text().splitlines()
     ]
@@ -180,7 +180,7 @@ def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, mon
     words = ("--scale", "paper", "--data", data, "--dry-run", *TINY, *KEPT)
     assert command("table", "1", "A1", *words) == 0
     said = capsys.readouterr()
-    assert "matched-clean-start=C " in said.out, "Table 1 has a system too"
+    assert "matched-clean " in said.out, "Table 1 has a system too"
     assert "for the rows of 60,000 hours alone it needs small.jsonl.gz, medium.jsonl.gz" in said.err
     assert not (data.parent / "runs").exists()
 
@@ -204,7 +204,7 @@ def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, m
     assert command(*words) == 2
     said = capsys.readouterr().err
     assert "1 of 2 systems failed" in said
-    assert "matched-all-start=C-longer with seed 0 (UserError: no room for it)" in said
+    assert "matched-all-longer with seed 0 (UserError: no room for it)" in said
     page = file.read_text().splitlines()
     assert ["NA" in line.split("\t")[-8:-4] for line in page[1:]] == [True, False], (
         "nor are old figures shown"

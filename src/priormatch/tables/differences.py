@@ -41,10 +41,14 @@ class Estimate:
         return low > 0 or high < 0
 
 
-def differences(table: str, lines: Sequence[Line], found: Sequence[Seeds]) -> list[Estimate]:
+def differences(
+    table: str, lines: Sequence[Line], found: Sequence[Seeds], start: str = "C"
+) -> list[Estimate]:
     """Each row's error rates less those of the row of plain matching that it is compared with."""
     seeds = {line.number: its for line, its in zip(lines, found, strict=True)}
-    pairs = [(line, plain) for line in lines if (plain := reference_of(table, lines, line)) is not None]
+    pairs = [
+        (line, plain) for line in lines if (plain := reference_of(table, lines, line, start)) is not None
+    ]
     estimates = []
     for line, plain in track(pairs, f"{table}: paired differences"):
         for column in line.row:

@@ -49,7 +49,8 @@ def rated_page(
     of_seeds = [with_recovered(rows, [each.values for each in its]) for its in zip(*found, strict=True)]
     values = list(zip(*of_seeds, strict=True))
     shown = [printed(table, line, next(iter(studies.values()))) for line in lines]
-    differences, recovered = paired.differences(table, lines, found), paired.recovered(lines, found)
+    start = next(iter(studies.values())).settings.matching.start or "A"
+    differences, recovered = paired.differences(table, lines, found, start), paired.recovered(lines, found)
     sections = [
         f"{heading}\n{markdown(paired.table_of(estimates))}"
         for heading, estimates in ((DIFFERENCES, differences), (RECOVERED, recovered))

@@ -20,7 +20,7 @@ WEIGHTS: dict[str, dict[str, object]] = {
 }
 PLAIN: dict[str, dict[str, str]] = {
     "tab2_beam_mix": {"beam_k": "4", "mix_paired_to_unpaired": "1:4"},
-    "tab3_init_update": {"init_proposal": "A", "proposal_update": "Off_better", "init_online": "C"},
+    "tab3_init_update": {"init_proposal": "A", "proposal_update": "Off_better"},
     "tab4_length_filter": {"proposal_update": "Off_better", "length_filter": "yes"},
     "tab5_lm_ppl": {"lm_token_ppl": "34.24"},
     "tab6_kd": {"method": "LPM"},
@@ -105,9 +105,10 @@ def open_row(
     return row, matched("all", beam_size=k, **chosen, **WEIGHTS[weights], **matching)
 
 
-def reference_of(table: str, lines: Sequence[Line], line: Line) -> Line | None:
+def reference_of(table: str, lines: Sequence[Line], line: Line, start: str = "C") -> Line | None:
     """The row of plain matching that a row is compared with: decoded alike, with the same speech and first proposal.
 
+    Where a table has several starts of the online model, plain rows have the scale's, `start`; C is the paper's.
     What learns from more speech than any row of plain matching is compared with the one that has most.
     """
     if line.system is None or table not in PLAIN:
@@ -115,6 +116,8 @@ def reference_of(table: str, lines: Sequence[Line], line: Line) -> Line | None:
     same = [name for name in ("decode_lm", "init_proposal") if name in line.row and name not in PLAIN[table]]
     speech = "all" if line.system.unlabelled == "light" else line.system.unlabelled
     wanted = {name: line.row[name] for name in same} | PLAIN[table]
+    if "init_online" in line.row:
+        wanted["init_online"] = start
     for each in lines:
         if (
             each.system is not None

@@ -56,7 +56,10 @@ class Plan:
             *(["ensemble"] if system.ensemble else []),
             *([f"by={system.labeller}"] if system.labeller else []),
             *([] if system.filtered else ["unfiltered"]),
-            *(each.removeprefix("matching.") for each in different),
+            *(
+                f"{each}{'best' if each.endswith('=') else ''}".removeprefix("matching.")
+                for each in different
+            ),
             *([f"loss_scale={system.loss_scale:g}"] if system.loss_scale != 1 else []),
             *(["longer"] if system.main and self.main[system.unlabelled] != self.settings else []),
         ]

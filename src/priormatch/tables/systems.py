@@ -43,8 +43,8 @@ class System:
 
 
 def matched(unlabelled: Unlabelled = "clean", /, **matching: object) -> System:
-    """Matching of some kind, by default as the paper has it: the proposal starts from A, the online model from C."""
-    return System("matched", unlabelled, overrides({"start": KEPT["C"], "proposal": KEPT["A"], **matching}))
+    """Matching of some kind, by default as the scale has it; the proposal starts from A."""
+    return System("matched", unlabelled, overrides(matching))
 
 
 def with_settings(system: System, *more: str) -> System:
@@ -53,9 +53,8 @@ def with_settings(system: System, *more: str) -> System:
 
 
 def overrides(matching: Mapping[str, object]) -> tuple[str, ...]:
-    """Settings of matching as overrides, less those that are empty."""
-    plain = {f"matching.{name}": str(value).replace(" ", "") for name, value in matching.items()}
-    return tuple(f"{key}={value}" for key, value in plain.items() if value)
+    """Settings of matching as overrides."""
+    return tuple(f"matching.{name}={str(value).replace(' ', '')}" for name, value in matching.items())
 
 
 def distilled(teacher: str, beam_size: str, proposal: str = "A") -> System:
@@ -73,8 +72,7 @@ def labelled(
     source: Labels, unlabelled: Unlabelled = "clean", labeller: str = "A", filtered: bool = True
 ) -> System:
     """Fixed pseudo-labels, learnt from where matching starts."""
-    settings = overrides({"start": KEPT["C"]})
-    return System("pseudo_labels", unlabelled, settings, source, KEPT[labeller], filtered=filtered)
+    return System("pseudo_labels", unlabelled, (), source, KEPT[labeller], filtered=filtered)
 
 
 def system_of(table: str, row: Row, position: int) -> System | None:
