@@ -5,29 +5,61 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli_options import Model, Overrides, Recipe, settings_of
+from priormatch.cli_options import Force, Model, Overrides, Recipe, settings_of
 
 
 def score(
     transcripts: Annotated[
         list[Path],
-        typer.Argument(help="What `priormatch decode` or `label` wrote; two are also compared."),
+        typer.Argument(
+            help="What `priormatch decode` or `label` wrote, folders of it, or runs; the second of two is compared"
+            " with the first, set by set."
+        ),
     ],
     references: Annotated[
-        Path | None,
-        typer.Option("--references", help="Cuts with the references, if the transcripts hold none."),
+        list[Path] | None,
+        typer.Option("--references", help="Cuts that tell what was said, and by whom; may be repeated."),
     ] = None,
+    normalizer: Annotated[
+        str, typer.Option("--normalizer", help="none, basic or english, or several: none,basic.")
+    ] = "none",
+    resample: Annotated[
+        str, typer.Option("--resample", help="What the bootstrap draws: utterances, speakers or recordings.")
+    ] = "utterances",
+    details: Annotated[
+        int | None,
+        typer.Option(
+            "--details", min=0, help="Show so many confusions and worst utterances, aligned; 0 shows all."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Also write it all to a .md or .json file.")
+    ] = None,
+    overwrite: Force = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     prior: Annotated[
         Path | None, typer.Option("--prior", help="Folder of a prior, to tell its perplexity a piece.")
     ] = None,
 ) -> None:
     """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
 
-    Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl
-    """
-    from priormatch.runs.score import score_files
+    Each line names the normaliser that both sides went through: none leaves the words as they are, basic drops case
+    and punctuation in any script, english is what `priormatch prepare` does.
 
-    score_files(transcripts, references, prior)
+    Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl --normalizer none,english --details 10
+    """
+    from priormatch.runs import score_page
+    from priormatch.runs.score import score as score_all
+
+    if out is not None:
+        score_page.require_place(out, overwrite)
+    found = score_all(transcripts, references or [], prior, normalizer.split(","), resample)
+    if as_json:
+        print(score_page.as_json(found, details))
+    else:
+        score_page.show(found, details)
+    if out is not None:
+        score_page.write(out, found, details)
 
 
 def hypotheses(

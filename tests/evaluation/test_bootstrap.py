@@ -5,7 +5,7 @@ import pytest
 
 from priormatch.evaluation import bootstrap
 from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
-from priormatch.evaluation.error_rates import ErrorCounts, summed
+from priormatch.evaluation.error_rates import ErrorCounts, grouped, summed
 
 
 def simulated(generator: np.random.Generator, rate: float, utterances: int = 150) -> ErrorCounts:
@@ -61,6 +61,21 @@ def test_interval_covers_the_truth_as_often_as_it_says() -> None:
         low, high = bootstrap_interval(simulated(generator, 0.2), samples=500, seed=trial)
         covered += low <= 20.0 <= high
     assert 0.91 <= covered / 300 <= 0.98
+
+
+def test_where_speakers_differ_only_draws_of_speakers_cover_the_truth() -> None:
+    """Thirty speakers of twenty utterances, each with an error rate of their own around 20 %."""
+    generator = np.random.default_rng(8)
+    speakers, lengths = np.arange(30).repeat(20).astype(str).tolist(), np.full(600, 10)
+    by_utterance = by_speaker = 0
+    for trial in range(200):
+        counts = ErrorCounts(generator.binomial(lengths, generator.beta(2, 8, 30).repeat(20)), lengths)
+        low, high = bootstrap_interval(counts, samples=300, seed=trial)
+        by_utterance += low <= 20.0 <= high
+        low, high = bootstrap_interval(grouped(counts, speakers), samples=300, seed=trial)
+        by_speaker += low <= 20.0 <= high
+    assert by_speaker / 200 > 0.88
+    assert by_utterance / 200 < 0.6
 
 
 def test_p_values_are_small_by_chance_only_as_often_as_they_say() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from priormatch.evaluation.error_rates import (
     ErrorCounts,
     character_errors,
+    grouped,
     summed,
     word_error_rate_recovered,
     word_errors,
@@ -62,6 +63,14 @@ def test_summed_joins_runs() -> None:
     assert summed([first, second]).rate == 30.0
     with pytest.raises(ValueError, match="same references"):
         summed([first, ErrorCounts(np.array([1, 0]), np.array([6, 4]))])
+
+
+def test_grouped_adds_up_the_utterances_of_a_unit() -> None:
+    counts = ErrorCounts(np.array([1, 0, 2, 3]), np.array([4, 6, 5, 9]))
+    found = grouped(counts, ["bob", "ann", "bob", "a"])
+    assert (found.errors.tolist(), found.lengths.tolist()) == ([3, 0, 3], [9, 6, 9])
+    assert found.rate == counts.rate
+    assert len(grouped(ErrorCounts(np.zeros(0, int), np.zeros(0, int)), [])) == 0
 
 
 def test_unequal_lists_are_refused() -> None:

@@ -30,7 +30,18 @@ def test_transcripts_survive_being_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"{half", b"3\n", b"[]\n", b"null\n", b'{"id": "a"}\n', b"\x1f\x8b\x08\xff\xff", b'"text"\n']
+    "content",
+    [
+        b"{half",
+        b"3\n",
+        b"[]\n",
+        b"null\n",
+        b'{"id": "a"}\n',
+        b"\x1f\x8b\x08\xff\xff",
+        b'"text"\n',
+        b'{"id": "a", "hypothesis": null}\n',
+        b'{"id": "a", "hypothesis": "x", "reference": ["x"]}\n',
+    ],
 )
 def test_what_is_no_transcript_names_file_and_line(tmp_path, content):
     path = tmp_path / "decoded.jsonl"

@@ -5,7 +5,6 @@ import math
 import pytest
 from rich.console import Console
 
-from priormatch.errors import UserError
 from priormatch.evaluation.decoding import Transcript, write_transcripts
 from priormatch.runs.results import (
     difference_in_words,
@@ -15,7 +14,6 @@ from priormatch.runs.results import (
     table,
     write_results,
 )
-from priormatch.runs.score import score_files
 
 REFERENCES = ["meeting at nine", "doctor at ten", "monday morning", "tuesday"]
 WORSE = ["meeting at ten", "doctor with ten", "monday morning", "monday"]
@@ -119,15 +117,6 @@ def test_a_picture_is_drawn(tmp_path, decoded):
     assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_score_shows_rates_and_compares_two(decoded, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    score_files([decoded["supervised"]["test"], decoded["lpm"]["test"]], None)
-    text = capsys.readouterr().out
-    assert "33.33" in text
-    assert "11.11" in text
-    assert "on the 4 common utterances the second is 22.22 points of WER below the first" in text
-
-
 def test_a_difference_and_its_interval_point_the_same_way():
     assert (
         difference_in_words(2.0, (1.0, 3.5), 0.01, "x")
@@ -137,25 +126,3 @@ def test_a_difference_and_its_interval_point_the_same_way():
         difference_in_words(-2.0, (-3.5, 0.5), 0.2, "x")
         == "2.00 points of WER above x (95 % -0.50 to 3.50, p = 0.2000)"
     )
-
-
-def test_score_takes_references_from_cuts(tmp_path, tiny_corpus, capsys):
-    cuts = tiny_corpus(REFERENCES)
-    transcripts = [Transcript(f"tiny-{i}", text, 3, None, []) for i, text in enumerate(WORSE)]
-    path = tmp_path / "decoded.jsonl"
-    write_transcripts(path, transcripts)
-    with pytest.raises(
-        UserError, match=r"4 utterances have no reference, the first is tiny-0: give --references"
-    ):
-        score_files([path], None)
-    score_files([path], cuts)
-    assert "33.33" in capsys.readouterr().out
-
-
-def test_score_refuses_strangers(tmp_path, tiny_corpus):
-    with pytest.raises(UserError, match="share no utterance"):
-        other = tmp_path / "other.jsonl"
-        write_transcripts(other, [Transcript("x", "at", 1, "at", [])])
-        score_files([write(tmp_path / "one.jsonl", WORSE), other], None)
-    with pytest.raises(UserError, match=r"4 utterances have no reference, the first is u0"):
-        score_files([tmp_path / "one.jsonl"], tiny_corpus(2))

@@ -1,7 +1,8 @@
 """How sure an error rate, or a difference of two, is: the bootstrap over utterances (Bisani and Ney, 2004).
 
 Utterances are drawn anew with replacement. Several runs of a system (seeds) count as one: errors and lengths
-are summed over the runs of each utterance, which stays the unit that is drawn.
+are summed over the runs of each utterance, which stays the unit that is drawn. Where utterances of a speaker or of
+a recording are alike, draw those instead (Liu and Peng, 2020): `error_rates.grouped` makes them the unit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from priormatch.evaluation.error_rates import ErrorCounts, summed
 
+SAMPLES = 10_000
 DRAWS_AT_ONCE = 1 << 20
 
 
@@ -29,7 +31,7 @@ class PairedTest:
 
 
 def bootstrap_interval(
-    counts: ErrorCounts | Sequence[ErrorCounts], samples: int = 10_000, level: float = 0.95, seed: int = 0
+    counts: ErrorCounts | Sequence[ErrorCounts], samples: int = SAMPLES, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of the error rate, in percent; nan where there is no reference."""
     counts = _one(counts)
@@ -40,7 +42,7 @@ def bootstrap_interval(
 def paired_bootstrap(
     a: ErrorCounts | Sequence[ErrorCounts],
     b: ErrorCounts | Sequence[ErrorCounts],
-    samples: int = 10_000,
+    samples: int = SAMPLES,
     level: float = 0.95,
     seed: int = 0,
 ) -> PairedTest:
@@ -71,7 +73,7 @@ def recovered_interval(
     base: ErrorCounts | Sequence[ErrorCounts],
     x: ErrorCounts | Sequence[ErrorCounts],
     top: ErrorCounts | Sequence[ErrorCounts],
-    samples: int = 10_000,
+    samples: int = SAMPLES,
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float]:

@@ -49,6 +49,15 @@ def summed(runs: Iterable[ErrorCounts]) -> ErrorCounts:
     return ErrorCounts(np.sum([run.errors for run in runs], axis=0), runs[0].lengths * len(runs))
 
 
+def grouped(counts: ErrorCounts, units: Sequence[str]) -> ErrorCounts:
+    """Add up the counts of utterances that share a unit, such as their speaker; in the order of the units' names."""
+    names, unit = np.unique(np.array(units, dtype=object), return_inverse=True)
+    errors, lengths = (np.zeros(len(names), np.int64) for _ in range(2))
+    np.add.at(errors, unit, counts.errors)
+    np.add.at(lengths, unit, counts.lengths)
+    return ErrorCounts(errors, lengths)
+
+
 def word_error_rate_recovered(base: float, x: float, top: float) -> float:
     """WERR in percent: the share of the gap between baseline and topline that x closes; nan without a gap.
 

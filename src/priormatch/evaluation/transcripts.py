@@ -55,6 +55,8 @@ def from_line(line: bytes) -> Transcript:
         nbest = [(each["text"], each["score"]) for each in entry.get("nbest", [])]
         if "score" in entry:
             nbest = [(entry["hypothesis"], entry["score"])]
+        if not (isinstance(entry["hypothesis"], str) and isinstance(entry.get("reference"), str | None)):
+            raise TypeError("its hypothesis or its reference is no text")
         return Transcript(
             str(entry["id"]),
             entry["hypothesis"],

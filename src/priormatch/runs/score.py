@@ -1,62 +1,242 @@
-"""`priormatch score`: error rates of decoded files."""
+"""`priormatch score`: error rates of decoded files under named normalisers, and two systems compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
-from rich.console import Console
-from rich.table import Table
-
-from priormatch.data.batches import cut_text, read_cuts
-from priormatch.data.manifest import SUFFIX
 from priormatch.device import find_device
 from priormatch.errors import UserError
+from priormatch.evaluation.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
+from priormatch.evaluation.confusions import AlignedUtterance, misheard
+from priormatch.evaluation.error_rates import ErrorCounts, character_errors, grouped
+from priormatch.evaluation.normalizers import NORMALIZERS
 from priormatch.evaluation.perplexity import likelihoods, perplexity
-from priormatch.evaluation.references import references_of, with_references
-from priormatch.evaluation.transcripts import Transcript, read_transcripts
+from priormatch.evaluation.references import references_of
+from priormatch.evaluation.transcripts import Transcript
 from priormatch.matching.prior import Prior
-from priormatch.runs.results import compare, difference_in_words, rates, wers
+from priormatch.progress import track
+from priormatch.runs.results import wers
+from priormatch.runs.score_files import UNITS, Resampled, found_sets, pairs_of, read_scored, units_for
+
+Name = TypeVar("Name", bound=str)
+
+FEW = 10
+"""Draws of fewer units than this are too much alike to tell how sure a figure is."""
 
 
-def score_files(files: Sequence[Path], references: Path | None, prior: Path | None = None) -> None:
-    """Print WER and CER of each file, and how the second compares with the first when there are two.
+@dataclass(frozen=True)
+class Score:
+    """Error rates of a file under one normaliser, in percent; `units` is how many of `resampled` the interval draws.
 
-    A prior adds its perplexity a piece of the hypotheses and of the references.
+    `misheard` are the utterances with errors, worst first; `notes` what a reader should know before trusting it.
     """
-    texts = references_of(references) if references else None
-    decoded = [read_scored(path, texts) for path in files]
-    columns = ["utterances", "WER %", "95 %", "CER %"]
-    rows = [cells(each) for each in decoded]
-    if prior is not None:
-        columns += ["perplexity", "reference"]
-        for row, pair in zip(rows, perplexities(decoded, prior), strict=True):
-            row += [f"{each:.2f}" for each in pair]
-    shown = Table()
-    shown.add_column("transcripts", overflow="fold")
-    for column in columns:
-        shown.add_column(column, justify="right", no_wrap=True)
-    for path, row in zip(files, rows, strict=True):
-        shown.add_row(str(path), *row)
-    console = Console()
-    console.print(shown)
-    if len(decoded) == 2:
-        first, second = ({each.id: each for each in transcripts} for transcripts in decoded)
-        common = [each for each in first if each in second]
-        if not common:
-            raise UserError(f"{files[0]} and {files[1]} share no utterance, so they cannot be compared")
-        found = compare(wers([first[each] for each in common]), wers([second[each] for each in common]))
-        words = difference_in_words(found["difference"], found["interval"], found["p_value"], "the first")
-        console.print(
-            f"on the {len(common):,} common utterances the second is {words},"
-            f" {abs(found['relative']):.1f} % relative",
-            highlight=False,
+
+    transcripts: Path
+    normalizer: str
+    utterances: int
+    words: int
+    wer: float
+    interval: tuple[float, float]
+    resampled: Resampled
+    units: int
+    cer: float
+    perplexities: tuple[float, float] | None
+    misheard: list[AlignedUtterance]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second file against the first, on the utterances that both hold; `left_out` counts those of one alone."""
+
+    name: str
+    first: Path
+    second: Path
+    normalizer: str
+    utterances: int
+    left_out: tuple[int, int]
+    resampled: Resampled
+    units: int
+    test: PairedTest
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """All that `score` finds; `compared` are the first path and the second, where there are two.
+
+    `notes` name the sets without a counterpart.
+    """
+
+    scores: list[Score]
+    compared: tuple[Path, Path] | None
+    comparisons: list[Comparison]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A file under one normaliser: the word errors of each utterance, the unit each is drawn with, and notes."""
+
+    path: Path
+    normalizer: str
+    transcripts: list[Transcript]
+    errors: ErrorCounts
+    units: list[str] | None
+    notes: list[str]
+
+    def drawn(self) -> ErrorCounts:
+        """The word errors of each unit that the bootstrap draws."""
+        return self.errors if self.units is None else grouped(self.errors, self.units)
+
+    def only(self, ids: Sequence[str]) -> "Heard":
+        """The file with these utterances alone, in this order."""
+        places = {each.id: place for place, each in enumerate(self.transcripts)}
+        chosen = [places[each] for each in ids]
+        return replace(
+            self,
+            transcripts=[self.transcripts[place] for place in chosen],
+            errors=ErrorCounts(self.errors.errors[chosen], self.errors.lengths[chosen]),
+            units=None if self.units is None else [self.units[place] for place in chosen],
         )
 
 
-def cells(transcripts: list[Transcript]) -> list[str]:
-    """A file's number of utterances and its error rates, for the table."""
-    found = rates(wers(transcripts), transcripts)
-    low, high = found["wer_interval"]
-    return [f"{len(transcripts):,}", f"{found['wer']:.2f}", f"{low:.2f}-{high:.2f}", f"{found['cer']:.2f}"]
+def score(
+    paths: Sequence[Path],
+    references: Sequence[Path] = (),
+    prior: Path | None = None,
+    normalizers: Sequence[str] = ("none",),
+    resampled: str = "utterances",
+) -> Scoring:
+    """Score files, or all files of folders, under each normaliser; of two paths the second is compared with the first.
+
+    A prior adds its perplexity a piece of the hypotheses and of the references.
+    """
+    unit = require_known(resampled, UNITS, "nothing to draw")
+    normalizers = [require_known(name, NORMALIZERS, "no normaliser") for name in dict.fromkeys(normalizers)]
+    found = [found_sets(path) for path in paths]
+    pairs, notes = pairs_of(paths, found)
+    said = [references_of(path) for path in references]
+    heard: dict[tuple[Path, str], Heard] = {}
+    for path in dict.fromkeys(path for sets in found for path in sets.values()):
+        raw = read_scored(path, said)
+        units = units_for(path, raw, references, unit)
+        for name in normalizers:
+            clean = normalised(raw, name)
+            notes_on = [*missing(raw, said), *noteworthy(raw, clean)]
+            heard[path, name] = Heard(path, name, clean, wers(clean), units, notes_on)
+    scored = list(heard.values())
+    likely = perplexities([each.transcripts for each in scored], prior) if prior else [None] * len(scored)
+    rated = list(zip(scored, likely, strict=True))
+    versus = [
+        (name, heard[first, normalizer], heard[second, normalizer])
+        for name, (first, second) in pairs.items()
+        for normalizer in normalizers
+    ]
+    return Scoring(
+        [score_of(each, pair, unit) for each, pair in track(rated, "scoring")],
+        (paths[0], paths[1]) if pairs else None,
+        [compared(*each, unit) for each in track(versus, "comparing")],
+        notes,
+    )
+
+
+def require_known(name: str, known: Collection[Name], what: str) -> Name:
+    """The one of the known names, or a word about which there are."""
+    for each in known:
+        if each == name:
+            return each
+    raise UserError(f"{name!r} is {what}: choose from {', '.join(known)}")
+
+
+def normalised(transcripts: Sequence[Transcript], name: str) -> list[Transcript]:
+    """Both sides of every utterance under the normaliser of that name."""
+    apply = NORMALIZERS[name]
+    return [
+        replace(each, hypothesis=apply(each.hypothesis), reference=apply(each.reference or ""))
+        for each in transcripts
+    ]
+
+
+def missing(transcripts: Sequence[Transcript], said: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A note on utterances of the references that were not transcribed."""
+    ids = {each.id for each in transcripts}
+    if count := sum(len(each.keys() - ids) for each in said if not ids.isdisjoint(each)):
+        yield f"utterances of the references without a hypothesis, which do not count: {count:,}"
+
+
+def noteworthy(raw: Sequence[Transcript], clean: Sequence[Transcript]) -> Iterator[str]:
+    """Notes on texts without words, and on what the normaliser takes away that was spoken."""
+    if count := sum(not each.reference for each in clean):
+        yield f"references without a word, so that all heard there is inserted: {count:,}"
+    if count := sum(not each.hypothesis for each in clean):
+        yield f"hypotheses without a word: {count:,}"
+    if count := sum(digits(one) > digits(other) for one, other in zip(raw, clean, strict=True)):
+        yield f"utterances whose digits were deleted (write numbers as words, or normalise otherwise): {count:,}"
+
+
+def digits(transcript: Transcript) -> int:
+    """How many digits both sides hold."""
+    return sum(map(str.isdigit, transcript.hypothesis + (transcript.reference or "")))
+
+
+def few(units: int, resampled: Resampled) -> list[str]:
+    """A note on too small a number of units."""
+    if units >= FEW:
+        return []
+    return [
+        f"{units} {resampled} are too few to draw from: intervals come out too narrow, p-values too small"
+    ]
+
+
+def score_of(heard: Heard, likely: tuple[float, float] | None, resampled: Resampled) -> Score:
+    """The rates of a file and all that explains them."""
+    drawn = heard.drawn()
+    cer = character_errors(
+        [each.reference or "" for each in heard.transcripts], [each.hypothesis for each in heard.transcripts]
+    )
+    return Score(
+        heard.path,
+        heard.normalizer,
+        len(heard.transcripts),
+        int(heard.errors.lengths.sum()),
+        heard.errors.rate,
+        bootstrap_interval(drawn),
+        resampled,
+        len(drawn),
+        cer.rate,
+        likely,
+        misheard(heard.transcripts),
+        [*heard.notes, *few(len(drawn), resampled)],
+    )
+
+
+def compared(name: str, first: Heard, second: Heard, resampled: Resampled) -> Comparison:
+    """The paired bootstrap of two files on the utterances they have in common."""
+    others = {each.id: each.reference for each in second.transcripts}
+    common = [each.id for each in first.transcripts if each.id in others]
+    if not common:
+        raise UserError(f"{first.path} and {second.path} share no utterance, so they cannot be compared")
+    one, two = first.only(common), second.only(common)
+    if other := [each.id for each in one.transcripts if each.reference != others[each.id]]:
+        raise UserError(
+            f"{first.path} and {second.path} have different references, the first for {other[0]}:"
+            " give --references CUTS"
+        )
+    drawn = one.drawn()
+    return Comparison(
+        name,
+        first.path,
+        second.path,
+        first.normalizer,
+        len(common),
+        (len(first.transcripts) - len(common), len(second.transcripts) - len(common)),
+        resampled,
+        len(drawn),
+        paired_bootstrap(drawn, replace(two, units=one.units).drawn()),
+        few(len(drawn), resampled),
+    )
 
 
 def perplexities(decoded: Sequence[list[Transcript]], folder: Path) -> list[tuple[float, float]]:
@@ -70,25 +250,3 @@ def perplexities(decoded: Sequence[list[Transcript]], folder: Path) -> list[tupl
     return [
         (perplexity(scored, hypotheses), perplexity(scored, references)) for hypotheses, references in pairs
     ]
-
-
-def read_scored(path: Path, references: Mapping[str, str] | None) -> list[Transcript]:
-    """Transcripts with what was really said, from the file itself or from given references."""
-    transcripts = read_hypotheses(path)
-    if references is not None:
-        transcripts = with_references(transcripts, references)
-    without = [each.id for each in transcripts if each.reference is None]
-    if without:
-        way_out = "give --references CUTS" if references is None else "give the cuts of that speech"
-        raise UserError(
-            f"{path}: {len(without)} utterances have no reference, the first is {without[0]}: {way_out}"
-        )
-    return transcripts
-
-
-def read_hypotheses(path: Path) -> list[Transcript]:
-    """Decoded utterances, or the labels of a manifest of cuts."""
-    if not path.name.endswith(SUFFIX):
-        return read_transcripts(path)
-    labels = [(cut.id, cut_text(cut)) for cut in read_cuts(path)]
-    return [Transcript(name, text or "", 0, None, []) for name, text in labels]
