@@ -25,6 +25,8 @@ VERBS = [
     "label",
     "score",
     "hypotheses",
+    "push",
+    "export",
 ]
 PREPARES = ["librispeech", "librilight", "folder", "csv", "text", "demo"]
 

@@ -23,6 +23,7 @@ NEEDED_BY_LHOTSE = {"scipy", "urllib3"}
 # Modules whose distribution has another name, and modules that stand for a distribution behind them.
 DISTRIBUTION_OF = {
     "espeakng_loader": "espeakng-loader",
+    "huggingface_hub": "huggingface-hub",
     "yaml": "pyyaml",
     "torch.utils.tensorboard": "tensorboard",
 }
@@ -66,7 +67,9 @@ COMES_WITH_TORCH_FOR_CUDA = {"triton"}
 
 
 def test_every_import_is_declared():
-    declared = names(PROJECT["dependencies"]) | names(PROJECT["optional-dependencies"]["demo"])
+    extras = PROJECT["optional-dependencies"]
+    optional = [names(extras[extra]) for extra in ("demo", "export", "hub")]
+    declared = names(PROJECT["dependencies"]).union(*optional)
     assert imported_distributions() <= declared | COMES_WITH_TORCH_FOR_CUDA
 
 
@@ -78,7 +81,7 @@ def test_espeak_which_is_gpl_stays_out_of_the_core():
     assert "espeakng-loader" not in names(PROJECT["dependencies"])
 
 
-HEAVY = ["torch", "lhotse", "scipy", "matplotlib", "tensorboard"]
+HEAVY = ["torch", "lhotse", "scipy", "matplotlib", "tensorboard", "huggingface_hub", "onnx"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])

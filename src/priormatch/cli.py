@@ -8,6 +8,7 @@ import typer
 
 from priormatch import __version__
 from priormatch.cli_hearing import decode, label, lengths, tune
+from priormatch.cli_models import export, push
 from priormatch.cli_options import (
     Labelled,
     Model,
@@ -17,6 +18,7 @@ from priormatch.cli_options import (
     TokenizerFolder,
     Unlabelled,
     Validation,
+    model_option,
     settings_of,
 )
 from priormatch.cli_prepare import pack, prepare
@@ -211,7 +213,7 @@ def match(
     validation: Validation,
     out: Out,
     prior: Annotated[
-        Path | None, typer.Option("--prior", help="Folder of a prior; none with matching.prior_exponent=0.")
+        Path | None, model_option("--prior", "Folder of a prior; none with matching.prior_exponent=0.")
     ] = None,
     lengths: Annotated[
         Path | None,
@@ -223,7 +225,7 @@ def match(
     ] = None,
     proposal: Annotated[
         Path | None,
-        typer.Option("--proposal", help="Folder of another recogniser to start the proposal from."),
+        model_option("--proposal", "Folder of another recogniser to start the proposal from."),
     ] = None,
     transcribed: Annotated[
         Path | None,
@@ -277,5 +279,5 @@ def match(
             )
 
 
-for verb in (lengths, label, tune, decode, score, hypotheses, table, compare):
+for verb in (lengths, label, tune, decode, score, hypotheses, table, compare, push, export):
     app.command()(verb)

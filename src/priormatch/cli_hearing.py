@@ -12,9 +12,11 @@ from priormatch.cli_options import (
     Fusion,
     Model,
     Overrides,
+    PriorModel,
     Recipe,
     Unlabelled,
     Validation,
+    model_option,
     settings_of,
 )
 from priormatch.errors import UserError
@@ -64,7 +66,7 @@ def decode(
 
 def tune(
     model: Model,
-    prior: Annotated[Path, typer.Option("--prior", help="Folder of a prior.")],
+    prior: PriorModel,
     validation: Validation,
     out: Annotated[Path, typer.Option("--out", help="The file of tuned values, YAML.")],
     overwrite: Force = False,
@@ -91,9 +93,7 @@ def label(
     out: Annotated[Path, typer.Option("--out", help="The labelled cuts, NAME.jsonl.gz.")],
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model", help="Folder of a recogniser to transcribe with, into NAME.transcripts.jsonl."
-        ),
+        model_option("--model", "Folder of a recogniser to transcribe with, into NAME.transcripts.jsonl."),
     ] = None,
     transcripts: Annotated[
         list[Path] | None,

@@ -1,11 +1,23 @@
 """Options that verbs of the command line share, and the settings they lead to."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from priormatch.config import Settings
+from priormatch.models.hub import model_folder
+
+
+def model_option(name: str, help: str) -> Any:
+    """An option that takes the folder of a model, or its name on the Hub, which is fetched."""
+    return typer.Option(name, parser=model_folder, metavar="FOLDER|OWNER/NAME", help=help)
+
+
+def model_argument(help: str) -> Any:
+    """The same as an argument."""
+    return typer.Argument(parser=model_folder, metavar="FOLDER|OWNER/NAME", help=help)
+
 
 Out = Annotated[Path, typer.Option("--out", help="Where the work goes.")]
 Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
@@ -15,7 +27,7 @@ Overrides = Annotated[
 Recipe = Annotated[
     str | None, typer.Option("--recipe", help="A YAML file of settings, or the name of one that comes along.")
 ]
-Model = Annotated[Path, typer.Option("--model", help="Folder of a recogniser.")]
+Model = Annotated[Path, model_option("--model", "Folder of a recogniser.")]
 TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer, or of a model.")]
 Labelled = Annotated[Path, typer.Option("--labelled", help="Cuts of transcribed speech.")]
 Unlabelled = Annotated[Path, typer.Option("--unlabelled", help="Cuts of speech without transcripts.")]
@@ -25,9 +37,10 @@ Validation = Annotated[
 BeamSize = Annotated[
     int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")
 ]
+PriorModel = Annotated[Path, model_option("--prior", "Folder of a prior.")]
 FusedPrior = Annotated[
     Path | None,
-    typer.Option("--prior", help="Folder of a prior, to search with both by the settings fusion.*."),
+    model_option("--prior", "Folder of a prior, to search with both by the settings fusion.*."),
 ]
 Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch tune` wrote, for --prior.")]
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli_options import Force, Model, Overrides, Recipe, settings_of
+from priormatch.cli_options import Force, Model, Overrides, PriorModel, Recipe, model_option, settings_of
 
 
 def score(
@@ -38,7 +38,7 @@ def score(
     overwrite: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     prior: Annotated[
-        Path | None, typer.Option("--prior", help="Folder of a prior, to tell its perplexity a piece.")
+        Path | None, model_option("--prior", "Folder of a prior, to tell its perplexity a piece.")
     ] = None,
 ) -> None:
     """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
@@ -64,7 +64,7 @@ def score(
 
 def hypotheses(
     model: Model,
-    prior: Annotated[Path, typer.Option("--prior", help="Folder of a prior.")],
+    prior: PriorModel,
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to look into.")],
     ids: Annotated[list[str] | None, typer.Option("--id", help="An utterance; may be repeated.")] = None,
     count: Annotated[int, typer.Option("--count", min=0, help="Utterances to draw; 0 takes all.")] = 5,

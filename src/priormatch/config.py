@@ -189,6 +189,14 @@ class FusionSettings:
 
 
 @dataclass
+class CardSettings:
+    """What the cards of the models say beside what is known of them."""
+
+    license: str = ""  # by the Hub's names, such as cc-by-4.0; the card asks for one where there is none
+    language: str = ""  # by its ISO code, such as en
+
+
+@dataclass
 class DemoSettings:
     """The embedded corpus, made on the spot when a recipe asks for it."""
 
@@ -221,6 +229,7 @@ class Settings:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     matching: MatchingSettings = field(default_factory=MatchingSettings)
     fusion: FusionSettings = field(default_factory=FusionSettings)
+    card: CardSettings = field(default_factory=CardSettings)
 
 
 def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Settings:

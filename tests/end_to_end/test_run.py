@@ -12,6 +12,7 @@ import pytest
 from tiny_run import command, files, make_folders
 
 from priormatch.evaluation import decoding
+from priormatch.models.card import read_card
 from priormatch.progress import Meter
 from priormatch.runs.stage import read_record
 
@@ -93,6 +94,17 @@ def test_results_have_their_shape(finished):
     assert (finished / "runs/tiny/metrics.jsonl").is_file()
     assert not [path for path in finished.rglob("*") if path.suffix in (".pt", ".pkl", ".pickle")]
     assert not list(finished.rglob("*.tmp*"))
+
+
+def test_cards_tell_the_results_of_the_systems_that_were_scored(finished):
+    systems = results(finished)["systems"]
+    for stage, system in (("supervised-longer", "supervised"), ("lpm", "lpm")):
+        card = read_card(finished / "runs/tiny" / stage / "model")
+        (entry,) = card.facts["model-index"][0]["results"]
+        assert entry["dataset"]["name"] == "clean"
+        assert entry["metrics"][0]["value"] == round(systems[system]["clean"]["wer"], 2)
+        assert f"| clean | {systems[system]['clean']['wer']:.2f} (" in card.sections["Results"]
+    assert "model-index" not in read_card(finished / "runs/tiny/prior/model").facts
 
 
 def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished):

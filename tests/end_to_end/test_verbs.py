@@ -97,11 +97,36 @@ def test_every_folder_is_whole(home):
             "model.safetensors",
             "model.yaml",
             "tokenizer.model",
+            "README.md",
         }
         assert f"kind: {kind}" in (model / "model.yaml").read_text()
         assert json.loads((home / "exp" / name / "stage.json").read_text())["finished"]
         assert list((home / "exp" / name / "tensorboard").rglob("events*"))
     assert not list(home.rglob("*.tmp*"))
+
+
+def test_every_model_has_a_card(home):
+    cards = {
+        name: (home / "exp" / name / "model" / "README.md").read_text() for name in ("prior", "sup", "lpm")
+    }
+    assert "- text: " in cards["prior"] and "sentences: " in cards["prior"]
+    assert "- transcribed speech: labelled (0.00 hours, 24 utterances)" in cards["sup"]
+    assert "- untranscribed speech: unlabelled (0.00 hours, " in cards["lpm"]
+    assert "mean CER on test, by which it was chosen: " in cards["lpm"]
+    assert not any(str(home) in card for card in cards.values())
+
+
+def test_an_edited_card_stays_and_changes_nothing_that_follows(at_home, capsys):
+    card = at_home / "exp/sup/model/README.md"
+    written = card.read_text()
+    card.write_text("mine\n")
+    try:
+        for words in (train(), match()):
+            assert command(*words, "--recipe", "tiny.yaml") == 0
+            assert "finished before, reused" in capsys.readouterr().err
+        assert card.read_text() == "mine\n"
+    finally:
+        card.write_text(written)
 
 
 def test_matching_tells_its_diagnostics_at_every_report_and_its_refreshes(home):

@@ -10,6 +10,7 @@ import pytest
 from priormatch.config import BatchSettings, load_settings
 from priormatch.errors import UserError
 from priormatch.files import TEMPORARY
+from priormatch.models.card import CARD
 from priormatch.runs import stage as module
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import FILE, Stage, differences, fingerprint, read_record, set_aside
@@ -110,6 +111,19 @@ def test_an_input_folder_is_told_by_all_its_files(tmp_path):
     assert fingerprint(folder) == before
     (folder / "below" / "b.wav").write_text("b")
     assert fingerprint(folder) != before
+
+
+def test_the_card_of_a_model_is_no_part_of_it(tmp_path):
+    given, out = tmp_path / "given", tmp_path / "stage"
+    given.mkdir()
+    (given / "model.yaml").write_text("kind: prior")
+    before = fingerprint(given)
+    (given / CARD).write_text("what it is")
+    assert fingerprint(given) == before
+    with Stage(out, {}, {}).work():
+        (out / CARD).write_text("what it is")
+    (out / CARD).write_text("what it is, in my own words")
+    assert not do(out, {})
 
 
 def test_work_of_a_stage_is_told_by_what_it_was_made_from(tmp_path):

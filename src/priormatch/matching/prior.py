@@ -16,6 +16,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.folder import load_weights, read_model, write_model
+from priormatch.models.hub import model_folder
 
 ROWS = 4096  # of logits that are summed at a time
 NODES = 1024  # steps in the size of a tree on a GPU
@@ -114,12 +115,13 @@ class Prior(nn.Module):
 
     @staticmethod
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Prior":
-        """Read a prior from its folder, ready to score."""
-        settings, tokenizer, weights = read_model(Path(folder), "prior", ConvLMSettings)
+        """Read a prior from its folder or from the Hub (`owner/name[@revision]`), ready to score."""
+        found = model_folder(folder)
+        settings, tokenizer, weights = read_model(found, "prior", ConvLMSettings)
         prior = Prior(settings, tokenizer)
         if "lm.output.weight" in weights:  # saved by a prior that had itself been loaded, and so fused
             prior.lm.fuse()
-        load_weights(prior, weights, Path(folder))
+        load_weights(prior, weights, found)
         prior.lm.fuse()
         return prior.to(device)
 

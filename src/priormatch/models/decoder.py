@@ -103,11 +103,7 @@ class DecoderSteps:
 
     def _advance(self, state: Tensor, classes: Tensor | None) -> Tensor:
         """The GRU's next state: (B, k, D)."""
-        _, recurrent, _, recurrent_bias = self.decoder.gru.all_weights[0]
-        reset, update, new = self._input_half(classes).chunk(3, dim=-1)
-        before = functional.linear(state, recurrent, recurrent_bias).chunk(3, dim=-1)
-        new = (new + (reset + before[0]).sigmoid() * before[2]).tanh()
-        return new + (update + before[1]).sigmoid() * (state - new)
+        return gru_step(self.decoder.gru, self._input_half(classes), state)
 
     def _input_half(self, classes: Tensor | None) -> Tensor:
         """What the GRU's gates get from the classes (B, k): (B, k, 3D)."""
@@ -137,6 +133,15 @@ class DecoderSteps:
         summed = torch.baddbmm(state, weights, self.values)
         logits = functional.linear(summed, self.output, self.output_bias)
         return logits.log_softmax(dim=-1, dtype=torch.float32)
+
+
+def gru_step(gru: nn.GRU, inputs: Tensor, state: Tensor) -> Tensor:
+    """The next state, from what the gates get from the inputs (..., 3D) and from the state (..., D): (..., D)."""
+    _, recurrent, _, recurrent_bias = gru.all_weights[0]
+    reset, update, new = inputs.chunk(3, dim=-1)
+    before = functional.linear(state, recurrent, recurrent_bias).chunk(3, dim=-1)
+    new = (new + (reset + before[0]).sigmoid() * before[2]).tanh()
+    return new + (update + before[1]).sigmoid() * (state - new)
 
 
 def class_logits(layer: nn.Linear, x: Tensor) -> Tensor:

@@ -59,6 +59,17 @@ def read_model(
     return settings, Tokenizer.load(folder), weights
 
 
+def kind_of(folder: Path) -> str | None:
+    """What a model folder says it holds; None where it says nothing."""
+    import yaml
+
+    try:
+        tree = yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    return tree.get("kind") if isinstance(tree, dict) else None
+
+
 def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
     """Give a model the weights of its folder."""
     try:

@@ -14,6 +14,7 @@ from priormatch.device import has_kernels
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
 from priormatch.models.folder import load_weights, read_model, write_model
+from priormatch.models.hub import model_folder
 from priormatch.models.tds import TDSEncoder
 from priormatch.search.beam import Beam, beam_search
 from priormatch.search.fusion import fused_search
@@ -103,8 +104,9 @@ class Recognizer(nn.Module):
 
     @staticmethod
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Recognizer":
-        """Read a recogniser from its folder, ready to be used."""
-        settings, tokenizer, weights = read_model(Path(folder), "recognizer", ModelSettings)
+        """Read a recogniser from its folder or from the Hub (`owner/name[@revision]`), ready to be used."""
+        found = model_folder(folder)
+        settings, tokenizer, weights = read_model(found, "recognizer", ModelSettings)
         model = Recognizer(settings, tokenizer)
-        load_weights(model, weights, Path(folder))
+        load_weights(model, weights, found)
         return model.to(device).eval()

@@ -16,6 +16,7 @@ from priormatch.files import replace_text
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.progress import duration_text, say
 from priormatch.runs import work
+from priormatch.runs.cards import add_results
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
 from priormatch.runs.label import ALL, label_cuts
 from priormatch.runs.recipe import audible, recipe_of_matching, recipe_of_schedule, recipe_of_training
@@ -274,6 +275,7 @@ def run(settings: Settings) -> Path:
 
     results = score_systems({system: this.decode(system, model) for system, model in systems.items()})
     finish(this, results)
+    add_results(systems, results)
     return folder
 
 

@@ -19,6 +19,7 @@ import torch
 
 from priormatch.errors import UserError
 from priormatch.files import TEMPORARY, replace_text
+from priormatch.models.card import CARD
 from priormatch.progress import duration_text, say
 from priormatch.training.checkpoint import FILE as CHECKPOINT
 
@@ -138,8 +139,16 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def files_of(folder: Path) -> dict[str, int]:
-    """Sizes of the files that make up the work; records, logs and the checkpoint may come and go."""
-    dispensable = {*OWN, CHECKPOINT, "metrics.jsonl", "metrics.old.jsonl", "metrics.lock", "tensorboard"}
+    """Sizes of the files that make up the work; records, logs, cards and the checkpoint may come and go."""
+    dispensable = {
+        *OWN,
+        CHECKPOINT,
+        "metrics.jsonl",
+        "metrics.old.jsonl",
+        "metrics.lock",
+        "tensorboard",
+        CARD,
+    }
     inside = {each: each.relative_to(folder) for each in sorted(folder.rglob("*")) if each.is_file()}
     return {
         str(name): each.stat().st_size for each, name in inside.items() if dispensable.isdisjoint(name.parts)
@@ -177,7 +186,7 @@ def fingerprint(path: Path) -> Any:
     """What tells whether an input has changed.
 
     For the work of another stage that is finished, that stage's own recipe; for any other file its size and
-    time, and for a folder those of all its files.
+    time, and for a folder those of all its files but a card.
     """
     for place in (path, *path.parents):
         record = read_record(place) if (place / FILE).is_file() else None
@@ -188,7 +197,7 @@ def fingerprint(path: Path) -> Any:
     stats = [
         (str(each.relative_to(path)), (s := each.stat()).st_size, s.st_mtime_ns)
         for each in files
-        if each.exists()
+        if each.exists() and each.name != CARD
     ]
     return f"{path.resolve()} {digest(stats)}"
 

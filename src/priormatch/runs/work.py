@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ from priormatch.matching.targets import BeamTargets, TargetsOf, given_labels
 from priormatch.models.folder import WEIGHTS
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
+from priormatch.runs.cards import PAPER, heard, leave_card, parameters, trained_card
+from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import fingerprint
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.matching import Matching
@@ -85,7 +88,19 @@ def train_prior(
         checkpoint_seconds=settings.training.checkpoint_seconds,
         keep=settings.prior.keep,
     )
-    fit(task, schedule, out, log, out.name)
+    best = fit(task, schedule, out, log, out.name)
+    leave_card(
+        out / "model",
+        trained_card(
+            out.resolve().name,
+            prior,
+            "Trained on text.",
+            [f"text: {len(text):,} sentences, {len(sentences.flat):,} word pieces"],
+            f"perplexity a word piece on {len(held_out):,} held-out sentences: {best:.2f}",
+            {"prior": settings.prior, "seed": settings.training.seed},
+            settings.card,
+        ),
+    )
 
 
 def load_validation(paths: Mapping[str, Path], settings: Settings) -> dict[str, Corpus]:
@@ -145,8 +160,12 @@ def train_supervised(
     else:
         schedule, size = matching_schedule(settings), matching.batch
         training = replace(training, window_updates=0)
-    task = Supervised(model, corpus, load_validation(validation, settings), training, size)
-    fit(task, schedule, out, log, out.name)
+    sets = load_validation(validation, settings)
+    best = fit(Supervised(model, corpus, sets, training, size), schedule, out, log, out.name)
+    recipe = recipe_of_training(settings) if start is None else recipe_of_schedule(settings)
+    recipe |= {"updates": schedule.updates}
+    speech = {"transcribed speech": corpus}
+    leave_recogniser_card(out, model, "Trained on transcribed speech.", speech, sets, best, recipe, settings)
 
 
 def supervised_schedule(settings: Settings, updates: int) -> Schedule:
@@ -269,8 +288,12 @@ def match_corpora(
     task = Matching(
         online, labelled, speech, validation, targets, proposal, settings.training, matching, transcribed
     )
-    fit(task, matching_schedule(settings), out, log, out.name)
+    best = fit(task, matching_schedule(settings), out, log, out.name)
     proposal.model.save(out / "proposal")
+    how = f"Trained further on untranscribed speech by {PAPER}."
+    data = {"transcribed speech": labelled, "untranscribed speech": speech}
+    recipe = recipe_of_matching(settings)
+    leave_recogniser_card(out, online, how, data, validation, best, recipe, settings)
 
 
 def refuse_names(settings: Settings) -> None:
@@ -359,18 +382,31 @@ def train_on_pseudo_labels(
 ) -> None:
     """Train on from `model` on transcripts and fixed pseudo-labels, mixed and scheduled as in matching."""
     online = Recognizer.load(model, find_device(settings.device))
-    matching = settings.matching
-    task = Matching(
-        online,
-        Corpus.load(labelled, settings.audio, transcribed=True),
-        Corpus.load(pseudo_labelled, settings.audio, transcribed=True),
-        load_validation(validation, settings),
-        given_labels,
-        None,
-        settings.training,
-        matching,
-    )
-    fit(task, matching_schedule(settings), out, log, out.name)
+    paired = Corpus.load(labelled, settings.audio, transcribed=True)
+    speech = Corpus.load(pseudo_labelled, settings.audio, transcribed=True)
+    sets = load_validation(validation, settings)
+    task = Matching(online, paired, speech, sets, given_labels, None, settings.training, settings.matching)
+    best = fit(task, matching_schedule(settings), out, log, out.name)
+    how = "Trained further on speech that another recogniser transcribed."
+    data = {"transcribed speech": paired, "speech with pseudo-labels": speech}
+    leave_recogniser_card(out, online, how, data, sets, best, recipe_of_schedule(settings), settings)
+
+
+def leave_recogniser_card(
+    out: Path,
+    model: Recognizer,
+    how: str,
+    speech: Mapping[str, Corpus],
+    validation: Mapping[str, Corpus],
+    best: float,
+    recipe: Mapping[str, Any],
+    settings: Settings,
+) -> None:
+    """Describe a recogniser in its folder, `out/model`."""
+    data = [heard(role, corpus) for role, corpus in speech.items()]
+    score = f"mean CER on {', '.join(validation)}, by which it was chosen: {best:.2f} %"
+    card = trained_card(out.resolve().name, model, how, data, score, recipe, settings.card)
+    leave_card(out / "model", card)
 
 
 def decode_to(
@@ -386,9 +422,3 @@ def decode_to(
         search = search_with_prior(judge, settings.fusion)
         key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {settings.fusion}"
     decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search)
-
-
-def parameters(model: torch.nn.Module) -> str:
-    """The number of a model's parameters, as people say it."""
-    count = sum(each.numel() for each in model.parameters())
-    return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k"

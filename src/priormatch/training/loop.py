@@ -75,8 +75,8 @@ class Schedule:
     keep: Mapping[str, KeepSettings] = field(default_factory=dict)  # copies to put aside
 
 
-def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: str) -> None:
-    """Train until the schedule ends, from the folder's checkpoint if it has one.
+def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: str) -> float:
+    """Train until the schedule ends, from the folder's checkpoint if it has one; the best validation score.
 
     Leaves the model with the best validation score in `folder/model`, and copies of it at the moments the schedule
     names in `folder/kept`. Each update draws its randomness from
@@ -118,6 +118,7 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
                 note, noted = f"loss {float(loss):.3g}, best {best:.2f}", time.monotonic()
             meter.advance(note=note)
     log.close()
+    return best
 
 
 def make_update(

@@ -1,0 +1,66 @@
+"""A model's card: the README.md of its folder, headed by what the Hub sorts models by."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from priormatch.files import replace_text
+
+CARD = "README.md"
+MARK = re.compile(r"<!-- written by priormatch, which leaves an edited card alone: ([0-9a-f]{16}) -->\n\Z")
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card says: facts for machines, a title, what the model is, and texts under their headings."""
+
+    facts: dict[str, Any]
+    title: str
+    summary: str
+    sections: dict[str, str]
+
+
+def render(card: Card) -> str:
+    """The card as Markdown; its last line tells whether anyone has changed it since."""
+    front = yaml.safe_dump(card.facts, sort_keys=False, allow_unicode=True)
+    parts = [
+        f"# {card.title}",
+        card.summary,
+        *(f"## {name}\n\n{text}" for name, text in card.sections.items()),
+    ]
+    text = f"---\n{front}---\n\n" + "\n\n".join(parts) + "\n\n"
+    return f"{text}<!-- written by priormatch, which leaves an edited card alone: {_digest(text)} -->\n"
+
+
+def parse(text: str) -> Card | None:
+    """What `render` was given, or None where somebody else wrote the text or changed it."""
+    mark = MARK.search(text)
+    if mark is None or mark[1] != _digest(text[: mark.start()]):
+        return None
+    _, front, body = text[: mark.start()].split("---\n", 2)
+    head, *sections = body.strip().split("\n\n## ")
+    title, _, summary = head.removeprefix("# ").partition("\n\n")
+    named = (section.partition("\n\n") for section in sections)
+    return Card(yaml.safe_load(front), title, summary, {name: text for name, _, text in named})
+
+
+def read_card(folder: Path) -> Card | None:
+    """The card of a model folder; None where there is none, or one that somebody has edited."""
+    file = folder / CARD
+    return parse(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
+
+
+def write_card(folder: Path, card: Card) -> bool:
+    """Write a card, unless somebody has edited the one that is there; whether it was written."""
+    if (folder / CARD).exists() and read_card(folder) is None:
+        return False
+    replace_text(folder / CARD, render(card))
+    return True
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,154 @@
+"""What the cards of models say: how they came to be, what they scored, how to load them, what not to expect."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from priormatch import __version__
+from priormatch.config import CardSettings
+from priormatch.data.batches import Corpus
+from priormatch.data.manifest import SUFFIX
+from priormatch.matching.prior import Prior
+from priormatch.models.card import CARD, Card, read_card, write_card
+from priormatch.models.recognizer import Recognizer
+from priormatch.progress import say
+from priormatch.runs.stage import plain, versions
+
+PAPER = "[local prior matching](https://arxiv.org/abs/2002.10336)"
+NO_LICENCE = (
+    "None has been chosen yet. Whoever publishes this model must: a line such as `license: cc-by-4.0` among those at"
+    " the top of this file does it, and this section can go."
+)
+TASKS = {"automatic-speech-recognition": "Automatic Speech Recognition", "text-generation": "Text Generation"}
+
+
+def plain_card(name: str, model: Recognizer | Prior) -> Card:
+    """What can be said of any model by looking at it."""
+    hears = isinstance(model, Recognizer)
+    facts = {
+        "library_name": "priormatch",
+        "pipeline_tag": "automatic-speech-recognition" if hears else "text-generation",
+        "tags": ["priormatch", "speech-recognition" if hears else "language-model"],
+    }
+    what = (
+        "A speech recogniser for audio at 16 kHz: time-depth separable convolutions, and a GRU that attends to them"
+        if hears
+        else "A prior: a gated convolutional language model that judges what a speech recogniser may have heard"
+    )
+    summary = f"{what}. {parameters(model)} parameters, {model.tokenizer.classes} classes."
+    return Card(facts, name, summary, {"Use": usage(model), "Limits": limits(model), "Licence": NO_LICENCE})
+
+
+def usage(model: Recognizer | Prior, name: str = "this folder, or owner/name on the Hub") -> str:
+    """How to load a model."""
+    kind = type(model).__name__
+    words = "--model" if isinstance(model, Recognizer) else "--prior"
+    return (
+        f'```python\nfrom priormatch import {kind}\n\nmodel = {kind}.load("{name}")\n```\n\n'
+        f"On the command line, the same goes behind `{words}`, as in `priormatch decode --help`."
+    )
+
+
+def limits(model: Recognizer | Prior) -> str:
+    """What not to expect."""
+    if isinstance(model, Prior):
+        return (
+            "It knows the text it was trained on, in that text's spelling, and is of use to recognisers with the same"
+            " word pieces alone."
+        )
+    return (
+        "It knows the voices, the rooms, the words and the spelling of its training data: on other speech it may make"
+        " far more errors than on its test sets. What it writes can be fluent and still not what was said: do"
+        f" not rely on it unread. It writes at most {model.settings.longest_output} word pieces, so that long"
+        " recordings have to be cut."
+    )
+
+
+def trained_card(
+    name: str,
+    model: Recognizer | Prior,
+    how: str,
+    data: Sequence[str],
+    validation: str,
+    recipe: Mapping[str, Any],
+    wanted: CardSettings,
+) -> Card:
+    """The card of a model whose training has just ended."""
+    card = plain_card(name, model)
+    given = {key: value for key, value in plain(wanted).items() if value}
+    used = {key: plain(value) for key, value in recipe.items()}
+    used_versions = {"priormatch": __version__} | versions()
+    sections = {
+        "Data": "\n".join(f"- {line}" for line in data),
+        "Results": f"- {validation}",
+        **card.sections,
+        "Made with": ", ".join(f"{each} {version}" for each, version in used_versions.items()) + ".",
+        "Settings": f"```yaml\n{yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=100)}```",
+    }
+    if wanted.license:
+        del sections["Licence"]
+    return replace(card, facts=given | card.facts, summary=f"{card.summary} {how}", sections=sections)
+
+
+def heard(role: str, corpus: Corpus) -> str:
+    """A line about speech: what it is for, its name without its place, hours and utterances."""
+    names = ", ".join(Path(name).name.removesuffix(SUFFIX) for name in corpus.name.split(", "))
+    return f"{role}: {names} ({corpus.hours:,.2f} hours, {len(corpus):,} utterances)"
+
+
+def leave_card(folder: Path, card: Card) -> None:
+    """Write a card into a model folder, or say that the one there has been edited."""
+    if not write_card(folder, card):
+        say(f"{folder / CARD} has been edited: left as it is")
+
+
+def add_results(models: Mapping[str, Path], results: Mapping[str, Any]) -> None:
+    """Tell on the card of every system's model what it scored on the test sets, as results.json has it."""
+    for system, folder in models.items():
+        card = read_card(folder)
+        if card is not None:
+            write_card(folder, with_results(card, results["systems"][system], results["notes"]))
+        elif (folder / CARD).exists():
+            say(f"{folder / CARD} has been edited: its results are left to you")
+
+
+def with_results(card: Card, tests: Mapping[str, Mapping[str, Any]], notes: Sequence[str]) -> Card:
+    """A card that tells of error rates, as a table and as the Hub reads them, with notes on what they are of."""
+    tests = {test: rates for test, rates in tests.items() if math.isfinite(rates["wer"])}
+    if not tests:
+        return card
+    task = card.facts["pipeline_tag"]
+    entries = [
+        {
+            "task": {"type": task, "name": TASKS[task]},
+            "dataset": {"type": test, "name": test},
+            "metrics": [
+                {"type": metric, "value": round(rates[metric], 2), "name": f"{metric.upper()} %"}
+                for metric in ("wer", "cer")
+            ],
+        }
+        for test, rates in tests.items()
+    ]
+    rows = [
+        f"| {test} | {rates['wer']:.2f} ({rates['wer_interval'][0]:.2f}-{rates['wer_interval'][1]:.2f})"
+        f" | {rates['cer']:.2f} |"
+        for test, rates in tests.items()
+    ]
+    table = "\n".join(["| test set | WER, % (95 %) | CER, % |", "|---|---|---|", *rows])
+    validation = card.sections["Results"].partition("\n")[0]
+    lines = [validation, "- on test sets, by greedy search:", "", table, *(f"\n{note}" for note in notes)]
+    return replace(
+        card,
+        facts=card.facts | {"model-index": [{"name": card.title, "results": entries}]},
+        sections=card.sections | {"Results": "\n".join(lines)},
+    )
+
+
+def parameters(model: Recognizer | Prior) -> str:
+    """The number of a model's parameters, as people say it."""
+    count = sum(each.numel() for each in model.parameters())
+    return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k"

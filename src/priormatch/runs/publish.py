@@ -1,0 +1,32 @@
+"""`priormatch push`: a model, once it has proved whole, with a card, on the Hub."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from priormatch.data.tokenizer import MODEL_FILE
+from priormatch.errors import UserError
+from priormatch.matching.prior import Prior
+from priormatch.models.card import CARD, read_card, write_card
+from priormatch.models.folder import SETTINGS, WEIGHTS, kind_of
+from priormatch.models.hub import upload
+from priormatch.models.recognizer import Recognizer
+from priormatch.progress import say
+from priormatch.runs.cards import plain_card, usage
+
+
+def publish(folder: Path, name: str, private: bool = False, revision: str | None = None) -> None:
+    """Load a model to see that it is whole, complete its card unless that has been edited, and upload it."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: give the folder of a trained model")
+    model = Prior.load(folder) if kind_of(folder) == "prior" else Recognizer.load(folder)
+    card = read_card(folder)
+    if card is None and not (folder / CARD).exists():
+        card = plain_card(name.partition("/")[2], model)
+    if card is not None:
+        write_card(folder, replace(card, sections=card.sections | {"Use": usage(model, name)}))
+        if "license" not in card.facts:
+            say(f"{folder / CARD} names no licence: choose one there, or others may not use the model")
+    files = [WEIGHTS, SETTINGS, MODEL_FILE, CARD]
+    size = sum((folder / file).stat().st_size for file in files)
+    say(f"{folder}: {size / 1e6:,.1f} MB go to {name} ...")
+    say(f"pushed to {upload(folder, files, name, private, revision)}")
