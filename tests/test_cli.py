@@ -13,6 +13,8 @@ from priormatch import config
 VERBS = [
     "run",
     "demo",
+    "new",
+    "doctor",
     "settings",
     "pack",
     "tokenizer",
@@ -114,6 +116,14 @@ def test_settings_are_printed_as_yaml_that_can_be_read_again(capsys, tmp_path):
     assert yaml.safe_load(printed)["training"]["seed"] == 3
     (tmp_path / "again.yaml").write_text(printed)
     assert config.load_settings(tmp_path / "again.yaml").training.seed == 3
+
+
+def test_settings_are_explained(capsys, refused):
+    assert command("settings") == 0
+    assert "\n  seed: 0  # of all that is drawn" in capsys.readouterr().out
+    assert command("settings", "--reference") == 0
+    assert "| `training.seed` |" in capsys.readouterr().out
+    assert "leave out" in refused("settings", "--reference", "training.seed=3")
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,9 @@ COMES_WITH_TORCH_FOR_CUDA = {"triton"}
 
 def test_every_import_is_declared():
     extras = PROJECT["optional-dependencies"]
-    optional = [names(extras[extra]) for extra in ("demo", "export", "hub")]
-    declared = names(PROJECT["dependencies"]).union(*optional)
+    declared = names(PROJECT["dependencies"]).union(
+        *(names(extras[name]) for name in extras if name != "dev")
+    )
     assert imported_distributions() <= declared | COMES_WITH_TORCH_FOR_CUDA
 
 
@@ -81,7 +82,7 @@ def test_espeak_which_is_gpl_stays_out_of_the_core():
     assert "espeakng-loader" not in names(PROJECT["dependencies"])
 
 
-HEAVY = ["torch", "lhotse", "scipy", "matplotlib", "tensorboard", "huggingface_hub", "onnx"]
+HEAVY = ["torch", "lhotse", "scipy", "matplotlib", "tensorboard", "huggingface_hub", "onnx", "wandb"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])

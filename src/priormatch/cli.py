@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from priormatch import __version__
+from priormatch.cli_first_day import doctor, new, settings
 from priormatch.cli_hearing import decode, label, lengths, tune
 from priormatch.cli_models import export, push
 from priormatch.cli_options import (
@@ -18,6 +19,7 @@ from priormatch.cli_options import (
     TokenizerFolder,
     Unlabelled,
     Validation,
+    complete_recipe,
     model_option,
     settings_of,
 )
@@ -28,7 +30,6 @@ from priormatch.errors import UserError
 app = typer.Typer(
     help="Semi-supervised speech recognition by local prior matching.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -83,7 +84,11 @@ def root(
 @app.command()
 def run(
     recipe: Annotated[
-        str, typer.Argument(help="A YAML file of settings, or the name of one that comes along.")
+        str,
+        typer.Argument(
+            help="A YAML file of settings, or the name of one that comes along.",
+            autocompletion=complete_recipe,
+        ),
     ],
     overrides: Overrides = None,
 ) -> None:
@@ -91,10 +96,10 @@ def run(
 
     Example: priormatch run recipes/own.yaml labelled=speech unlabelled=more-speech text=books
     """
-    settings = settings_of(recipe, overrides)
+    wanted = settings_of(recipe, overrides)
     from priormatch.runs.pipeline import run as run_all
 
-    run_all(settings)
+    run_all(wanted)
 
 
 @app.command()
@@ -104,17 +109,6 @@ def demo(overrides: Overrides = None) -> None:
     Example: priormatch demo
     """
     run("demo", overrides)
-
-
-@app.command()
-def settings(recipe: Recipe = None, overrides: Overrides = None) -> None:
-    """Print every setting with its value.
-
-    Example: priormatch settings --recipe demo
-    """
-    from priormatch.config import to_yaml
-
-    print(to_yaml(settings_of(recipe, overrides)), end="")
 
 
 @app.command()
@@ -279,5 +273,19 @@ def match(
             )
 
 
-for verb in (lengths, label, tune, decode, score, hypotheses, table, compare, push, export):
+for verb in (
+    new,
+    doctor,
+    settings,
+    lengths,
+    label,
+    tune,
+    decode,
+    score,
+    hypotheses,
+    table,
+    compare,
+    push,
+    export,
+):
     app.command()(verb)

@@ -1,5 +1,6 @@
 """Options that verbs of the command line share, and the settings they lead to."""
 
+import glob
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,13 +20,42 @@ def model_argument(help: str) -> Any:
     return typer.Argument(parser=model_folder, metavar="FOLDER|OWNER/NAME", help=help)
 
 
+def complete_recipe(incomplete: str) -> list[str]:
+    """Recipes that a word may become: those that come along, and YAML files here."""
+    from priormatch.config import recipe_names
+
+    files = sorted(glob.glob(f"{glob.escape(incomplete)}*.yaml"))
+    return [*(name for name in recipe_names() if name.startswith(incomplete)), *files]
+
+
+def complete_setting(incomplete: str) -> list[tuple[str, str]]:
+    """Settings that a word may become, as `key=` with what it means, or as `key=value` where there is a choice."""
+    from priormatch.config_docs import choices, meanings
+
+    key, equals, _ = incomplete.partition("=")
+    told = meanings()
+    if equals:
+        words = [(f"{key}={value}", told[key]) for value in choices(key)]
+    else:
+        words = [(f"{name}=", told[name]) for name in told]
+    return [(word, meaning) for word, meaning in words if word.startswith(incomplete)]
+
+
 Out = Annotated[Path, typer.Option("--out", help="Where the work goes.")]
 Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as training.seed=3.")
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Settings, such as training.seed=3.", autocompletion=complete_setting
+    ),
 ]
 Recipe = Annotated[
-    str | None, typer.Option("--recipe", help="A YAML file of settings, or the name of one that comes along.")
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="A YAML file of settings, or the name of one that comes along.",
+        autocompletion=complete_recipe,
+    ),
 ]
 Model = Annotated[Path, model_option("--model", "Folder of a recogniser.")]
 TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer, or of a model.")]

@@ -16,17 +16,20 @@ from priormatch.errors import UserError
 class AudioSettings:
     """How audio is read."""
 
-    longest: float = 36.0  # seconds; longer utterances are skipped and counted
-    shortest: float = 0.1  # seconds; shorter ones too
-    workers: int = 2  # processes that read and decode audio; 0 reads in the training process
+    # seconds; longer utterances are skipped and counted: lower it where one of them fills the memory
+    longest: float = 36.0
+    shortest: float = 0.1  # seconds; shorter utterances are skipped too
+    # processes that read and decode audio, 0 reads in the training process; more where `time_data` is high
+    workers: int = 2
     max_bad_share: float = 0.05  # of unreadable audio; above it the run stops
 
 
 @dataclass
 class TokenizerSettings:
-    """Word pieces."""
+    """Word pieces, the classes of the recogniser and of the prior."""
 
-    pieces: int = 5000  # SentencePiece's vocabulary, its three control pieces included
+    # SentencePiece's vocabulary, its three control pieces included; fewer where there is little text
+    pieces: int = 5000
     source: Literal["transcripts", "text"] = "transcripts"  # what it is trained on in a run
 
 
@@ -34,12 +37,14 @@ class TokenizerSettings:
 class ModelSettings:
     """The recogniser: log-mel features, TDS encoder, GRU decoder with key-value attention."""
 
-    n_mels: int = 80
+    n_mels: int = 80  # bands of the features
+    # in each stage of the encoder, which halves the frame rate; times n_mels they are its width
     channels: list[int] = field(default_factory=lambda: [10, 14, 16])
+    # in each stage of the encoder; more blocks and channels want more labelled speech
     blocks: list[int] = field(default_factory=lambda: [3, 3, 3])
-    kernel: int = 21
+    kernel: int = 21  # frames that a convolution of the encoder sees; odd
     size: int = 512  # of keys, values, embeddings and the GRU
-    dropout: float = 0.2
+    dropout: float = 0.2  # share of the encoder's activations dropped in training
     ctc: bool = False  # an output layer for a CTC term in training; see training.ctc_weight
     longest_output: int = 150  # pieces; where the search gives up
 
@@ -48,14 +53,14 @@ class ModelSettings:
 class ConvLMSettings:
     """The gated convolutional language model; the default is GCNN-14B."""
 
-    embedding: int = 1024
+    embedding: int = 1024  # width of the pieces' embeddings
     width: int = 512  # of the first gated convolution
     bottlenecks: list[list[int]] = field(
         default_factory=lambda: [[128, 512, 3], [512, 1024, 3], [1024, 2048, 6], [1024, 4096, 1]]
     )  # inner width, outer width, how many
-    head: int = 1024
-    kernel: int = 5
-    dropout: float = 0.1
+    head: int = 1024  # width before the output layer
+    kernel: int = 5  # pieces that a convolution sees
+    dropout: float = 0.1  # more where the validation perplexity rises again
     context: bool = False  # trained to read the sentence before too; matching.context needs it
 
 
@@ -63,32 +68,32 @@ class ConvLMSettings:
 class OptimizerSettings:
     """SGD with step decay, as in the paper, or AdamW with warm-up and a cosine to zero."""
 
-    kind: Literal["sgd", "adamw"] = "sgd"
-    learning_rate: float = 0.05
+    kind: Literal["sgd", "adamw"] = "sgd"  # adamw suits small models and short runs
+    learning_rate: float = 0.05  # lower it where the loss jumps or is not a number
     clip: float = 15.0  # the gradient's largest norm
     momentum: float = 0.0  # sgd
     decay_every: int = 0  # sgd: updates between decays; 0 never decays
     decay: float = 0.5  # sgd: the factor
     warm_up: int = 0  # adamw: updates of linear warm-up
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # what pulls weights towards zero at every update
 
 
 @dataclass
 class BatchSettings:
     """The size of a batch, in seconds of audio or in utterances; exactly one of them is set."""
 
-    seconds: float = 0.0
-    utterances: int = 0
+    seconds: float = 0.0  # of audio, padding counted; lower it where memory runs out
+    utterances: int = 0  # however long they are
 
 
 @dataclass
 class AugmentSettings:
     """SpecAugment and speed perturbation; all off in the paper."""
 
-    frequency_masks: int = 0
-    frequency_width: int = 27
-    time_masks: int = 0
-    time_width: int = 100
+    frequency_masks: int = 0  # bands of mel channels to hide in an utterance
+    frequency_width: int = 27  # mel channels that one hides at most
+    time_masks: int = 0  # stretches of time to hide in an utterance
+    time_width: int = 100  # frames of 10 ms that one hides at most
     speeds: list[float] = field(default_factory=list)  # each utterance draws one of these and 1.0
 
 
@@ -104,19 +109,20 @@ class KeepSettings:
 class TrainingSettings:
     """Supervised training, and what matching takes over from it."""
 
-    seed: int = 0
-    updates: int = 357_000
+    seed: int = 0  # of all that is drawn; another one gives another run of the same experiment
+    updates: int = 357_000  # how many; more where the validation CER still falls at the end
     batch: BatchSettings = field(default_factory=lambda: BatchSettings(utterances=16))
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(decay_every=71_000))
-    label_smoothing: float = 0.1
+    label_smoothing: float = 0.1  # share of each label's weight spread over all pieces
     input_sampling: float = 0.01  # share of decoder inputs replaced by a random piece
     piece_sampling: float = 0.01  # share of words spelt by another of their ten best spellings
-    window_updates: int = 5350  # how long the soft attention window lasts
-    window_deviation: float = 4.0  # frames of the encoder
-    ctc_weight: float = 0.0  # needs model.ctc
+    # how long the soft attention window lasts; longer where attention does not form (CER stays near 100 %)
+    window_updates: int = 5350
+    window_deviation: float = 4.0  # frames of the encoder; how far attention may stray from the diagonal
+    ctc_weight: float = 0.0  # needs model.ctc; some 0.3 helps attention to form on little speech
     augment: AugmentSettings = field(default_factory=AugmentSettings)
-    report_every: int = 100
-    validate_every: int = 1784
+    report_every: int = 100  # updates between lines of metrics.jsonl
+    validate_every: int = 1784  # updates between validations, which choose the best model
     validate_on: int = 0  # utterances of each validation set to decode; 0 takes all
     checkpoint_seconds: float = 120.0  # a checkpoint is also written at every validation
     keep: dict[str, KeepSettings] = field(default_factory=dict)  # name: when; copies in `kept/NAME`
@@ -127,12 +133,12 @@ class PriorSettings:
     """The language model and its training."""
 
     model: ConvLMSettings = field(default_factory=ConvLMSettings)
-    updates: int = 100_000
-    batch_tokens: int = 8192
+    updates: int = 100_000  # how many; more where the validation perplexity still falls at the end
+    batch_tokens: int = 8192  # pieces in a batch; lower it where memory runs out
     optimizer: OptimizerSettings = field(
         default_factory=lambda: OptimizerSettings("adamw", 5e-4, clip=0.1, warm_up=1000)
     )
-    validate_every: int = 2000
+    validate_every: int = 2000  # updates between validations
     validation_share: float = 0.01  # of the text, held out when no validation text is given
     keep: dict[str, KeepSettings] = field(default_factory=dict)  # as in training
 
@@ -141,28 +147,29 @@ class PriorSettings:
 class MatchingSettings:
     """Local prior matching."""
 
-    updates: int = 1_600_000
+    updates: int = 1_600_000  # how many; more where the validation CER still falls at the end
     batch: BatchSettings = field(default_factory=lambda: BatchSettings(utterances=16))
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(decay_every=640_000))
-    mixing: list[int] = field(default_factory=lambda: [1, 4])  # m_l : m_u, paired to unpaired
+    # m_l : m_u, paired to unpaired; more paired speech steadies a run that drifts away
+    mixing: list[int] = field(default_factory=lambda: [1, 4])
     combine: Literal["alternate", "sum"] = "alternate"  # steps of either kind, or one update of both
-    loss_weight: float = 0.2  # alpha
-    beam_size: int = 4  # k
+    loss_weight: float = 0.2  # alpha, of the unpaired loss
+    beam_size: int = 4  # k, hypotheses of an utterance; memory grows with it
     prior_exponent: float = 1.0  # a of the weights p_y^a · r^b; 0 leaves the prior out
     proposal_exponent: float = 0.0  # b; with a = b = 0 all hypotheses weigh the same
-    length_filter: list[float] = field(default_factory=lambda: [0.95, 1.05])  # r_lb, r_ub; empty: off
+    # r_lb and r_ub: bounds of a hypothesis's length over the reference length; [] is none. Wider where hardly any
+    # hypothesis survives, narrower where outputs get shorter and shorter
+    length_filter: list[float] = field(default_factory=lambda: [0.95, 1.05])
     merge_spellings: bool = False  # one weight for a text, however it is spelt
-    reference_lengths: Literal["greedy", "asr_lm", "speaking_rate", "oracle"] = (
-        "greedy"  # L, where a run makes it
-    )
-    refresh: Literal["better", "always", "never", "on_policy", "average"] = (
-        "better"  # how the proposal is updated
-    )
-    refresh_every: int = 1000  # T
+    # where a run takes the reference lengths L from
+    reference_lengths: Literal["greedy", "asr_lm", "speaking_rate", "oracle"] = "greedy"
+    # how the proposal is updated
+    refresh: Literal["better", "always", "never", "on_policy", "average"] = "better"
+    refresh_every: int = 1000  # T, updates between validations, at which the proposal may be replaced
     average: float = 0.999  # refresh=average: what the proposal keeps of itself at every update
     start_counts: bool = True  # whether the model it starts from may end up as the best
     start: str = ""  # a kept copy of the supervised model for the online model to start from; none: the best
-    proposal: str = ""  # and one for the proposal
+    proposal: str = ""  # a kept copy of the supervised model for the proposal to start from; none: the best
     prior: str = ""  # a kept copy of the prior; none: the best
     renewed: float = 1.0  # the share of an utterance's visits at which its targets are made anew
     selected: float = 1.0  # the share of the unlabelled utterances that an epoch visits, the surest first
@@ -179,7 +186,7 @@ class FusionSettings:
     A limit of infinity (`.inf` in YAML) is off; `priormatch tune` finds good values.
     """
 
-    beam_size: int = 8
+    beam_size: int = 8  # hypotheses that the search follows
     lm_weight: float = 0.5  # λ
     token_bonus: float = 0.0  # for every piece but the end of sentence
     eos_threshold: float = math.inf  # γ: the end may follow only where log q(end) >= γ · max log q
@@ -200,23 +207,24 @@ class CardSettings:
 class DemoSettings:
     """The embedded corpus, made on the spot when a recipe asks for it."""
 
-    seed: int = 0
+    seed: int = 0  # of the sentences, the voices and the noise
 
 
 @dataclass
 class Settings:
     """All of a run."""
 
-    name: str = "run"
+    name: str = "run"  # of the run, and of its folder
     runs: str = "runs"  # where run folders lie
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     threads: int = 0  # of the CPU; 0 leaves it to PyTorch
+    wandb: str = ""  # a project of Weights & Biases to log to as well; needs the extra `wandb`
     corpus: Literal["own", "demo"] = "own"  # demo: make the embedded corpus and use it
-    labelled: str = ""  # cuts, or a folder of audio with transcripts
-    unlabelled: str = ""  # cuts, or a folder of audio
+    labelled: str = ""  # cuts, a table, or a folder of audio with transcripts
+    unlabelled: str = ""  # cuts, a table, or a folder of audio
     text: str = ""  # a file or folder of text for the prior
     validation: list[str] = field(default_factory=list)  # cuts; none: speakers of `labelled` are held out
-    validation_share: float = 0.1
+    validation_share: float = 0.1  # of `labelled`, held out where no validation set is given
     test: dict[str, str] = field(default_factory=dict)  # name: cuts; none: the validation sets are scored
     topline: str = ""  # the unlabelled cuts with their transcripts, if one has them
     pseudo_labels: bool = False  # also train on fixed pseudo-labels, for comparison

@@ -62,7 +62,7 @@ def prepare_csv(file: Path, out: Path, *, max_bad_share: float = 0.05, overwrite
     with tabs, quotes are just characters. A mistake in the table stops with its line number; unusable audio
     is skipped and listed.
     """
-    rows = list(_read_rows(file))
+    rows = list(read_rows(file))
     if not rows:
         raise UserError(f"{file} has no line below its header: add one for each utterance.")
     given: dict[str, int] = {}
@@ -102,7 +102,8 @@ class Row:
     end: float | None
 
 
-def _read_rows(file: Path) -> Iterator[Row]:
+def read_rows(file: Path) -> Iterator[Row]:
+    """Read a table of utterances; a mistake in it stops with its line number."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             header = lines.readline()

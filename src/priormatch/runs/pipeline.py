@@ -23,6 +23,7 @@ from priormatch.runs.recipe import audible, recipe_of_matching, recipe_of_schedu
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import Stage, read_record, set_aside
 from priormatch.search.tuning import read_tuned
+from priormatch.training.wandb_log import wandb_plan
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,7 @@ def run(settings: Settings) -> Path:
     """Run all stages that are not finished; ends with results.json, a table and a picture."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
+    wandb_plan(settings)  # refuses a missing package before any work
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / "settings.yaml", to_yaml(settings))

@@ -147,6 +147,7 @@ def files_of(folder: Path) -> dict[str, int]:
         "metrics.old.jsonl",
         "metrics.lock",
         "tensorboard",
+        "wandb",
         CARD,
     }
     inside = {each: each.relative_to(folder) for each in sorted(folder.rglob("*")) if each.is_file()}

@@ -40,6 +40,7 @@ from priormatch.training.loop import Schedule, fit
 from priormatch.training.matching import Matching
 from priormatch.training.prior import PriorTraining, Sentences
 from priormatch.training.supervised import Supervised
+from priormatch.training.wandb_log import wandb_plan
 
 
 def make_tokenizer(sentences: Sequence[str], pieces: int, out: Path) -> None:
@@ -87,6 +88,7 @@ def train_prior(
         report_every=settings.training.report_every,
         checkpoint_seconds=settings.training.checkpoint_seconds,
         keep=settings.prior.keep,
+        wandb=wandb_plan(settings),
     )
     best = fit(task, schedule, out, log, out.name)
     leave_card(
@@ -179,6 +181,7 @@ def supervised_schedule(settings: Settings, updates: int) -> Schedule:
         report_every=training.report_every,
         checkpoint_seconds=training.checkpoint_seconds,
         keep=training.keep,
+        wandb=wandb_plan(settings),
     )
 
 
@@ -194,6 +197,7 @@ def matching_schedule(settings: Settings) -> Schedule:
         start_counts=matching.start_counts,
         report_every=training.report_every,
         checkpoint_seconds=training.checkpoint_seconds,
+        wandb=wandb_plan(settings),
     )
 
 

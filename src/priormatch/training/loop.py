@@ -27,6 +27,7 @@ from priormatch.training.checkpoint import (
 from priormatch.training.health import Health
 from priormatch.training.metrics import MetricsLog
 from priormatch.training.optimizer import learning_rate, make_optimizer, step_if_finite
+from priormatch.training.wandb_log import WandbLog, WandbPlan
 
 SECONDS_BETWEEN_NOTES = 1.0
 
@@ -73,6 +74,7 @@ class Schedule:
     report_every: int = 100
     checkpoint_seconds: float = 120.0
     keep: Mapping[str, KeepSettings] = field(default_factory=dict)  # copies to put aside
+    wandb: WandbPlan | None = None  # where to log as well
 
 
 def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: str) -> float:
@@ -85,14 +87,15 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
     parameters = list(task.model.parameters())
     optimizer = make_optimizer(parameters, schedule.optimizer)
     update, best, bad = resume(task, optimizer, folder)
-    log = MetricsLog(log_folder, stage, update)
+    mirror = None if schedule.wandb is None else WandbLog(schedule.wandb, log_folder, stage, update)
+    log = MetricsLog(log_folder, stage, update, mirror)
     if update == 0 and schedule.validate_first:
         best = validate(task, schedule, 0, math.inf, folder, log)
     watch, health = Stopwatch(parameters[0].device), Health(stage, bad)
     saved = reported = noted = time.monotonic()
     since, note = update, ""
 
-    with closing(task), Meter(stage, schedule.updates, update) as meter:
+    with closing(log), closing(task), Meter(stage, schedule.updates, update) as meter:
         while update < schedule.updates:
             torch.manual_seed(seed_of(schedule.seed, update))
             rate = learning_rate(schedule.optimizer, update, schedule.updates)
@@ -117,7 +120,6 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
             if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # to read a loss is to wait for the GPU
                 note, noted = f"loss {float(loss):.3g}, best {best:.2f}", time.monotonic()
             meter.advance(note=note)
-    log.close()
     return best
 
 

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: one JSON line a report, and the same as TensorBoard events."""
+"""What a run tells while it trains: one JSON line a report, the same as TensorBoard events, and to W&B if wanted."""
 
 import fcntl
 import json
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from priormatch.files import replace_text
+from priormatch.training.wandb_log import WandbLog
 
 
 class MetricsLog:
@@ -22,10 +23,10 @@ class MetricsLog:
     the stage are taken back, and kept in `metrics.old.jsonl`. Stages of a run may be trained side by side.
     """
 
-    def __init__(self, folder: Path, stage: str, update: int) -> None:
+    def __init__(self, folder: Path, stage: str, update: int, mirror: WandbLog | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.file, self.stage = folder / "metrics.jsonl", stage
+        self.file, self.stage, self.mirror = folder / "metrics.jsonl", stage, mirror
         folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
             if self.file.exists():
@@ -82,7 +83,11 @@ class MetricsLog:
         for name, value in metrics.items():
             if isinstance(value, int | float):
                 self.events.add_scalar(name, value, update)
+        if self.mirror is not None:
+            self.mirror.write(update, metrics)
 
     def close(self) -> None:
         """Flush the events."""
         self.events.close()
+        if self.mirror is not None:
+            self.mirror.close()

@@ -1,0 +1,46 @@
+"""`priormatch doctor`: all checks, one line each."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from priormatch.doctor import install
+from priormatch.doctor.finding import Finding, guarded
+from priormatch.errors import UserError
+
+
+def examine(recipe: str | None, overrides: Sequence[str]) -> bool:
+    """Print what the checks find; tells whether there is a problem."""
+    counts: Counter[str] = Counter()
+    for finding in findings(recipe, overrides):
+        print(finding, flush=True)
+        counts[finding.status] += 1
+    print(f"{counts['ok']} ok, {counts['warning']} warnings, {counts['problem']} problems")
+    return counts["problem"] > 0
+
+
+def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
+    """The installation, the machine, and with a recipe its data and models; later checks need the earlier ones."""
+    yield install.python_finding(sys.version_info[:2])
+    yield from install.requirement_findings(install.requirements(), install.installed_version)
+    broken = list(install.import_findings(install.MODULES))
+    yield from broken
+    if broken:
+        return
+    yield from install.sound_findings()
+    from priormatch.config import Settings, load_settings, recipe_path
+    from priormatch.doctor import data, machine, models
+    from priormatch.training.wandb_log import wandb_plan
+
+    settings = None
+    try:
+        settings = load_settings(recipe_path(recipe) if recipe else None, overrides)
+        wandb_plan(settings)
+    except UserError as error:
+        yield Finding("problem", str(error))
+    known = settings or Settings()
+    yield from guarded(lambda: machine.findings(known.device, Path(known.runs)))
+    if settings is not None and (recipe or overrides):
+        yield from guarded(lambda: data.findings(settings))
+        yield from guarded(lambda: models.findings(Path(settings.runs) / settings.name))

@@ -1,0 +1,137 @@
+"""Whether everything is installed that priormatch needs; imports nothing heavy by itself."""
+
+import io
+import operator
+import platform
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module, metadata
+
+from priormatch.doctor.finding import Finding
+
+OLDEST_PYTHON = (3, 11)
+MODULES = (
+    "torch",
+    "numpy",
+    "lhotse",
+    "scipy",
+    "soundfile",
+    "sentencepiece",
+    "safetensors",
+    "omegaconf",
+    "jiwer",
+)
+COMPARED = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+FORMATS = {"WAV": "PCM_16", "FLAC": "PCM_16", "OGG": "VORBIS", "MP3": "MPEG_LAYER_III"}
+
+
+def python_finding(version: tuple[int, ...]) -> Finding:
+    """Whether this Python is new enough."""
+    if version < OLDEST_PYTHON:
+        return Finding("problem", f"Python {'.'.join(map(str, version))}", "install Python 3.11 or newer")
+    return Finding("ok", f"Python {platform.python_version()}")
+
+
+def requirements() -> list[str]:
+    """What the installed package declares that it needs; nothing where it is run from its source alone."""
+    try:
+        return metadata.requires("priormatch") or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def installed_version(name: str) -> str | None:
+    """The version of an installed distribution, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def requirement_findings(
+    declared: Sequence[str], version_of: Callable[[str], str | None]
+) -> Iterator[Finding]:
+    """Whether what is declared, such as `torch<2.14,>=2.9` or `gradio>=6; extra == "page"`, is installed."""
+    if not declared:
+        yield Finding(
+            "warning", "priormatch is not installed as a package", "run `pip install .` in its folder"
+        )
+    extras: dict[str, list[str]] = defaultdict(list)
+    core: list[str] = []
+    for requirement in declared:
+        wanted, _, marker = requirement.partition(";")
+        of_extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", marker)
+        (extras[of_extra[1]] if of_extra else core).append(wanted)
+    for wanted in core:
+        if reason := unmet(wanted, version_of):
+            yield Finding("problem", reason, f'run `pip install "{wanted.strip()}"`')
+    if core and not any(unmet(wanted, version_of) for wanted in core):
+        yield Finding(
+            "ok", f"all {len(core)} packages that priormatch needs, torch {version_of('torch')} among them"
+        )
+    for extra, needed in extras.items():
+        reasons = [reason for wanted in needed if (reason := unmet(wanted, version_of))]
+        absent = f"the extra {extra} is not complete ({', '.join(reasons)})"
+        advice = f"`pip install 'priormatch[{extra}]'` if you want it"
+        yield Finding("ok", f"{absent}; {advice}" if reasons else f"the extra {extra} is installed")
+
+
+def unmet(requirement: str, version_of: Callable[[str], str | None]) -> str | None:
+    """Why a requirement such as `torch<2.14,>=2.9` is not met; None where it is."""
+    name, bounds = re.fullmatch(r"\s*([\w.-]+)(?:\[[^\]]*\])?\s*\(?([^)]*)\)?\s*", requirement).groups()  # type: ignore[union-attr]
+    version = version_of(name)
+    if version is None:
+        return f"{name} is not installed"
+    for sign, bound in re.findall(r"([<>=!]=|[<>])\s*([\w.]+)", bounds):
+        if not COMPARED[sign](numbers(version), numbers(bound)):
+            return f"{name} {version} is not {sign}{bound}"
+    return None
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers a version begins with, less zeros at the end: 2.13.0+cpu is (2, 13)."""
+    found = [int(each) for each in re.match(r"[\d.]*", version)[0].split(".") if each]  # type: ignore[index]
+    while found and found[-1] == 0:
+        found.pop()
+    return tuple(found)
+
+
+def import_findings(modules: Sequence[str]) -> Iterator[Finding]:
+    """The modules that cannot be imported, installed or not."""
+    for name in modules:
+        try:
+            import_module(name)
+        except Exception as error:  # a broken library raises whatever it does
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            yield Finding(
+                "problem",
+                f"{name} cannot be imported ({reason})",
+                f"run `pip install --force-reinstall {name}`",
+            )
+
+
+def sound_findings() -> Iterator[Finding]:
+    """Whether soundfile writes and reads each format of audio, in memory."""
+    import numpy as np
+    import soundfile
+
+    works = []
+    for format, subtype in FORMATS.items():
+        try:
+            held = io.BytesIO()
+            soundfile.write(held, np.zeros(16_000, np.float32), 16_000, format=format, subtype=subtype)
+            held.seek(0)
+            soundfile.read(held)
+            works.append(format)
+        except (soundfile.LibsndfileError, ValueError, TypeError) as error:
+            advice = "convert such files to WAV or FLAC, or run `pip install --upgrade soundfile`"
+            yield Finding("warning", f"soundfile cannot read {format} ({error})", advice)
+    yield Finding("ok", f"soundfile {soundfile.__version__} reads {', '.join(works)}")

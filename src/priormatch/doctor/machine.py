@@ -1,0 +1,131 @@
+"""What computes and where runs go: devices tried out on something tiny, and the disk."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from priormatch.config import ModelSettings, TrainingSettings
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.tokenizer import train_tokenizer
+from priormatch.device import find_device, has_kernels, mixed_precision
+from priormatch.doctor.finding import Finding
+from priormatch.models.recognizer import Recognizer
+from priormatch.training.supervised import label_losses
+
+GB = 1 << 30
+LITTLE_MEMORY = 8 * GB  # of a GPU
+LITTLE_DISK, HARDLY_ANY_DISK = 5 * GB, GB // 2
+TINY = ModelSettings(n_mels=40, channels=[4, 6], blocks=[1, 1], kernel=9, size=32, dropout=0.0)
+
+
+def findings(device: str, runs: Path) -> Iterator[Finding]:
+    """All checks of the machine."""
+    yield disk_finding(runs, free_space(runs))
+    found = find_device(device)
+    yield from gpu_findings(found) if found.type == "cuda" else cpu_findings(driver=has_driver())
+    yield from computing_findings(found)
+
+
+def has_driver() -> bool:
+    """Whether this machine has an NVIDIA driver."""
+    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+
+
+def cpu_findings(driver: bool) -> Iterator[Finding]:
+    """What it means to compute on the CPU."""
+    if driver and torch.version.cuda is None:
+        what = f"there is an NVIDIA driver, but PyTorch {torch.__version__} is built without CUDA"
+        yield Finding("warning", what, "install a CUDA build of torch, as pytorch.org tells")
+    elif driver and not torch.cuda.is_available():
+        what = f"there is an NVIDIA driver, but PyTorch {torch.__version__} sees no GPU"
+        yield Finding(
+            "warning", what, "see whether `nvidia-smi` lists one, and whether CUDA_VISIBLE_DEVICES hides it"
+        )
+    what = f"computing on the CPU with {torch.get_num_threads()} threads"
+    yield Finding("warning", what, "enough for the demo and for tiny data; for hours of speech take a GPU")
+
+
+def gpu_findings(device: torch.device) -> Iterator[Finding]:
+    """Which GPU it is, how much of its memory is free, and whether our kernels run on it."""
+    free, total = torch.cuda.mem_get_info(device)
+    what = f"{torch.cuda.get_device_name(device)}, {free / GB:.1f} of {total / GB:.1f} GB free"
+    if free < LITTLE_MEMORY:
+        yield Finding(
+            "warning", what, "lower training.batch.seconds and matching.batch.seconds, or free the GPU"
+        )
+    else:
+        yield Finding("ok", what)
+    if has_kernels(device):
+        yield Finding("ok", "Triton is installed: fused kernels and recorded steps are used")
+    else:
+        yield Finding(
+            "warning", "Triton is missing: plain layers are used, which are slower", "install triton"
+        )
+
+
+def computing_findings(device: torch.device) -> Iterator[Finding]:
+    """Whether a product of matrices and one update of a tiny recogniser come out right there."""
+    for name, check in (
+        ("a product of matrices", product_is_right),
+        ("an update of a tiny recogniser", update_is_right),
+    ):
+        try:
+            right, reason = check(device), "the result is wrong"
+        except Exception as error:  # a driver or a compiler raises whatever it does
+            right, reason = False, (str(error).splitlines() or [type(error).__name__])[0]
+        if right:
+            yield Finding("ok", f"{name} on {device}")
+        else:
+            advice = "try device=cpu; if that works, install a PyTorch that fits the GPU's driver"
+            yield Finding("problem", f"{name} failed on {device} ({reason})", advice)
+
+
+def product_is_right(device: torch.device) -> bool:
+    """Multiply two matrices there and on the CPU."""
+    one, other = torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(0))
+    there = (one.to(device) @ other.to(device)).cpu()
+    return bool(torch.allclose(there, one @ other, atol=0.05))
+
+
+def update_is_right(device: torch.device) -> bool:
+    """Train a tiny recogniser on noise: its loss falls, and its weights stay finite."""
+    torch.manual_seed(0)
+    model = Recognizer(TINY, train_tokenizer(["one two three", "three two one"], 12)).to(device).train()
+    labels = torch.tensor([[[*model.tokenizer.encode("one two"), model.tokenizer.eos]]], device=device)
+    samples = torch.tensor([SAMPLE_RATE], device=device)
+    lengths = torch.tensor([[labels.shape[-1]]], device=device)
+    waveforms = 0.1 * torch.randn(1, SAMPLE_RATE, device=device)
+    settings = TrainingSettings(input_sampling=0.0)
+    optimizer = torch.optim.SGD(model.parameters(), 0.001)
+    losses = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        with mixed_precision(device):
+            loss = label_losses(model, waveforms, samples, labels, lengths, settings).sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses[1] < losses[0] and all(bool(weight.isfinite().all()) for weight in model.parameters())
+
+
+def free_space(folder: Path) -> int | None:
+    """Free bytes where a folder is or will be; None where it cannot be written to."""
+    place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    return shutil.disk_usage(place).free if place.is_dir() and os.access(place, os.W_OK) else None
+
+
+def disk_finding(folder: Path, free: int | None) -> Finding:
+    """Whether a run finds room for its checkpoints and models."""
+    if free is None:
+        return Finding("problem", f"runs={folder} cannot be written to", "set runs= to another folder")
+    what = f"{free / GB:.1f} GB are free where runs go, in {folder}"
+    if free < LITTLE_DISK:
+        return Finding(
+            "problem" if free < HARDLY_ANY_DISK else "warning",
+            what,
+            "make room, or set runs= to another disk",
+        )
+    return Finding("ok", what)

@@ -1,0 +1,176 @@
+"""`priormatch new`: a commented recipe for a user's folders, sized by what is in them and by what computes."""
+
+import os
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from priormatch.config import load_settings, recipe_path
+from priormatch.config_checks import keys_of
+from priormatch.config_docs import WIDTH, commented_part
+from priormatch.data.look import Speech, letters, look_at_speech, look_at_text
+from priormatch.data.tokenizer import CONTROL_PIECES, MARK
+from priormatch.errors import UserError
+from priormatch.files import replacing
+from priormatch.progress import duration_text, say
+
+BASE = "own"
+PIECES = 1000
+UPDATES, UPDATES_AN_HOUR = 10_000, 1_000
+CPU_UPDATES = 2_000
+MOST_WORKERS = 8
+MANY_HOURS = 50  # of labelled speech, from which on the paper's own sizes may pay
+DEMO_SIZES = """
+    model.n_mels model.channels model.blocks model.kernel model.size
+    prior.model.embedding prior.model.width prior.model.bottlenecks prior.model.head prior.batch_tokens
+    training.batch.seconds training.optimizer.learning_rate prior.optimizer.learning_rate
+    matching.batch.seconds matching.optimizer.learning_rate
+"""
+
+# What a user is likely to change, beside what was chosen for the data at hand.
+SHOWN = """
+    name labelled unlabelled text validation test topline device wandb
+    audio.longest audio.workers tokenizer.pieces
+    training.seed training.updates training.batch.seconds training.optimizer.learning_rate
+    training.window_updates training.validate_every training.augment.speeds
+    prior.updates prior.batch_tokens
+    matching.updates matching.batch.seconds matching.optimizer.learning_rate matching.mixing
+    matching.beam_size matching.length_filter matching.refresh_every matching.max_proposal_cer
+"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What was chosen, by key, and why."""
+
+    why: str
+    chosen: dict[str, Any]
+
+
+def new_recipe(file: Path, labelled: str, unlabelled: str, text: str, tests: Mapping[str, str]) -> None:
+    """Look at the data and write the recipe, unless the file exists."""
+    if file.exists():
+        raise UserError(f"{file} exists already: give another name, or remove it first")
+    if not file.parent.is_dir():
+        raise UserError(f"{file.parent} is no folder: make it first, or give another place for the recipe")
+    speech = {"labelled": look(labelled, "labelled", transcribed=True)}
+    speech["unlabelled"] = look(unlabelled, "unlabelled", transcribed=False)
+    for name, path in tests.items():
+        look(path, f"test {name}", transcribed=True)
+    sentences = look_at_text(Path(text))
+    gpu = torch.cuda.is_available()
+    rules = rules_for(speech["labelled"].hours, pieces_for(sentences), gpu, os.cpu_count() or 1)
+    given = {
+        "name": file.stem,
+        "labelled": labelled,
+        "unlabelled": unlabelled,
+        "text": text,
+        "test": dict(tests),
+    }
+    try:
+        with replacing(file) as temporary:
+            temporary.write_text(recipe_text(given, rules, speech, file), encoding="utf-8")
+            load_settings(temporary)  # what does not load is not left behind
+    except OSError as error:
+        raise UserError(f"cannot write {file} ({error.strerror}): choose another place") from error
+    say(f"{file}: written; `priormatch doctor {file}` looks closer, `priormatch run {file}` runs it")
+
+
+def look(path: str, name: str, transcribed: bool) -> Speech:
+    """Speech at a path, of which some must be transcribed where so wanted; says what is there."""
+    found = look_at_speech(Path(path))
+    if transcribed and not found.transcribed:
+        raise UserError(
+            f"{name}: {path} holds no transcribed utterance; put NAME.txt beside NAME.wav, or give a table or cuts"
+        )
+    say(f"{name}: {found}")
+    return found
+
+
+def pieces_for(sentences: Sequence[str]) -> int:
+    """How many pieces to ask for: every letter needs one, and a word that comes three times can fill another."""
+    words = Counter(word for sentence in sentences for word in sentence.split())
+    fewest = len(letters(sentences)) + len(MARK) + CONTROL_PIECES
+    return max(fewest, min(PIECES, fewest + sum(count > 2 for count in words.values())))
+
+
+def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
+    """What to choose for so many hours of labelled speech, so many word pieces, and a machine."""
+    rules = [
+        Rule(
+            f"{pieces:,} word pieces: {PIECES:,}, or as many as the text has letters and words that come three times.",
+            {"tokenizer.pieces": pieces},
+        ),
+        gpu_rule(hours, cores) if gpu else cpu_rule(),
+    ]
+    if gpu and hours >= MANY_HOURS:
+        why = f"From {MANY_HOURS} labelled hours on, the larger models of recipes/librispeech-100h-360h.yaml may pay."
+        rules.append(Rule(why, {}))
+    return rules
+
+
+def gpu_rule(hours: float, cores: int) -> Rule:
+    """The models of the base recipe, trained for longer where there is more labelled speech."""
+    updates = max(UPDATES, round(UPDATES_AN_HOUR * hours))
+    workers = min(max(cores // 2, 1), MOST_WORKERS)
+    return Rule(
+        f"{updates:,} updates: {UPDATES:,}, or {UPDATES_AN_HOUR:,} for each labelled hour if that is more;"
+        f" {workers} processes that read audio: half of the cores, at most {MOST_WORKERS}.",
+        schedule(updates, updates // 20) | {"audio.workers": workers},
+    )
+
+
+def cpu_rule() -> Rule:
+    """The demo's models and a short training."""
+    demo = load_settings(recipe_path("demo"))
+    sizes = {key: attrgetter(key)(demo) for key in keys_of(DEMO_SIZES)}
+    return Rule(
+        f"{CPU_UPDATES:,} updates of the demo's small models, as there is no GPU here: enough to see it work."
+        " For more, write the recipe where a GPU is.",
+        sizes | schedule(CPU_UPDATES, CPU_UPDATES // 10) | {"prior.updates": CPU_UPDATES, "audio.workers": 0},
+    )
+
+
+def schedule(updates: int, look_up_every: int) -> dict[str, Any]:
+    """Settings that go with a number of updates."""
+    return {
+        "training.updates": updates,
+        "training.optimizer.warm_up": updates // 20,
+        "training.window_updates": updates // 10,
+        "training.validate_every": look_up_every,
+        "matching.updates": updates,
+        "matching.refresh_every": look_up_every,
+    }
+
+
+def recipe_text(
+    given: Mapping[str, Any], rules: Sequence[Rule], speech: Mapping[str, Speech], file: Path
+) -> str:
+    """The recipe: how it came about as comments, then every setting that was chosen or may be changed."""
+    chosen = dict(given) | {key: value for rule in rules for key, value in rule.chosen.items()}
+    settings = load_settings(recipe_path(BASE))
+    for key, value in chosen.items():
+        *above, name = key.split(".")
+        setattr(reduce(getattr, above, settings), name, value)
+    heard = " and ".join(
+        f"{duration_text(3600 * found.hours)} of {name} speech" for name, found in speech.items()
+    )
+    paragraphs = [
+        f"Written by `priormatch new` for {heard}. Run it with `priormatch run {file}`.",
+        f"What is not set here is as in the recipe `{BASE}`; `priormatch settings --recipe {file}` prints every"
+        " setting with what it means. Sizes were chosen by these rules:",
+        *(f"- {rule.why}" for rule in rules),
+    ]
+    head = "".join(
+        textwrap.indent(textwrap.fill(each, WIDTH, subsequent_indent="  " * each.startswith("-")), "# ")
+        + "\n"
+        for each in paragraphs
+    )
+    return f"{head}base: {BASE}\n{commented_part(settings, {*keys_of(SHOWN), *chosen})}"

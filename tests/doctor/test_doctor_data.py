@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from priormatch.config import AudioSettings, Settings
+from priormatch.doctor.data import (
+    decoding_findings,
+    duration_findings,
+    findings,
+    letter_findings,
+    overlap_findings,
+    text_finding,
+    transcript_findings,
+)
+
+
+def statuses(found):
+    return [each.status for each in found]
+
+
+@pytest.mark.parametrize(
+    ("tried", "bad", "status"), [(20, 0, "ok"), (20, 1, "warning"), (20, 2, "problem"), (1, 1, "problem")]
+)
+def test_files_that_cannot_be_decoded(tried, bad, status):
+    found = list(decoding_findings("labelled", tried, [(Path("x.wav"), "empty")] * bad, 0.05))
+    assert statuses(found) == [status]
+    assert ("x.wav (empty)" in found[0].what) == bool(bad)
+
+
+def test_utterances_that_would_be_skipped():
+    audio = AudioSettings(shortest=1, longest=10)
+    assert statuses(duration_findings("x", [1, 5, 10], audio)) == []
+    (some,) = duration_findings("x", [0.5, 5, 11.5], audio)
+    assert some.status == "warning"
+    assert "2 of 3" in some.what
+    assert "11.5 s" in some.what
+    assert statuses(duration_findings("x", [11, 12], audio)) == ["problem"]
+
+
+def test_transcripts_that_are_no_words():
+    assert statuses(transcript_findings("x", [], 0.05)) == ["problem"]
+    assert statuses(transcript_findings("x", ["hello", "there"], 0.05)) == []
+    assert statuses(transcript_findings("x", ["hello"] * 20 + ["at 9"], 0.05)) == ["warning"]
+    (many,) = transcript_findings("x", ["hello", "at 9", "..."], 0.05)
+    assert many.status == "problem"
+    assert "has digits" in many.what
+
+
+def test_letters_of_transcripts_and_text():
+    assert statuses(letter_findings(["abc"], ["cab", "bca"], "text")) == ["ok"]
+    (few,) = letter_findings(["a" * 99 + "é"], ["aa"], "text")
+    assert few.status == "warning"
+    assert (
+        "1.0 % of the letters in the transcripts never occur in the text, and tokenizer.source=text"
+        in few.what
+    )
+    assert few.what.endswith(": é")
+    assert statuses(letter_findings(["да"], ["yes"], "text")) == ["problem", "problem"]
+
+
+def test_text_that_holds_what_is_said():
+    said = "one two three four five six seven eight nine"
+    (known,) = overlap_findings({"test.a": [said]}, ["well", said])
+    assert (known.status, "100.0 %" in known.what) == ("warning", True)
+    (unknown,) = overlap_findings({"test.a": [said]}, [said[: len(said) // 2], "and so on"])
+    assert unknown.status == "ok"
+
+
+def test_little_text():
+    assert text_finding(["a b c"]).status == "warning"
+    assert text_finding(["a b c d"] * 50_000).status == "ok"
+
+
+def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, tiny_corpus):
+    (tmp_path / "text.txt").write_text("monday at ten\n" * 10)
+    settings = Settings(
+        labelled=str(tiny_corpus(["monday at ten"], name="one")),
+        unlabelled="",
+        text=str(tmp_path / "text.txt"),
+        validation=["nowhere.jsonl.gz"],
+        test={"a": str(tiny_corpus(["evening"], name="two", transcribed=False))},
+    )
+    problems = [each.what for each in findings(settings) if each.status == "problem"]
+    assert len(problems) == 3
+    for words in (
+        "unlabelled: it is not set",
+        "validation-nowhere: nowhere.jsonl.gz",
+        "test.a: no transcripts",
+    ):
+        assert any(words in each for each in problems)
+
+
+def test_validation_without_speakers_is_told(tmp_path, tiny_corpus):
+    one = str(tiny_corpus(["monday"]))
+    told = "shares voices with training"
+    assert any(told in each.what for each in findings(Settings(labelled=one)))
+    assert not any(told in each.what for each in findings(Settings(labelled=one, validation=[one])))

@@ -1,0 +1,63 @@
+import pytest
+from tiny_run import command, files, make_folders
+
+from priormatch.doctor import checks, install
+from priormatch.doctor.finding import Finding
+
+DATA = ("labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch, capsys):
+    """Ask the doctor; gives the exit code and the lines, of a command that writes nothing."""
+    monkeypatch.chdir(tmp_path)
+    make_folders(tmp_path)
+
+    def said(*words):
+        before = files(tmp_path)
+        code = command("doctor", *words)
+        assert files(tmp_path) == before
+        return code, capsys.readouterr().out.splitlines()
+
+    return said
+
+
+def test_a_recipe_without_problems(said):
+    code, lines = said("tiny.yaml", *DATA, "test={calls: test}", "device=cpu")
+    assert code == 0
+    assert lines[-1].endswith(", 0 problems")
+    assert "ok       labelled: 24 utterances, 24 of them transcribed, 12s, 4 speakers" in lines
+
+
+def test_problems_are_told_and_the_exit_code_is_one(said):
+    code, lines = said("tiny.yaml", "labelled=nowhere", *DATA[1:], "device=cpu")
+    assert code == 1
+    (problem,) = [line for line in lines if line.startswith("problem")]
+    assert "nowhere" in problem
+    assert any(line.startswith("ok       unlabelled: ") for line in lines), "the rest is checked all the same"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("nowhere.yaml",), "nowhere.yaml"),
+        (("demo", "training.sede=1"), "did you mean training.seed?"),
+        (("demo", "device=gpu"), "device=gpu: not a device"),
+    ],
+)
+def test_what_does_not_load_is_a_problem(said, words, expected):
+    code, lines = said(*words)
+    assert code == 1
+    assert any(line.startswith("problem") and expected in line for line in lines)
+
+
+def test_settings_without_a_recipe(said):
+    code, lines = said("labelled=nowhere", *DATA[1:], "device=cpu")
+    assert code == 1
+    assert any("labelled: nowhere" in line for line in lines)
+
+
+def test_nothing_is_tried_without_the_packages(monkeypatch):
+    broken = Finding("problem", "torch cannot be imported")
+    monkeypatch.setattr(install, "import_findings", lambda _: iter([broken]))
+    assert list(checks.findings(None, []))[-1] == broken

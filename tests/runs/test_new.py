@@ -1,0 +1,112 @@
+import random
+from operator import attrgetter
+
+import pytest
+import torch
+from tiny_run import command, files, make_folders
+
+from priormatch.config import load_settings, recipe_path
+from priormatch.config_docs import meanings
+from priormatch.data.tokenizer import train_tokenizer
+from priormatch.runs.data import make_own_data
+from priormatch.runs.new import pieces_for, rules_for
+from priormatch.runs.pipeline import Run
+
+WORDS = ("new", "my.yaml", "--labelled", "labelled", "--unlabelled", "unlabelled", "--text", "text.txt")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_folders(tmp_path)
+    return tmp_path
+
+
+def chosen(hours, gpu, cores=8):
+    rules = rules_for(hours, 1000, gpu, cores)
+    return {key: value for rule in rules for key, value in rule.chosen.items()}
+
+
+def test_the_recipe_loads_and_says_what_each_setting_means(folder):
+    assert command(*WORDS, "--test", "calls=test", "--test", "more=test") == 0
+    settings = load_settings(folder / "my.yaml")
+    assert (settings.name, settings.labelled, settings.text) == ("my", "labelled", "text.txt")
+    assert settings.test == {"calls": "test", "more": "test"}
+    own = load_settings(recipe_path("own"))
+    assert settings.matching.loss_weight == own.matching.loss_weight
+    written = (folder / "my.yaml").read_text()
+    wrapped = " ".join(written.replace("#", " ").split())
+    for key in ("training.updates", "matching.length_filter", "tokenizer.pieces"):
+        assert meanings()[key] in wrapped
+
+
+def test_its_data_and_pieces_are_accepted_by_a_run(folder):
+    assert command(*WORDS) == 0
+    settings = load_settings(folder / "my.yaml")
+    run = Run(folder / "run", settings, make_own_data(settings, folder / "run"))
+    assert run.tokenizer().classes == settings.tokenizer.pieces - 2
+
+
+def test_paths_are_written_as_they_stand(folder):
+    (folder / "labelled").rename(folder / "a: b, 'c' #1")
+    assert command("new", "007.yaml", "--labelled", "a: b, 'c' #1", *WORDS[4:], "--test", "yes=test") == 0
+    settings = load_settings(folder / "007.yaml")
+    assert (settings.name, settings.labelled, settings.test) == ("007", "a: b, 'c' #1", {"yes": "test"})
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({1: "tiny.yaml"}, "tiny.yaml exists already"),
+        ({1: "no/such/my.yaml"}, "is no folder"),
+        ({3: "nowhere"}, "nowhere: there is no such"),
+        ({3: "unlabelled"}, "holds no transcribed utterance"),
+        ({5: "text.txt"}, "is not a manifest of cuts"),
+        ({7: "nowhere"}, "no text file nowhere"),
+        ({8: "--test", 9: "test"}, "give each test set a name"),
+        ({8: "--test", 9: "a=unlabelled"}, "test a: unlabelled holds no transcribed"),
+        ({8: "--test", 9: "a=test", 10: "--test", 11: "a=labelled"}, "a name of its own"),
+        ({8: "--test", 9: "a/b=test"}, "plain name"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_and_nothing_is_written(folder, capsys, change, expected):
+    before = files(folder)
+    words = {**dict(enumerate(WORDS)), **change}
+    assert command(*words.values()) == 2
+    assert expected in capsys.readouterr().err.splitlines()[-1]
+    assert files(folder) == before
+
+
+def test_more_labelled_speech_is_trained_on_for_longer():
+    assert chosen(0.5, gpu=True)["training.updates"] == 10_000
+    assert chosen(40, gpu=True)["training.updates"] == 40_000
+    assert chosen(40, gpu=True)["matching.updates"] == 40_000
+    assert [chosen(1, True, cores)["audio.workers"] for cores in (1, 4, 64)] == [1, 2, 8]
+
+
+def test_a_cpu_gets_the_demos_models():
+    sizes, demo = chosen(40, gpu=False), load_settings(recipe_path("demo"))
+    for key in ("model.size", "model.channels", "prior.model.bottlenecks", "training.batch.seconds"):
+        assert sizes[key] == attrgetter(key)(demo)
+    assert sizes["training.updates"] < chosen(0, gpu=True)["training.updates"]
+
+
+def test_a_gpu_keeps_the_models_of_the_base(folder, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert command(*WORDS) == 0
+    assert load_settings(folder / "my.yaml").model == load_settings(recipe_path("own")).model
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_tokenizer_of_so_many_pieces_can_be_trained(seed):
+    drawn = random.Random(seed)
+    words = ["".join(drawn.choices("abcdefgh", k=drawn.randint(1, 8))) for _ in range(drawn.randint(1, 50))]
+    text = [" ".join(drawn.choices(words, k=drawn.randint(1, 6))) for _ in range(drawn.randint(1, 80))]
+    train_tokenizer(text, pieces_for(text))
+
+
+def test_every_letter_gets_a_piece_however_many_there_are():
+    text = [chr(0x4E00 + number) for number in range(2000)]
+    assert pieces_for(text) == 2004
+    assert pieces_for([f"word{number}" for number in range(3000) for _ in range(3)]) == 1000

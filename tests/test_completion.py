@@ -1,0 +1,42 @@
+"""Completion as a shell asks for it, through the environment."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = "import sys; sys.argv = ['priormatch']; from priormatch.cli import main\nmain()"
+
+
+def completions(words: str, folder: Path) -> list[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[1] / "src"),
+        "_PRIORMATCH_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", CODE], env=environment, cwd=folder, capture_output=True, text=True, check=True
+    )
+    return ended.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("priormatch doc", ["doctor"]),
+        ("priormatch run de", ["demo"]),
+        ("priormatch run mi", ["mine.yaml"]),
+        ("priormatch doctor /no/such/", []),
+        ("priormatch settings --recipe ow", ["own"]),
+        ("priormatch run demo matching.refresh", ["matching.refresh=", "matching.refresh_every="]),
+        ("priormatch match matching.combine=", ["matching.combine=alternate", "matching.combine=sum"]),
+        ("priormatch demo no.such=", []),
+    ],
+)
+def test_verbs_recipes_and_settings_are_completed(words, expected, tmp_path):
+    (tmp_path / "mine.yaml").touch()
+    assert completions(words, tmp_path) == expected

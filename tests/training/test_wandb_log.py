@@ -1,0 +1,99 @@
+import pytest
+from test_loop import OneNumber, lines, run
+from tiny_run import command, files
+
+from priormatch.config import Settings
+from priormatch.errors import UserError
+from priormatch.runs.stage import files_of
+from priormatch.training import wandb_log
+from priormatch.training.wandb_log import run_id, wandb_plan
+
+wandb = pytest.importorskip("wandb")
+PLAN = wandb_plan(Settings(name="mine", wandb="a-project"))
+
+
+class Killed(Exception):
+    pass
+
+
+class Dying(OneNumber):
+    def backward(self, update, watch):
+        if update == 5:
+            raise Killed
+        return super().backward(update, watch)
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def test_a_stage_that_was_killed_goes_on_as_the_same_run_with_the_same_names(offline, tmp_path):
+    with pytest.raises(Killed):
+        run(Dying(), tmp_path, wandb=PLAN, report_every=1)
+    run(OneNumber(), tmp_path, wandb=PLAN, report_every=1)
+    identity = (tmp_path / "wandb" / "stage.id").read_text().strip()
+    logged = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert {file.name for file in logged} == {f"run-{identity}.wandb"}
+    names = {name for line in lines(tmp_path) for name in line if not name.startswith("time_")}
+    for file in logged:
+        written = file.read_bytes()
+        assert {name for name in names - {"stage"} if name.encode() not in written} == set()
+        assert b"a-project" in written
+        assert b"max_proposal_cer" in written, "the settings are its configuration"
+    assert [each["update"] for each in lines(tmp_path) if "figure" in each] == [1, 2, 3, 4, 5, 6]
+    assert not any("wandb" in name for name in files_of(tmp_path)), "logs may come and go"
+
+
+def test_a_stage_that_begins_anew_is_another_run(tmp_path):
+    first = run_id(tmp_path, "lpm", 0)
+    assert run_id(tmp_path, "lpm", 10) == run_id(tmp_path, "lpm", 20) == first
+    assert run_id(tmp_path, "prior", 10) != first
+    assert run_id(tmp_path, "lpm", 0) != first
+
+
+def test_what_cannot_begin_does_not_stop_the_training(tmp_path, monkeypatch, capsys):
+    def broken(**_):
+        raise wandb.errors.CommError("no way to the server\nat all")
+
+    monkeypatch.setattr(wandb, "init", broken)
+    run(OneNumber(), tmp_path, wandb=PLAN)
+    assert lines(tmp_path)[-1]["update"] == 6
+    assert capsys.readouterr().err.count("Weights & Biases: no way to the server; nothing more") == 1
+
+
+def test_what_fails_on_the_way_is_told_once_and_left_alone(tmp_path, monkeypatch, capsys):
+    class Failing:
+        logged, ended = 0, []
+
+        def define_metric(self, *_, **__):
+            pass
+
+        def log(self, _):
+            self.logged += 1
+            raise ConnectionError
+
+        def finish(self, exit_code=0):
+            self.ended.append(exit_code)
+            raise ConnectionError
+
+    failing = Failing()
+    monkeypatch.setattr(wandb, "init", lambda **_: failing)
+    run(OneNumber(), tmp_path, wandb=PLAN)
+    assert lines(tmp_path)[-1]["update"] == 6
+    assert (failing.logged, failing.ended) == (1, [1])
+    assert capsys.readouterr().err.count("Weights & Biases: ConnectionError") == 1
+
+
+def test_nothing_is_logged_unless_asked_for():
+    assert wandb_plan(Settings()) is None
+
+
+def test_a_missing_package_is_one_sentence_before_any_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(wandb_log, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match="not installed"):
+        wandb_plan(Settings(wandb="x"))
+    assert command("run", "demo", "wandb=x") == 2
+    assert "install priormatch[wandb]" in capsys.readouterr().err
+    assert files(tmp_path) == {}
