@@ -30,7 +30,7 @@ VERBS = [
     "push",
     "export",
 ]
-PREPARES = ["librispeech", "librilight", "folder", "csv", "text", "demo"]
+PREPARES = ["librispeech", "librilight", "audio", "folder", "csv", "text", "demo"]
 
 
 def process(*words: str) -> subprocess.CompletedProcess:
@@ -159,6 +159,7 @@ def test_a_folder_called_demo_does_not_hide_the_recipe(tmp_path, monkeypatch, ca
         ("prepare", "librispeech", "nowhere", "--out", "x"),
         ("prepare", "librilight", "nowhere", "--out", "x"),
         ("prepare", "csv", "nowhere", "--out", "x.jsonl.gz"),
+        ("prepare", "audio", "nowhere", "--out", "x.jsonl.gz"),
         ("prepare", "text", "nowhere", "--out", "x.txt"),
         ("tokenizer", "--text", "nowhere", "--out", "x"),
         ("train-prior", "--text", "a", "--validation-text", "b", "--tokenizer", "nowhere", "--out", "x"),

@@ -128,15 +128,17 @@ def tokenizer(
     wanted = settings_of(recipe, overrides)
     if not cuts and not text:
         raise UserError("nothing to learn word pieces from: give --cuts or --text")
+    from priormatch.data.normaliser import normaliser_of
     from priormatch.runs import work
+    from priormatch.runs.recipe import recipe_of_text
     from priormatch.runs.stage import Stage
 
     inputs = {f"input-{number}": path for number, path in enumerate([*(cuts or []), *(text or [])])}
-    with Stage(out, {"tokenizer": wanted.tokenizer}, inputs).work() as todo:
+    with Stage(out, {"tokenizer": wanted.tokenizer} | recipe_of_text(wanted), inputs).work() as todo:
         if todo:
             sentences = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
             sentences += [sentence for path in text or [] for sentence in work.sentences_of(path)]
-            work.make_tokenizer(sentences, wanted.tokenizer.pieces, out)
+            work.make_tokenizer(sentences, wanted.tokenizer.pieces, out, normaliser_of(wanted.language))
 
 
 @app.command("train-prior")

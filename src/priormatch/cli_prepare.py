@@ -1,11 +1,13 @@
 """The verbs `prepare`, corpora to manifests of cuts and text to sentences, and `pack`, audio to a few large files."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from priormatch.cli_options import Force, Out
+from priormatch.config import LanguageSettings, NormalizerKind
 
 prepare = typer.Typer(
     help="Turn corpora into manifests of cuts, and text into sentences.", no_args_is_help=True
@@ -16,6 +18,16 @@ Verify = Annotated[
 ]
 BadShare = Annotated[
     float, typer.Option("--max-bad-share", help="Stop when more of the audio is unreadable.")
+]
+Manifest = Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")]
+Normalizer = Annotated[
+    NormalizerKind,
+    typer.Option(
+        "--normalizer", help="How text is written: unicode for any language but English; turkic with ı and İ."
+    ),
+]
+Alphabet = Annotated[
+    str, typer.Option("--alphabet", help="Its letters; text with others is left out. None: whatever occurs.")
 ]
 
 
@@ -77,9 +89,34 @@ def librilight(
 
 
 @prepare.command()
+def audio(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of audio, a CSV, a Kaldi folder, a NeMo or Lhotse manifest, or a Hugging Face data set."
+        ),
+    ],
+    out: Manifest,
+    normalizer: Normalizer = "english",
+    alphabet: Alphabet = "",
+    max_bad_share: BadShare = 0.05,
+    overwrite: Force = False,
+) -> None:
+    """Audio of your own, with or without transcripts, in any format known here, which is recognised.
+
+    Example: priormatch prepare audio kaldi/data/train --out data/train.jsonl.gz
+    """
+    from priormatch.data.own import prepare_own as prepare_it
+
+    told(prepare_it, source, out, normalizer, alphabet, max_bad_share, overwrite)
+
+
+@prepare.command()
 def folder(
     folder: Annotated[Path, typer.Argument(help="Audio, with or without a .txt of the same name.")],
-    out: Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")],
+    out: Manifest,
+    normalizer: Normalizer = "english",
+    alphabet: Alphabet = "",
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
@@ -89,8 +126,7 @@ def folder(
     """
     from priormatch.data.own_audio import prepare_folder
 
-    path = prepare_folder(folder, out, max_bad_share=max_bad_share, overwrite=overwrite)
-    said({path.name: path})
+    told(prepare_folder, folder, out, normalizer, alphabet, max_bad_share, overwrite)
 
 
 @prepare.command()
@@ -98,7 +134,9 @@ def csv(
     file: Annotated[
         Path, typer.Argument(help="A table with the columns path, text, speaker, id, start, end.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")],
+    out: Manifest,
+    normalizer: Normalizer = "english",
+    alphabet: Alphabet = "",
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
@@ -108,8 +146,7 @@ def csv(
     """
     from priormatch.data.own_audio import prepare_csv
 
-    path = prepare_csv(file, out, max_bad_share=max_bad_share, overwrite=overwrite)
-    said({path.name: path})
+    told(prepare_csv, file, out, normalizer, alphabet, max_bad_share, overwrite)
 
 
 @prepare.command()
@@ -131,12 +168,15 @@ def text(
     lines_are_sentences: Annotated[
         bool, typer.Option("--lines-are-sentences", help="Each line is a sentence already.")
     ] = False,
+    normalizer: Normalizer = "english",
+    alphabet: Alphabet = "",
     overwrite: Force = False,
 ) -> None:
     """Text for the prior: split into sentences, normalised, compared with transcripts.
 
     Example: priormatch prepare text corpus --exclude-books BOOKS.TXT --cuts data/dev-clean.jsonl.gz --out data/text.txt
     """
+    from priormatch.data.normaliser import normaliser_of
     from priormatch.data.text_files import prepare_text, read_book_ids
     from priormatch.runs.work import transcripts_of
 
@@ -150,6 +190,7 @@ def text(
         drop_overlap=drop_overlap,
         lines_are_sentences=lines_are_sentences,
         overwrite=overwrite,
+        normaliser=normaliser_of(LanguageSettings(normalizer, alphabet)),
     )
     print(report)
 
@@ -239,3 +280,25 @@ def said(manifests: dict[str, Path]) -> None:
 
     for name, path in manifests.items():
         print(f"{name}: {summary(CutSet.from_file(path))}: {path}")
+
+
+def told(
+    prepare_it: Callable[..., Path],
+    source: Path,
+    out: Path,
+    normalizer: NormalizerKind,
+    alphabet: str,
+    max_bad_share: float,
+    overwrite: bool,
+) -> None:
+    """Prepare audio of the user's own and say what it was."""
+    from lhotse import CutSet
+
+    from priormatch.config import AudioSettings
+    from priormatch.data.listed import Transcripts
+    from priormatch.data.normaliser import normaliser_of
+    from priormatch.data.overview import overview
+
+    normaliser = normaliser_of(LanguageSettings(normalizer, alphabet))
+    prepare_it(source, out, Transcripts(normaliser), max_bad_share=max_bad_share, overwrite=overwrite)
+    print(f"{out}: {overview(CutSet.from_file(out), normaliser, AudioSettings())}")

@@ -24,6 +24,17 @@ class AudioSettings:
     max_bad_share: float = 0.05  # of unreadable audio; above it the run stops
 
 
+NormalizerKind = Literal["english", "unicode", "turkic"]
+
+
+@dataclass
+class LanguageSettings:
+    """How the language is written; the same for transcripts, the prior's text and scores."""
+
+    normalizer: NormalizerKind = "english"  # as the paper's; unicode: any other; turkic: with ı and İ
+    alphabet: str = ""  # its letters, small ones; text with others is left out; none: whatever occurs
+
+
 @dataclass
 class TokenizerSettings:
     """Word pieces, the classes of the recogniser and of the prior."""
@@ -220,8 +231,8 @@ class Settings:
     threads: int = 0  # of the CPU; 0 leaves it to PyTorch
     wandb: str = ""  # a project of Weights & Biases to log to as well; needs the extra `wandb`
     corpus: Literal["own", "demo"] = "own"  # demo: make the embedded corpus and use it
-    labelled: str = ""  # cuts, a table, or a folder of audio with transcripts
-    unlabelled: str = ""  # cuts, a table, or a folder of audio
+    labelled: str = ""  # audio with transcripts: a folder, table, manifest or data set (docs/your-audio.md)
+    unlabelled: str = ""  # audio alone, likewise
     text: str = ""  # a file or folder of text for the prior
     validation: list[str] = field(default_factory=list)  # cuts; none: speakers of `labelled` are held out
     validation_share: float = 0.1  # of `labelled`, held out where no validation set is given
@@ -231,6 +242,7 @@ class Settings:
     longer_supervised: bool = True  # also train the supervised system for as many updates as matching had
     demo: DemoSettings = field(default_factory=DemoSettings)
     audio: AudioSettings = field(default_factory=AudioSettings)
+    language: LanguageSettings = field(default_factory=LanguageSettings)
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     prior: PriorSettings = field(default_factory=PriorSettings)

@@ -5,30 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from lhotse import CutSet, MonoCut
+from lhotse import CutSet
+from own_files import read, truncate, write_audio
 
 from priormatch.data.manifest import Summary, summary
 from priormatch.data.own_audio import prepare_csv, prepare_folder
 from priormatch.errors import UserError
-
-
-def write_audio(path: Path, seconds: float = 0.5, rate: int = 16_000, text: str | None = None) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    options = {"format": "OGG", "subtype": "OPUS"} if path.suffix == ".opus" else {}
-    noise = np.random.default_rng(0).uniform(-0.3, 0.3, round(seconds * rate))
-    soundfile.write(path, noise, rate, **options)
-    if text is not None:
-        path.with_suffix(".txt").write_text(text, encoding="utf-8")
-    return path
-
-
-def truncate(path: Path) -> Path:
-    path.write_bytes(path.read_bytes()[:-20])
-    return path
-
-
-def read(manifest: Path) -> dict[str, MonoCut]:
-    return {cut.id: cut for cut in CutSet.from_file(manifest)}
 
 
 @pytest.fixture
@@ -129,7 +111,7 @@ def test_nothing_is_written_over(folder: Path, out: Path) -> None:
 def test_an_interrupt_leaves_nothing_behind(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_audio(folder / "a.wav")
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("priormatch.data.manifest.list_bad", interrupt)

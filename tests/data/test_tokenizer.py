@@ -9,6 +9,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from priormatch.data.normaliser import Normaliser
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.errors import UserError
 
@@ -152,3 +153,16 @@ def test_fewer_pieces_than_letters_says_so(tiny_sentences: list[str]) -> None:
 def test_no_text_says_so(sentences: list[str]) -> None:
     with pytest.raises(UserError, match="the text for the tokenizer is empty"):
         train_tokenizer(sentences, 31)
+
+
+@pytest.mark.parametrize(
+    "words", ["नमस्ते दुनिया क्षण हिन्दी ज्ञान", "می\u200cخواهم كتاب مَرْحَبًا", "น้ำ คำ ไทย", "straße l'été col·lega"]
+)
+def test_other_scripts_come_back_as_they_were(words: str, tmp_path: Path) -> None:
+    normaliser = Normaliser("unicode")
+    assert normaliser(words) == words
+    trained = train_tokenizer([words] * 3 + words.split(), len(set(words)) + 3, normaliser)
+    trained.save(tmp_path)
+    loaded = pickle.loads(pickle.dumps(Tokenizer.load(tmp_path)))
+    assert loaded.decode(loaded.encode(words)) == words
+    assert loaded.normaliser == normaliser

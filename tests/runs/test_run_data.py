@@ -152,14 +152,15 @@ def test_given_cuts_with_digits_are_skipped_and_told(folders, tmp_path, tiny_cor
     data = make({**folders, "labelled": given}, tmp_path, "validation_share=0.5")
     assert sorted(texts(data.labelled) + texts(data.validation["validation"])) == ["at nine", "at ten"]
     said = capsys.readouterr().err
-    assert f"labelled={given}: 1 of 4 utterances have transcripts that cannot be used and are skipped" in said
-    assert f"the first is {bad} (its transcript 'at 5 pm' has digits: write numbers as words)" in said
+    assert "1 of 4 skipped (digits in the transcript: 1), listed with reasons in" in said
+    (line,) = (data.labelled.parent / "labelled.bad.tsv").read_text().splitlines()[1:]
+    assert line.endswith(f"{bad}.wav\tits transcript 'at 5 pm' has digits: write numbers as words")
 
 
 def test_too_many_given_cuts_with_digits_stop_the_run(folders, tmp_path, tiny_corpus):
     given = spoken(tmp_path / f"mine{SUFFIX}", ["at nine", "at 5", "at 6", "at ten"], tiny_corpus)
     with pytest.raises(
-        UserError, match=r"2 of 4 utterances .* raise audio\.max_bad_share; .*'at 5' has digits"
+        UserError, match=r"2 of 4 .* \(digits in the transcript: 2\), .* raise the share; .*'at 5' has digits"
     ):
         make({**folders, "labelled": given}, tmp_path)
     data = make({**folders, "labelled": given}, tmp_path, "audio.max_bad_share=0.5")

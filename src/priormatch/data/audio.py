@@ -17,11 +17,11 @@ LONGEST_FILE = 1 << 40  # frames; libsndfile reports a number beyond this when t
 
 
 class BadAudio(Exception):
-    """A file that cannot be used, with the reason."""
+    """A file that cannot be used, with the reason; `kind` is that in a few words."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: Path, reason: str, kind: str = "audio unreadable") -> None:
         super().__init__(f"{path}: {reason}")
-        self.path, self.reason = path, reason
+        self.path, self.reason, self.kind = path, reason, kind
 
 
 def check_audio(path: Path, decode: bool = True) -> str | None:

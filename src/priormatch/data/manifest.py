@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -143,7 +143,9 @@ def write_manifests(
                 out.parent.mkdir(parents=True, exist_ok=True)
                 temporary = until_all_are_complete.enter_context(replacing(out))
                 bad = _write(temporary, out.name.removesuffix(SUFFIX), items, cuts_of)
-                list_bad(out, [(each.path, each.reason) for each in bad], len(items), max_bad_share)
+                kinds = Counter(each.kind for each in bad)
+                why = "; ".join(f"{kind}: {number:,}" for kind, number in kinds.most_common())
+                list_bad(out, [(each.path, each.reason) for each in bad], len(items), max_bad_share, why=why)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}; choose another place.") from error
 
@@ -195,7 +197,12 @@ def map_in_threads(function: Callable[[Source], Result], items: Iterable[Source]
 
 
 def list_bad(
-    out: Path, bad: Sequence[tuple[Path | str, str]], total: int, max_bad_share: float, what: str = "path"
+    out: Path,
+    bad: Sequence[tuple[Path | str, str]],
+    total: int,
+    max_bad_share: float,
+    what: str = "path",
+    why: str = "",
 ) -> None:
     """Write (path or id, reason) of what was left out of the manifest `out` beside it, and stop if it is too much."""
     listing = out.with_name(f"{out.name.removesuffix(SUFFIX)}.bad.tsv")
@@ -210,6 +217,7 @@ def list_bad(
         table.writerow([what, "reason"])
         table.writerows(bad)
     things = {"path": "files", "id": "utterances"}[what]
+    why = why and f" ({why})"
     first = f"the first is {bad[0][0]} ({bad[0][1]})"
     if len(bad) == total:
         raise UserError(
@@ -217,7 +225,7 @@ def list_bad(
         )
     if len(bad) > max(1, max_bad_share * total):
         raise UserError(
-            f"{len(bad)} of {total} {things} for {out} are unusable, more than max_bad_share={max_bad_share:g} "
+            f"{len(bad)} of {total} {things} for {out} are unusable{why}, more than max_bad_share={max_bad_share:g} "
             f"allows: repair what {listing} lists or raise the share; {first}."
         )
-    say(f"{len(bad)} of {total} skipped, listed with reasons in {listing}")
+    say(f"{len(bad)} of {total} skipped{why}, listed with reasons in {listing}")

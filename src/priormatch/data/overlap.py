@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from priormatch.data.text import normalise_sentence
+from priormatch.data.normaliser import ENGLISH, Normaliser
 
 NGRAM = 8  # words in a row that are hardly ever shared by chance
 
@@ -10,8 +10,8 @@ NGRAM = 8  # words in a row that are hardly ever shared by chance
 class TranscriptOverlap:
     """Looks for transcripts in a stream of normalised sentences; memory grows with the transcripts only."""
 
-    def __init__(self, transcripts: Iterable[str]) -> None:
-        self.transcripts = {normalise_sentence(transcript) for transcript in transcripts} - {""}
+    def __init__(self, transcripts: Iterable[str], normaliser: Normaliser = ENGLISH) -> None:
+        self.transcripts = {normaliser(transcript) for transcript in transcripts} - {""}
         self.seen_transcripts: set[str] = set()
         self.equal_sentences = 0
         self.dropped_sentences = 0

@@ -1,27 +1,29 @@
 """A user's own audio, in a folder or named in a table, to a manifest."""
 
 import csv
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from lhotse import MonoCut
 
 from priormatch.data.audio import BadAudio, open_recording
+from priormatch.data.listed import ENGLISH_ONES, Listed, Transcripts, read_seconds, write_listed
 from priormatch.data.manifest import distinct_names, existing_folder, name_of, utterance, write_manifests
-from priormatch.data.text import spoken_text
 from priormatch.errors import UserError
 from priormatch.progress import say
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 COLUMNS = ("path", "text", "speaker", "id", "start", "end")
-ROUNDING = 0.01
-"""Seconds by which an end may lie beyond the audio, for tables whose times are rounded."""
 
 
-def prepare_folder(folder: Path, out: Path, *, max_bad_share: float = 0.05, overwrite: bool = False) -> Path:
+def prepare_folder(
+    folder: Path,
+    out: Path,
+    transcripts: Transcripts = ENGLISH_ONES,
+    *,
+    max_bad_share: float = 0.05,
+    overwrite: bool = False,
+) -> Path:
     """Write the manifest `out` of all audio in a folder and below it, with transcripts where there are any.
 
     - `NAME.txt` beside `NAME.wav` (.flac, .ogg, .opus, .mp3) is its transcript; audio without is
@@ -46,14 +48,21 @@ def prepare_folder(folder: Path, out: Path, *, max_bad_share: float = 0.05, over
         recording = open_recording(path, name, decode=True)
         *above, _ = path.relative_to(folder).parts
         speaker = above[0] if above else None
-        return [utterance(name, recording, _read_transcript(path), speaker)]
+        return [utterance(name, recording, _read_transcript(path, transcripts), speaker)]
 
     names = distinct_names(name_of(path.relative_to(folder)) for path in paths)
     write_manifests({out: list(zip(paths, names, strict=True))}, cuts_of, max_bad_share, overwrite)
     return out
 
 
-def prepare_csv(file: Path, out: Path, *, max_bad_share: float = 0.05, overwrite: bool = False) -> Path:
+def prepare_csv(
+    file: Path,
+    out: Path,
+    transcripts: Transcripts = ENGLISH_ONES,
+    *,
+    max_bad_share: float = 0.05,
+    overwrite: bool = False,
+) -> Path:
     """Write the manifest `out` of the audio that a table names, with commas or tabs between its columns.
 
     The header names the columns. `path` is relative to the table's folder or absolute; the others may be
@@ -65,44 +74,10 @@ def prepare_csv(file: Path, out: Path, *, max_bad_share: float = 0.05, overwrite
     rows = list(read_rows(file))
     if not rows:
         raise UserError(f"{file} has no line below its header: add one for each utterance.")
-    given: dict[str, int] = {}
-    for row in rows:
-        if row.id and given.setdefault(row.id, row.line) != row.line:
-            raise UserError(f"{file}, line {row.line}: the id {row.id!r} is on line {given[row.id]} already.")
-    made = distinct_names((name_of(row.path) for row in rows if not row.id), taken=given)
-    sources = [(row, row.id or next(made)) for row in rows]
-    open_once = lru_cache(maxsize=1024)(open_recording)
-
-    def cuts_of(source: tuple[Row, str]) -> list[MonoCut]:
-        row, name = source
-        path = file.parent / row.path
-        recording = open_once(path, name_of(row.path), decode=True)
-        end = recording.duration if row.end is None else min(row.end, recording.duration)
-        if end <= row.start or end < (row.end or 0) - ROUNDING:
-            span = f"{row.start:g} to {'the end' if row.end is None else format(row.end, 'g')}"
-            raise BadAudio(path, f"lasts {recording.duration:.2f} s, but line {row.line} asks for {span}")
-        text = _normalise(path, row.text) if row.text else None
-        speaker = row.speaker or None
-        return [utterance(name, recording, text, speaker, start=row.start, duration=end - row.start)]
-
-    write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
-    return out
+    return write_listed(rows, file, (file.parent,), out, transcripts, max_bad_share, overwrite)
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of a table of utterances."""
-
-    line: int
-    path: Path
-    text: str
-    speaker: str
-    id: str
-    start: float
-    end: float | None
-
-
-def read_rows(file: Path) -> Iterator[Row]:
+def read_rows(file: Path) -> Iterator[Listed]:
     """Read a table of utterances; a mistake in it stops with its line number."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
@@ -140,7 +115,7 @@ def _check_columns(file: Path, columns: list[str]) -> None:
         say(f"{file}: the columns {', '.join(unknown)} are not used; known are {', '.join(COLUMNS)}")
 
 
-def _read_row(where: str, line: int, columns: list[str], fields: list[str]) -> Row:
+def _read_row(where: str, line: int, columns: list[str], fields: list[str]) -> Listed:
     if len(fields) != len(columns):
         raise UserError(
             f"{where}: {len(fields)} fields under {len(columns)} columns; put fields with commas in quotes."
@@ -149,38 +124,27 @@ def _read_row(where: str, line: int, columns: list[str], fields: list[str]) -> R
     path = Path(cells["path"])
     if not path.name:
         raise UserError(f"{where}: the path {cells['path']!r} names no file.")
-    start = _read_seconds(where, "start", cells.get("start", "")) or 0.0
-    end = _read_seconds(where, "end", cells.get("end", ""))
+    start, end = (
+        read_seconds(where, column, cells[column]) if cells.get(column) else None
+        for column in ("start", "end")
+    )
+    start = start or 0.0
     if end is not None and end <= start:
         raise UserError(f"{where}: the end {end:g} must come after the start {start:g}.")
-    return Row(line, path, cells.get("text", ""), cells.get("speaker", ""), cells.get("id", ""), start, end)
+    return Listed(
+        line, path, cells.get("text", ""), cells.get("speaker", ""), cells.get("id", ""), start, end
+    )
 
 
-def _read_seconds(where: str, column: str, cell: str) -> float | None:
-    try:
-        seconds = float(cell) if cell else None
-    except ValueError:
-        seconds = math.nan
-    if seconds is None or 0 <= seconds < math.inf:
-        return seconds
-    raise UserError(f"{where}: {column} must be a number of seconds, not {cell!r}.")
-
-
-def _read_transcript(audio: Path) -> str | None:
+def _read_transcript(audio: Path, transcripts: Transcripts) -> str | None:
     path = audio.with_suffix(".txt")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise BadAudio(audio, f"its transcript {path.name} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadAudio(audio, f"its transcript {path.name} is not UTF-8 text") from error
-    return _normalise(audio, text)
-
-
-def _normalise(audio: Path, text: str) -> str:
-    try:
-        return spoken_text(text)
-    except ValueError as error:
-        raise BadAudio(audio, str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        if not transcripts.needed:
+            return None
+        reason = "is not UTF-8 text" if isinstance(error, ValueError) else f"cannot be read: {error.strerror}"
+        raise BadAudio(audio, f"its transcript {path.name} {reason}", "transcript unreadable") from error
+    return transcripts.usable(audio, text)

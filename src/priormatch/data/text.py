@@ -9,6 +9,7 @@ The rules are those of the text pipeline behind the paper's language model, chan
 """
 
 import re
+from collections.abc import Callable
 from itertools import pairwise
 
 # Words with an apostrophe of their own at an edge. One inside a word always stays, so don't needs no entry.
@@ -50,17 +51,27 @@ def normalise_sentence(text: str) -> str:
     return " ".join(word for word in words if word)
 
 
-def spoken_text(transcript: str) -> str:
-    """Normalise a transcript; raise `ValueError` with the reason where that does not give the words spoken.
+class Unspoken(ValueError):
+    """A transcript that does not give the words spoken, with the reason, and its `kind` in a few words."""
+
+    def __init__(self, transcript: str, reason: str, kind: str) -> None:
+        super().__init__(f"its transcript {transcript.strip()[:40]!r} {reason}")
+        self.kind = kind
+
+
+def spoken_text(transcript: str, normalise: Callable[[str], str] = normalise_sentence) -> str:
+    """Normalise a transcript; raise `Unspoken` where that does not give the words spoken.
 
     Normalisation deletes digits, and a transcript with words missing would teach nonsense.
     """
-    begin = f"its transcript {transcript.strip()[:40]!r}"
     if any(map(str.isdigit, transcript)):
-        raise ValueError(f"{begin} has digits: write numbers as words")
-    if text := normalise_sentence(transcript):
+        raise Unspoken(transcript, "has digits: write numbers as words", "digits in the transcript")
+    if "\N{REPLACEMENT CHARACTER}" in transcript:
+        reason = "was read in a wrong encoding once: make it anew from its source"
+        raise Unspoken(transcript, reason, "wrong encoding of the transcript")
+    if text := normalise(transcript):
         return text
-    raise ValueError(f"{begin} holds no word")
+    raise Unspoken(transcript, "holds no word", "empty transcript")
 
 
 def _unquoted(word: str) -> str:
@@ -79,7 +90,8 @@ _ABBREVIATED = """
 """
 _ABBREVIATIONS = frozenset(_ABBREVIATED.split())
 _DOTTED = re.compile(r"[a-hj-z]|[a-z](\.[a-z])+")  # initials, e.g, p.m; but i ends many a sentence
-STOPS = frozenset(".!?…")
+STOPS = frozenset(".!?…।॥؟۔։።")  # the last six are Devanagari's, Arabic's, Urdu's, Armenian's and Ethiopic's
+_STOPS = "".join(STOPS)
 _CLOSING = "\"'”’»)]}_*"
 _BRACKETING = _CLOSING + "“‘„«([{"
 
@@ -107,10 +119,10 @@ def _ends_sentence(word: str, following: str, has_capitals: bool) -> bool:
     word, first = word.strip(_BRACKETING), following.lstrip(_BRACKETING)[:1]
     if first in STOPS or (has_capitals and first.islower()):
         return False
-    stem = word.rstrip(".!?…")
+    stem = word.rstrip(_STOPS)
     stop = word[len(stem) :]
     if stop != ".":
-        return has_capitals or "!" in stop or "?" in stop
+        return has_capitals or not set(stop) <= set(".…")
     stem = re.split("[-–—]", stem.lower())[-1]
     if stem == "no":
         return not first.isdigit()

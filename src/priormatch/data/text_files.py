@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from priormatch.data.normaliser import ENGLISH, Normaliser
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
-from priormatch.data.text import STOPS, normalise_sentence, split_sentences
+from priormatch.data.text import STOPS, split_sentences
 from priormatch.errors import UserError
 from priormatch.files import replacing
 from priormatch.progress import track
 
 CHUNK_CHARACTERS = 1_000_000  # of running text held in memory at once
 SUFFIXES = (".txt", ".gz", ".xz")
+CONVERT = "convert it with `iconv -f ENCODING -t utf-8`, where ENCODING is often latin1 or utf-16."
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -36,9 +38,10 @@ class TextReport:
     overlapping_transcripts: int
     shared_ngrams: float
     dropped_sentences: int
+    foreign_sentences: int = 0
 
     def __str__(self) -> str:
-        """Say it in one to three lines."""
+        """Say it in one to four lines."""
         excluded = f"; {self.excluded_books:,} excluded" if self.excluded_books else ""
         lines = [f"{self.sentences:,} sentences, {self.words:,} words (files read: {self.files:,}{excluded})"]
         if self.transcripts:
@@ -49,6 +52,10 @@ class TextReport:
             )
         if self.dropped_sentences:
             lines.append(f"overlapping sentences dropped: {self.dropped_sentences:,}")
+        if self.foreign_sentences:
+            lines.append(
+                f"sentences with letters that the alphabet lacks left out: {self.foreign_sentences:,}"
+            )
         return "\n".join(lines)
 
 
@@ -61,26 +68,32 @@ def prepare_text(
     drop_overlap: bool = False,
     lines_are_sentences: bool = False,
     overwrite: bool = False,
+    normaliser: Normaliser = ENGLISH,
 ) -> TextReport:
     """Write the normalised sentences of text files (.txt, .gz, .xz, or folders of them) to `out`, one a line.
 
     A book is excluded when its file or its folder bears a name in `exclude_books`. With `drop_overlap`,
-    sentences that equal a transcript or share eight words in a row with one are left out.
+    sentences that equal a transcript or share eight words in a row with one are left out. Sentences with letters
+    that the normaliser's alphabet lacks are left out always.
     """
     books = find_text_files(files)
     _check_out(out, books, overwrite)
     kept = [book for book in books if _names(book).isdisjoint(exclude_books)]
-    overlap = TranscriptOverlap(transcripts)
-    found = (line for book in track(kept, "reading text") for line in _sentences(book, lines_are_sentences))
-    sentences = words = 0
+    overlap = TranscriptOverlap(transcripts, normaliser)
+    read = (line for book in track(kept, "reading text") for line in _sentences(book, lines_are_sentences))
+    found = filter(None, map(normaliser, read))
+    sentences = words = foreign = 0
     _make_folder_of(out)
     with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
         for sentence in overlap.watch(found, drop_overlap):
+            if normaliser.foreign(sentence):
+                foreign += 1
+                continue
             sentences += 1
             words += sentence.count(" ") + 1
             stream.write(sentence + "\n")
         if not sentences:
-            raise UserError(_nothing_left(books, len(books) - len(kept), overlap.dropped_sentences))
+            raise UserError(_nothing_left(books, len(books) - len(kept), overlap.dropped_sentences, foreign))
     return TextReport(
         files=len(kept),
         excluded_books=len(books) - len(kept),
@@ -91,6 +104,7 @@ def prepare_text(
         overlapping_transcripts=len(overlap.seen_transcripts),
         shared_ngrams=overlap.shared_ngrams,
         dropped_sentences=overlap.dropped_sentences,
+        foreign_sentences=foreign,
     )
 
 
@@ -110,35 +124,36 @@ def find_text_files(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def read_sentences(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file (.txt, .gz or .xz) that are not blank, as they stand."""
-    return filter(None, _lines(path))
-
-
-def read_book_ids(path: Path) -> frozenset[str]:
-    """Read ids of books from LibriSpeech's BOOKS.TXT (`id | title | ...`, `;` comments) or a plain list."""
-    lines = (line for line in _lines(path) if not line.startswith(";"))
-    ids = frozenset(line.split("|")[0].strip() for line in lines) - {""}
-    if not ids:
-        raise UserError(f"{path} names no book; give LibriSpeech's BOOKS.TXT or a list with one id a line.")
-    return ids
-
-
-def _lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """Yield decoded lines without the white space around them; what cannot be read becomes a UserError."""
     offset = 0
     try:
         with _open_bytes(path) as stream:
             for line in stream:
+                if b"\0" in line:
+                    raise UserError(f"{path} is not UTF-8 text (it looks like UTF-16); {CONVERT}")
                 yield line.decode().removeprefix("\ufeff").strip()
                 offset += len(line)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path} is not UTF-8 text (byte {offset + error.start} is 0x{error.object[error.start]:02x}); "
-            "convert it with `iconv -f ENCODING -t utf-8`, where ENCODING is often latin1 or utf-16."
+            f"{path} is not UTF-8 text (byte {offset + error.start} is 0x{error.object[error.start]:02x}); {CONVERT}"
         ) from error
     except UNREADABLE as error:
         raise UserError(f"{path} cannot be read ({error}); replace it or leave it out.") from error
+
+
+def read_sentences(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file (.txt, .gz or .xz) that are not blank, as they stand."""
+    return filter(None, read_lines(path))
+
+
+def read_book_ids(path: Path) -> frozenset[str]:
+    """Read ids of books from LibriSpeech's BOOKS.TXT (`id | title | ...`, `;` comments) or a plain list."""
+    lines = (line for line in read_lines(path) if not line.startswith(";"))
+    ids = frozenset(line.split("|")[0].strip() for line in lines) - {""}
+    if not ids:
+        raise UserError(f"{path} names no book; give LibriSpeech's BOOKS.TXT or a list with one id a line.")
+    return ids
 
 
 def _open_bytes(path: Path) -> IO[bytes]:
@@ -149,7 +164,7 @@ def _open_bytes(path: Path) -> IO[bytes]:
 
 def _sentences(book: Path, lines_are_sentences: bool) -> Iterator[str]:
     lines = read_sentences(book)
-    return filter(None, map(normalise_sentence, lines if lines_are_sentences else _running_text(lines)))
+    return lines if lines_are_sentences else _running_text(lines)
 
 
 def _running_text(lines: Iterator[str]) -> Iterator[str]:
@@ -201,9 +216,10 @@ def _make_folder_of(out: Path) -> None:
         raise UserError(f"The folder of {out} cannot be made ({error}); choose another place.") from error
 
 
-def _nothing_left(books: list[Path], excluded: int, dropped: int) -> str:
+def _nothing_left(books: list[Path], excluded: int, dropped: int, foreign: int) -> str:
     names = ", ".join(map(str, books[:3])) + (f" and {len(books) - 3} more" if len(books) > 3 else "")
     return (
         f"No sentence is left of {names or 'no files at all'} ({excluded} files excluded, {dropped} "
-        "overlapping sentences dropped); give files with text in them, or exclude less."
+        f"overlapping sentences dropped, {foreign} with letters that the alphabet lacks); "
+        "give files with text in them, or exclude less."
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+from priormatch.data.normaliser import ENGLISH, Normaliser, normaliser_in
 from priormatch.errors import UserError
 from priormatch.files import replacing
 
@@ -23,11 +24,11 @@ class Tokenizer:
 
     Class i is piece i + 3 of the SentencePiece model, and `eos` follows the last piece: a vocabulary of 5,000
     gives 4,997 pieces and 4,998 classes, as in the paper. There is no unknown class: letters that the model has
-    never seen are left out.
+    never seen are left out. `normaliser` is that of the text it was trained on.
     """
 
-    def __init__(self, model: bytes) -> None:
-        self.model = model
+    def __init__(self, model: bytes, normaliser: Normaliser = ENGLISH) -> None:
+        self.model, self.normaliser = model, normaliser
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
         self.pieces = [
@@ -47,8 +48,8 @@ class Tokenizer:
     def __hash__(self) -> int:
         return hash(tuple(self.pieces))
 
-    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
-        return Tokenizer, (self.model,)  # the way into a worker process
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Normaliser]]:
+        return Tokenizer, (self.model, self.normaliser)  # the way into a worker process
 
     def _spell(self, word: str) -> tuple[int, ...]:
         return self._classes(self._processor.EncodeAsIds(word))
@@ -97,8 +98,9 @@ class Tokenizer:
         return pieces / max(words, 1)
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.model` into the folder."""
+        """Write `tokenizer.model` into the folder, and the name of a normaliser that is not English's."""
         folder.mkdir(parents=True, exist_ok=True)
+        self.normaliser.save(folder)
         with replacing(folder / MODEL_FILE) as temporary:
             temporary.write_bytes(self.model)
 
@@ -110,12 +112,14 @@ class Tokenizer:
         if not file.is_file():
             raise UserError(f"no tokenizer at {file}: make one with `priormatch tokenizer`")
         try:
-            return Tokenizer(file.read_bytes())
+            return Tokenizer(file.read_bytes(), normaliser_in(file.parent))
         except RuntimeError as error:
             raise UserError(f"{file} is not a SentencePiece model ({error}): make it again") from error
 
 
-def train_tokenizer(sentences: Sequence[str], pieces: int, most_sentences: int = 1_000_000) -> Tokenizer:
+def train_tokenizer(
+    sentences: Sequence[str], pieces: int, normaliser: Normaliser = ENGLISH, most_sentences: int = 1_000_000
+) -> Tokenizer:
     """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalised sentences.
 
     Of more than `most_sentences`, so many are drawn at random.
@@ -131,6 +135,8 @@ def train_tokenizer(sentences: Sequence[str], pieces: int, most_sentences: int =
             vocab_size=pieces,
             character_coverage=1.0,
             split_by_unicode_script=False,
+            # SentencePiece's own rules, as in the paper, would part words at joiners and take Thai vowels apart.
+            normalization_rule_name="nmt_nfkc" if normaliser.kind == "english" else "identity",
             input_sentence_size=most_sentences,
             shuffle_input_sentence=True,
             num_threads=1,  # the order of additions, and so the model, must not depend on the machine
@@ -144,4 +150,4 @@ def train_tokenizer(sentences: Sequence[str], pieces: int, most_sentences: int =
             f"no tokenizer of {pieces} pieces can be trained on {len(sentences)} sentences ({reason}):"
             f" set tokenizer.pieces {way_out}"
         ) from error
-    return Tokenizer(model.getvalue())
+    return Tokenizer(model.getvalue(), normaliser)

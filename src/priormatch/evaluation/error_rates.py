@@ -1,5 +1,6 @@
 """Word and character errors, utterance by utterance, and the rates over them."""
 
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,10 @@ def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCo
 
 
 def character_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Count wrong characters, the one space between two words among them; white space at the edges is not."""
+    """Count wrong characters, the one space between two words among them; white space at the edges is not.
+
+    Characters are Unicode's code points after composition (NFC): é is one, and so is each sign of an Indic syllable.
+    """
     return _count(jiwer.process_characters, references, hypotheses)
 
 
@@ -75,7 +79,10 @@ def _count(
         raise ValueError(f"{len(references)} references, but {len(hypotheses)} hypotheses")
     if not references:
         return ErrorCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    squeezed = ([" ".join(text.split()) for text in texts] for texts in (references, hypotheses))
+    squeezed = (
+        [" ".join(unicodedata.normalize("NFC", text).split()) for text in texts]
+        for texts in (references, hypotheses)
+    )
     aligned = align(*squeezed)
     errors = [
         sum(

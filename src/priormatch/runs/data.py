@@ -4,19 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lhotse import CutSet, SupervisionSegment
-from lhotse.cut import Cut
-from lhotse.utils import fastcopy
+from lhotse import CutSet
 
 from priormatch.config import Settings
 from priormatch.data.batches import cut_text, read_cuts
+from priormatch.data.listed import Transcripts
 from priormatch.data.manifest import SUFFIX, summary
-from priormatch.data.own_audio import prepare_csv, prepare_folder
+from priormatch.data.normaliser import normaliser_of
+from priormatch.data.overview import overview
+from priormatch.data.own import prepare_own
 from priormatch.data.split import split_by_speaker
-from priormatch.data.text import spoken_text
 from priormatch.data.text_files import find_text_files, prepare_text, read_sentences
 from priormatch.errors import UserError
 from priormatch.progress import say
+from priormatch.runs.recipe import recipe_of_text
 from priormatch.runs.stage import Stage
 from priormatch.runs.work import transcripts_of
 
@@ -59,12 +60,12 @@ def make_demo_data(settings: Settings, folder: Path) -> RunData:
 
 
 def make_own_data(settings: Settings, folder: Path) -> RunData:
-    """The user's cuts, folders and text; validation speakers are held out when no validation set is given."""
+    """The user's audio, whatever holds it, and text; without a validation set, speakers are held out for one."""
     named = {"labelled": settings.labelled, "unlabelled": settings.unlabelled, "text": settings.text}
     for name, value in named.items():
         if not value:
             raise UserError(
-                f"{name} is not set: give {name}=PATH, of cuts or of a folder (see recipes/own.yaml)"
+                f"{name} is not set: give {name}=PATH, of a file or of a folder (see recipes/own.yaml)"
             )
     validation = named_sets([Path(path) for path in settings.validation], "validation")
     given = {
@@ -79,6 +80,7 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
         "validation_share": settings.validation_share,
         "prior.validation_share": settings.prior.validation_share,
         "seed": settings.training.seed,
+        **recipe_of_text(settings),
     }
     if settings.prior.model.context:
         wanted["prior.model.context"] = True
@@ -114,7 +116,7 @@ def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> N
             cuts[name] = take_cuts(name, path, target, settings)
             if name != "unlabelled" and not any(cut_text(cut) for cut in cuts[name]):
                 raise UserError(f"{name}={path} holds no transcribed utterance: give audio with transcripts")
-            say(f"{name}: {summary(cuts[name])}")
+            say(f"{name}: {overview(cuts[name], normaliser_of(settings.language), settings.audio)}")
     if not settings.validation:
         hold_out_speakers(cuts["labelled"], data, settings)
     take_text(inputs["text"], data, settings)
@@ -133,53 +135,19 @@ def hold_out_speakers(labelled: CutSet, data: Path, settings: Settings) -> None:
 
 
 def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet:
-    """Cuts of a manifest, a table or a folder of audio, written to `target`."""
-    if path.is_dir():
-        prepare_folder(path, target, max_bad_share=settings.audio.max_bad_share, overwrite=True)
-    elif path.suffix in (".csv", ".tsv"):
-        prepare_csv(path, target, max_bad_share=settings.audio.max_bad_share, overwrite=True)
-    else:
-        cuts = conform_all(read_cuts(path), name, path, settings.audio.max_bad_share)
-        CutSet.from_cuts(cuts).to_file(target)
+    """Cuts of whatever the user has, written to `target`; unlabelled speech needs no good transcript."""
+    transcripts = Transcripts(normaliser_of(settings.language), needed=name != "unlabelled")
+    prepare_own(path, target, transcripts, max_bad_share=settings.audio.max_bad_share, overwrite=True)
     return CutSet.from_cuts(read_cuts(target))
-
-
-def conform_all(cuts: Sequence[Cut], name: str, path: Path, max_bad_share: float) -> list[Cut]:
-    """Conform the cuts of an input, less those whose transcripts cannot be used; too many stop the run."""
-    good, bad = [], []
-    for cut in cuts:
-        try:
-            good.append(conform(cut, heard_only=name == "unlabelled"))
-        except ValueError as reason:
-            bad.append(f"{cut.id} ({reason})")
-    if bad:
-        skipped = f"{name}={path}: {len(bad)} of {len(cuts)} utterances have transcripts that cannot be used"
-        if not good or len(bad) > max(1, max_bad_share * len(cuts)):
-            raise UserError(f"{skipped}: mend them or raise audio.max_bad_share; the first is {bad[0]}")
-        say(f"{skipped} and are skipped; the first is {bad[0]}")
-    return good
-
-
-def conform(cut: Cut, heard_only: bool = False) -> Cut:
-    """A cut of any origin as the manifests here have them: one supervision, its text normalised or None.
-
-    A transcript that does not give the words spoken raises `ValueError`, or is dropped if the cut is `heard_only`.
-    """
-    transcript, text = (cut_text(cut) or "").strip(), None
-    try:
-        text = spoken_text(transcript) if transcript else None
-    except ValueError:
-        if not heard_only:
-            raise
-    first = next(iter(cut.supervisions), SupervisionSegment(cut.id, cut.id, 0.0, cut.duration))
-    return fastcopy(cut, supervisions=[fastcopy(first, start=0.0, duration=cut.duration, text=text)])
 
 
 def take_text(path: Path, data: Path, settings: Settings) -> None:
     """Normalised sentences for the prior, some held out, with a word about overlap with the transcripts."""
     spoken = [text for cuts in sorted(data.glob(f"*{SUFFIX}")) for text in transcripts_of(cuts)]
     whole = data / "text-all.txt"
-    say(str(prepare_text(find_text_files([path]), whole, transcripts=spoken, overwrite=True)))
+    normaliser = normaliser_of(settings.language)
+    files = find_text_files([path])
+    say(str(prepare_text(files, whole, transcripts=spoken, overwrite=True, normaliser=normaliser)))
     sentences = list(read_sentences(whole))
     every = max(round(1 / settings.prior.validation_share), 2)
     together = CONSECUTIVE if settings.prior.model.context else 1

@@ -10,6 +10,7 @@ import torch
 from priormatch.config import Settings, changed, to_yaml
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX
+from priormatch.data.normaliser import normaliser_of
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.files import replace_text
@@ -54,7 +55,8 @@ class Run:
             if todo:
                 from_text = wanted.source == "text"
                 sentences = work.sentences_of(source) if from_text else work.transcripts_of(source)
-                work.make_tokenizer(sentences, wanted.pieces, out)
+                normaliser = normaliser_of(self.settings.language)
+                work.make_tokenizer(sentences, wanted.pieces, out, normaliser)
         return Tokenizer.load(out)
 
     def prior(self, tokenizer: Tokenizer) -> Path:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from priormatch.config import MatchingSettings, Settings, TrainingSettings
+from priormatch.config import LanguageSettings, MatchingSettings, Settings, TrainingSettings
 from priormatch.runs.stage import plain
 
 COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on")
@@ -17,6 +17,11 @@ SCHEDULE = (
     "refresh_every",
     "start_counts",
 )
+
+
+def recipe_of_text(settings: Settings) -> dict[str, Any]:
+    """What text depends on: how its language is written, which goes without saying for English."""
+    return {} if settings.language == LanguageSettings() else {"language": settings.language}
 
 
 def audible(settings: Settings) -> dict[str, Any]:

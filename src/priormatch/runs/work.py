@@ -11,6 +11,7 @@ from lhotse.cut import Cut
 
 from priormatch.config import Settings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.normaliser import ENGLISH, Normaliser
 from priormatch.data.recordings import previous_in_recording
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
@@ -43,15 +44,23 @@ from priormatch.training.supervised import Supervised
 from priormatch.training.wandb_log import wandb_plan
 
 
-def make_tokenizer(sentences: Sequence[str], pieces: int, out: Path) -> None:
+def make_tokenizer(
+    sentences: Sequence[str], pieces: int, out: Path, normaliser: Normaliser = ENGLISH
+) -> None:
     """Train a tokenizer into a folder and say how it spells."""
-    tokenizer = train_tokenizer(sentences, pieces)
+    tokenizer = train_tokenizer(sentences, pieces, normaliser)
     tokenizer.save(out)
     sample = sentences[:: max(len(sentences) // 10_000, 1)]
     per_word = tokenizer.pieces_per_word(sample)
     say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} pieces a word")
     if per_word > 4:
         say("that is close to letters: more text, or fewer pieces, usually spells better")
+    unlike = sum(normaliser(sentence) != sentence for sentence in sample)
+    if unlike and normaliser != ENGLISH:  # LibriSpeech's transcripts keep apostrophes that ours strips
+        say(
+            f"{unlike:,} of {len(sample):,} sentences are not as the normaliser {normaliser.name} writes them:"
+            " prepare the text with the same language.normalizer"
+        )
 
 
 def transcripts_of(cuts: Path) -> list[str]:

@@ -1,0 +1,99 @@
+"""What has been prepared, told to the user: three utterances, amounts, lengths, and letters that seem out of place."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from lhotse import MonoCut
+
+from priormatch.config import AudioSettings
+from priormatch.data.batches import cut_text
+from priormatch.data.manifest import summary
+from priormatch.data.normaliser import Normaliser
+
+SAMPLES = 3
+MOST_LETTERS = 12  # that seem out of place
+MOST_SHOWN = 120  # of a derived alphabet
+SELDOM = 1e-4  # the share of all letters below which one of a derived alphabet is worth a look
+FOREIGN = 0.01  # the share of letters above which a text is hardly English
+
+
+def overview(cuts: Iterable[MonoCut], normaliser: Normaliser, audio: AudioSettings) -> str:
+    """Tell what a manifest holds, in a few lines."""
+    cuts = list(cuts)
+    every = max(len(cuts) // SAMPLES, 1)
+    lines = [
+        str(summary(cuts)),
+        *lengths(cuts, audio),
+        *letters([text for cut in cuts if (text := cut_text(cut))], normaliser),
+        "for example:",
+        *map(sample, cuts[: every * SAMPLES : every]),
+    ]
+    return "\n".join(lines)
+
+
+def sample(cut: MonoCut) -> str:
+    """An utterance in one line: its id, seconds, speaker and text."""
+    speaker = cut.supervisions[0].speaker or "speaker unknown"
+    return f"  {cut.id}, {cut.duration:.1f} s, {speaker}: {cut_text(cut) or 'no transcript'}"
+
+
+def lengths(cuts: Sequence[MonoCut], audio: AudioSettings) -> list[str]:
+    """The shortest, median and longest utterance, and how many training will skip."""
+    seconds = [cut.duration for cut in cuts]
+    lines = [
+        f"lengths: shortest {min(seconds):.2f} s, median {median(seconds):.2f} s, longest {max(seconds):.2f} s"
+    ]
+    short = sum(each < audio.shortest for each in seconds)
+    long = sum(each > audio.longest for each in seconds)
+    if short or long:
+        lines.append(
+            f"training will skip {short:,} shorter than {audio.shortest:g} s (audio.shortest)"
+            f" and {long:,} longer than {audio.longest:g} s (audio.longest)"
+        )
+    return lines
+
+
+def letters(texts: Sequence[str], normaliser: Normaliser) -> list[str]:
+    """Letters that the alphabet lacks, with counts and an example; of a derived one, all of it and the seldom ones."""
+    counts, example = Counter[str](), dict[str, str]()
+    for text in texts:
+        counts.update(text)
+        for letter in set(text):
+            example.setdefault(letter, text)
+    del counts[" "]
+    if not counts:
+        return []
+    known, total = normaliser.letters, counts.total()
+    if known:
+        strange, lines = [each for each in counts if each not in known], []
+        what = f"not in the alphabet ({normaliser.name})"
+    else:
+        strange, what = [each for each in counts if counts[each] < SELDOM * total], "seldom"
+        lines = [
+            f"letters ({normaliser.name}, {len(counts)}): {' '.join(map(shown, sorted(counts)[:MOST_SHOWN]))}"
+        ]
+    if strange:
+        strange.sort(key=lambda letter: (-counts[letter], letter))
+        told = ", ".join(
+            f"{shown(each)} {counts[each]:,} ({_around(example[each], each)})"
+            for each in strange[:MOST_LETTERS]
+        )
+        more = f" and {len(strange) - MOST_LETTERS} more" if len(strange) > MOST_LETTERS else ""
+        lines.append(f"{what}: {told}{more}")
+    if normaliser.kind == "english" and sum(counts[each] for each in strange) > FOREIGN * total:
+        lines.append("is that English? for any other language set the normaliser to unicode")
+    return lines
+
+
+def shown(letter: str) -> str:
+    """A letter as it can be seen: a mark on a circle, an invisible one by its number."""
+    if unicodedata.category(letter)[0] == "M":
+        return f"\N{DOTTED CIRCLE}{letter}"
+    return letter if letter.isprintable() else f"U+{ord(letter):04X}"
+
+
+def _around(text: str, letter: str) -> str:
+    """The word of a text that has the letter."""
+    return next(word for word in text.split() if letter in word)

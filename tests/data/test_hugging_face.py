@@ -1,0 +1,148 @@
+"""A Hugging Face data set on disk becomes a manifest, offline."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_files import read, reasons, texts, truncate, write_audio
+
+from priormatch.data.hugging_face import prepare_hugging_face
+from priormatch.data.listed import Transcripts
+from priormatch.errors import UserError
+
+datasets = pytest.importorskip("datasets")
+datasets.disable_progress_bars()
+EMBEDDED = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "made" / "mine.jsonl.gz"
+
+
+@pytest.fixture
+def wav(tmp_path: Path) -> Path:
+    return write_audio(tmp_path / "a.wav", 0.5)
+
+
+def save(folder: Path, audio: list[Any], typed: bool = True, **columns: list[Any]) -> Path:
+    """Save a data set with a column of audio, which datasets knows as such or not."""
+    rows = datasets.Dataset.from_dict(
+        {"audio": audio} | columns,
+        features=datasets.Features(
+            {"audio": EMBEDDED}
+            | {
+                name: datasets.Value("int64" if isinstance(column[0], int) else "string")
+                for name, column in columns.items()
+            }
+        ),
+    )
+    if typed:
+        rows = rows.cast_column("audio", datasets.Audio(sampling_rate=16_000))
+    rows.save_to_disk(folder)
+    return folder
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_bytes_and_paths(wav: Path, out: Path, tmp_path: Path, typed: bool) -> None:
+    flac = write_audio(tmp_path / "b.flac", 1.0).read_bytes()
+    audio = [
+        {"bytes": wav.read_bytes(), "path": "a.wav"},
+        {"bytes": flac, "path": None},
+        {"bytes": None, "path": str(wav)},
+        {"bytes": flac, "path": None},
+    ]
+    folder = save(
+        tmp_path / "set", audio, typed, sentence=["Hello!", None, "", "you"], speaker_id=[1, 2, 1, 2]
+    )
+    prepare_hugging_face(folder, out)
+    assert texts(out) == {"set-000000": "hello", "set-000001": None, "set-000002": None, "set-000003": "you"}
+    assert [cut.duration for cut in read(out).values()] == [0.5, 1.0, 0.5, 1.0]
+    assert read(out)["set-000001"].supervisions[0].speaker == "2"
+    written = sorted((out.parent / "mine.audio").iterdir())
+    assert sorted(path.suffix for path in written) == [".flac", ".wav"]
+    if not typed:  # datasets takes the audio in when it saves a column that it knows
+        assert Path(read(out)["set-000002"].recording.sources[0].source) == wav, "in place"
+    before = [path.stat().st_mtime_ns for path in written]
+    prepare_hugging_face(folder, out, overwrite=True)
+    assert [path.stat().st_mtime_ns for path in written] == before, "written once"
+
+
+def test_a_column_of_paths(wav: Path, out: Path, tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_dict({"file": ["a.wav", str(wav)], "id": ["x", None]})
+    rows.save_to_disk(tmp_path / "set")
+    (tmp_path / "set" / "a.wav").write_bytes(wav.read_bytes())
+    prepare_hugging_face(tmp_path / "set", out)
+    assert texts(out) == {"x": None, "set-000001": None}
+
+
+def test_a_split_must_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
+    rows = datasets.Dataset.from_dict({"audio": [str(wav)]})
+    datasets.DatasetDict({"train": rows, "dev": rows}).save_to_disk(tmp_path / "sets")
+    with pytest.raises(UserError, match=r"holds the splits dev, train: name one of them, such as .*sets/dev"):
+        prepare_hugging_face(tmp_path / "sets", out)
+    prepare_hugging_face(tmp_path / "sets" / "train", out)
+    assert list(read(out)) == ["train-000000"]
+
+
+def test_rows_that_cannot_be_used_are_listed(wav: Path, out: Path, tmp_path: Path) -> None:
+    broken = truncate(write_audio(tmp_path / "b.wav")).read_bytes()
+    audio = [
+        {"bytes": wav.read_bytes(), "path": None},
+        {"bytes": broken, "path": "b.wav"},
+        {"bytes": b"no audio at all", "path": None},
+        {"bytes": None, "path": "https://example.org/c.wav"},
+        {"bytes": None, "path": None},
+        {"bytes": wav.read_bytes(), "path": "../../escape.wav"},
+        None,
+    ]
+    folder = save(tmp_path / "set", audio, typed=False, text=["a", "b", "c", "d", "e", "at 5", "g"])
+    prepare_hugging_face(folder, out, max_bad_share=0.9)
+    assert list(read(out)) == ["set-000000"]
+    truncated, not_audio, *others = reasons(out)
+    assert "truncated" in truncated
+    assert "cannot be opened" in not_audio
+    assert others == [
+        "cannot be opened: No such file or directory",
+        "the row holds neither audio nor a path",
+        "its transcript 'at 5' has digits: write numbers as words",
+        "the row holds neither audio nor a path",
+    ]
+    prepare_hugging_face(folder, out, Transcripts(needed=False), max_bad_share=0.9, overwrite=True)
+    assert texts(out) == {"set-000000": "a", "set-000005": None}
+
+
+def test_data_sets_that_will_not_do(wav: Path, out: Path, tmp_path: Path) -> None:
+    def refused(message: str, columns: dict[str, list[Any]]) -> None:
+        folder = tmp_path / f"set{len(list(tmp_path.iterdir()))}"
+        datasets.Dataset.from_dict(columns).save_to_disk(folder)
+        with pytest.raises(UserError, match=message):
+            prepare_hugging_face(folder, out)
+
+    refused("has no column of audio among text, n", {"text": ["a"], "n": [1]})
+    refused("holds no row|cannot be read as a data set", {"audio": []})
+    refused("2 rows have the id x", {"audio": [str(wav)] * 2, "id": ["x", "x"]})
+    pair = {"bytes": wav.read_bytes(), "path": "a.wav"}
+    refused("several columns of audio, one, two", {"one": [pair], "two": [pair]})
+    assert not out.exists()
+
+
+def test_a_damaged_data_set_is_named(wav: Path, out: Path, tmp_path: Path) -> None:
+    folder = save(tmp_path / "set", [{"bytes": None, "path": str(wav)}])
+    (arrow,) = folder.glob("*.arrow")
+    arrow.write_bytes(arrow.read_bytes()[:40])
+    with pytest.raises(UserError, match=r"set cannot be read as a data set \(.*\): save it again"):
+        prepare_hugging_face(folder, out)
+    (folder / "state.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read as a data set"):
+        prepare_hugging_face(folder, out)
+
+
+def test_without_the_library_its_extra_is_named(
+    wav: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save(tmp_path / "set", [{"bytes": None, "path": str(wav)}])
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r'pip install "priormatch\[datasets\]"'):
+        prepare_hugging_face(folder, out)

@@ -1,0 +1,69 @@
+"""Whatever holds the user's audio is recognised by what it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+from lhotse import CutSet, Recording, RecordingSet
+from own_files import read, texts, write_audio
+
+from priormatch.data.own import prepare_own, recognise
+from priormatch.errors import UserError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The same audio in every format."""
+    datasets = pytest.importorskip("datasets")
+    wav = write_audio(tmp_path / "folder/ann/a.wav", text="Hello")
+    recording = Recording.from_file(wav, recording_id="a")
+    (tmp_path / "table.tsv").write_text("path\ttext\nfolder/ann/a.wav\tHello\n")
+    (tmp_path / "kaldi").mkdir()
+    (tmp_path / "kaldi/wav.scp").write_text(f"a {wav}\n")
+    (tmp_path / "kaldi/text").write_text("a Hello\n")
+    for name in ("nemo.json", "nemo.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"audio_filepath": "folder/ann/a.wav", "text": "Hello"}))
+    CutSet.from_cuts([recording.to_cut()]).to_file(tmp_path / "cuts.jsonl.gz")
+    (tmp_path / "pair").mkdir()
+    RecordingSet.from_recordings([recording]).to_file(tmp_path / "pair/recordings.jsonl.gz")
+    datasets.Dataset.from_dict({"path": [str(wav)], "text": ["Hello"]}).save_to_disk(tmp_path / "set")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "text"),
+    [
+        ("folder", "a folder of audio files", "hello"),
+        ("table.tsv", "a table", "hello"),
+        ("kaldi", "a Kaldi folder", "hello"),
+        ("nemo.json", "a NeMo manifest", "hello"),
+        ("nemo.jsonl", "a NeMo manifest", "hello"),
+        ("cuts.jsonl.gz", "Lhotse's manifest", None),
+        ("pair", "Lhotse's recordings", None),
+        ("set", "a Hugging Face data set", "hello"),
+    ],
+)
+def test_formats(home: Path, name: str, what: str, text: str | None, capsys: pytest.CaptureFixture) -> None:
+    out = prepare_own(home / name, home / "made.jsonl.gz")
+    assert list(texts(out).values()) == [text]
+    assert [cut.load_audio().shape for cut in read(out).values()] == [(1, 8000)]
+    assert f"{home / name}: {what}\n" in capsys.readouterr().err
+
+
+def test_what_is_nothing_of_the_kind(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="There is no file or folder"):
+        recognise(tmp_path / "none")
+    with pytest.raises(UserError, match=r"a\.wav is one audio file: give its folder"):
+        recognise(write_audio(tmp_path / "a.wav"))
+    (tmp_path / "wav.scp").touch()
+    with pytest.raises(UserError, match="is part of a Kaldi folder: give the folder"):
+        recognise(tmp_path / "wav.scp")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UserError, match=r"notes\.txt is no list of audio that is known here"):
+        recognise(tmp_path / "notes.txt")
+    (tmp_path / "array.json").write_text('[{"audio_filepath": "a.wav"}]')
+    with pytest.raises(UserError, match=r"array\.json, line 1: not a JSON object"):
+        prepare_own(tmp_path / "array.json", tmp_path / "made.jsonl.gz")
+    (tmp_path / "notes.jsonl").write_text("no JSON\n")
+    with pytest.raises(UserError, match=r"notes\.jsonl, line 1: no cut of Lhotse's"):
+        prepare_own(tmp_path / "notes.jsonl", tmp_path / "made.jsonl.gz")

@@ -1,0 +1,117 @@
+"""Languages other than English, from their own formats and letters to transcripts."""
+
+import json
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from tiny_run import RECIPE, command
+
+from priormatch.data.normaliser import Normaliser, normaliser_in
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.matching.prior import Prior
+from priormatch.models.recognizer import Recognizer
+
+GERMAN = ["Grüße", "Straße", "größer", "Äpfel", "über", "schön"]
+RUSSIAN = ["Ёлка", "мой", "день", "объём", "щи", "эхо"]
+
+
+def sentences(words: list[str], count: int, seed: int) -> list[str]:
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(words, random.integers(1, 5))) for _ in range(count)]
+
+
+def speak(words: list[str], text: str) -> np.ndarray:
+    """Each word is a tone of its own."""
+    time = np.arange(3200) / 16_000
+    return np.concatenate(
+        [0.3 * np.sin(2 * np.pi * (250 + 400 * words.index(word)) * time) for word in text.split()]
+    )
+
+
+def write_kaldi(folder: Path, words: list[str], texts: list[str], transcribed: bool) -> None:
+    folder.mkdir()
+    names = [f"s{number % 4}-{number}" for number in range(len(texts))]
+    for name, text in zip(names, texts, strict=True):
+        soundfile.write(folder / f"{name}.wav", speak(words, text), 16_000)
+    (folder / "wav.scp").write_text("".join(f"{name} {name}.wav\n" for name in names))
+    (folder / "utt2spk").write_text("".join(f"{name} {name[:2]}\n" for name in names))
+    if transcribed:
+        decomposed = (unicodedata.normalize("NFD", f"«{text}!»") for text in texts)
+        lines = "".join(f"{name} {text}\n" for name, text in zip(names, decomposed, strict=True))
+        (folder / "text").write_text(lines, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "alphabet"),
+    [(GERMAN, ""), (RUSSIAN, "абвгдеёжзийклмнопрстуфхцчшщъыьэюя")],
+    ids=["german", "russian"],
+)
+def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(RECIPE)
+    write_kaldi(tmp_path / "labelled", words, sentences(words, 24, 1), True)
+    write_kaldi(tmp_path / "unlabelled", words, sentences(words, 12, 2), False)
+    foreign = "中文\n" if alphabet else ""
+    Path("text.txt").write_text("".join(f"{text}\n" for text in sentences(words, 80, 3)) + foreign)
+    overrides = [
+        "language.normalizer=unicode",
+        f"language.alphabet={alphabet}",
+        "tokenizer.pieces=26",
+        "training.updates=20",
+        "prior.updates=10",
+        "matching.updates=4",
+    ]
+    data = ("labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
+    assert command("run", "tiny.yaml", *data, *overrides) == 0
+    said = capsys.readouterr().err
+    assert "labelled: a Kaldi folder" in said
+    assert bool(alphabet) == ("sentences with letters that the alphabet lacks left out: 1" in said)
+
+    run = tmp_path / "runs/tiny"
+    normaliser = Normaliser("unicode", alphabet)
+    written = {normaliser(word) for word in words}
+    assert {*(run / "data/text.txt").read_text().split()} <= written
+    for folder in (run / "tokenizer", run / "prior/model", run / "lpm/model"):
+        assert normaliser_in(folder) == normaliser
+    tokenizer = Tokenizer.load(run / "tokenizer")
+    assert all(tokenizer.decode(tokenizer.encode(word)) == word for word in written)
+    assert Recognizer.load(run / "lpm/model").tokenizer.normaliser == normaliser
+    assert Prior.load(run / "prior/model").tokenizer == tokenizer
+
+    (decoded,) = (run / "decoded/lpm").glob("*.jsonl")
+    for line in decoded.read_text().splitlines():
+        entry = json.loads(line)
+        assert {*entry["reference"].split()} <= written
+        assert {*entry["hypothesis"]} <= {*"".join(written), " "}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("voice", "words"), [("de", GERMAN), ("ru", RUSSIAN)])
+def test_spoken_words_are_learnt_and_written_in_their_own_letters(voice, words, tmp_path, monkeypatch):
+    pytest.importorskip("espeakng_loader")
+    from priormatch.data import speech
+
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(RECIPE)
+    lines = []
+    given = sentences(words, 120, 1)
+    spoken = speech.speak([(text, voice, 170, 40 + number % 20) for number, text in enumerate(given)])
+    for number, (text, samples) in enumerate(zip(given, spoken, strict=True)):
+        soundfile.write(tmp_path / f"{number}.wav", speech.resample(samples), 16_000)
+        entry = {"audio_filepath": f"{number}.wav", "text": text, "speaker": f"s{number % 5}"}
+        lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
+    Path("mine.jsonl").write_text("".join(lines), encoding="utf-8")
+    Path("text.txt").write_text("".join(f"{text}\n" for text in sentences(words, 80, 3)))
+    data = ("labelled=mine.jsonl", "unlabelled=mine.jsonl", "text=text.txt")
+    longer = (
+        "training.updates=1000",
+        "training.validate_every=100",
+        "model.n_mels=40",
+        "tokenizer.pieces=26",
+    )
+    assert command("run", "tiny.yaml", *data, *longer, "language.normalizer=unicode") == 0
+    results = json.loads((tmp_path / "runs/tiny/results.json").read_text())
+    assert results["systems"]["supervised"]["validation"]["cer"] < 30
