@@ -12,7 +12,7 @@ PYTHON ?= $(or $(shell for python in python3.11 python3 python3.12 python3.13; d
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint types format clean
+.PHONY: help venv demo test test-slow test-browser lint types format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -28,6 +28,10 @@ test: lint types ## lint, types and tests
 
 test-slow: venv ## the tests that take more than a few seconds
 	$(BIN)/python -m pytest -m slow
+
+test-browser: venv ## the tests that open pages in Chromium, which is installed first where it can be
+	@.ci/get_browser $(BIN)
+	$(BIN)/python -m pytest -m browser
 
 lint: venv ## ruff: rules and format
 	$(BIN)/python -m ruff check .

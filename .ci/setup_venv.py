@@ -56,13 +56,20 @@ def is_whole(venv: Path) -> bool:
     installed = {normal_name(found.name): found for found in map(Distribution.at, folders)}
     if "priormatch" not in installed:
         return False
-    asked_for = {requirement_name(text) for text in installed["priormatch"].requires or []}
+    requires = installed["priormatch"].requires or []
+    asked_for = {requirement_name(text) for text in requires if is_wanted(text)}
     return asked_for <= installed.keys() and all(has_its_files(found) for found in installed.values())
 
 
 def has_its_files(found: Distribution) -> bool:
     """Whether every file that was installed is still there (compiled ones aside, which come and go)."""
     return all(Path(str(file.locate())).exists() for file in found.files or [] if file.suffix != ".pyc")
+
+
+def is_wanted(requirement: str) -> bool:
+    """Whether a requirement is of the core or of one of EXTRAS, which are all that is installed here."""
+    _, of_extra, extra = requirement.partition("extra ==")
+    return not of_extra or extra.strip(" \"')") in EXTRAS.split(",")
 
 
 def requirement_name(requirement: str) -> str:

@@ -220,6 +220,7 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
         (["matching.selected=0"], ["matching.selected=0"]),
         (["matching.selected_at_random=1.5"], ["matching.selected_at_random=1.5"]),
         (["matching.score_labels_on=-1"], ["matching.score_labels_on=-1"]),
+        (["matching.inspect_on=-1"], ["matching.inspect_on=-1"]),
         (["audio.workers=-1"], ["audio.workers=-1"]),
         (["validation_share=0"], ["validation_share"]),
         (["prior.validation_share=1"], ["prior.validation_share"]),

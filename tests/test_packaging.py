@@ -121,7 +121,11 @@ def test_the_wheel_made_from_the_sdist_has_recipes_and_types_and_no_tests(tmp_pa
     recipes = {f"priormatch/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.yaml")}
     code = {f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.py")}
     figures = {f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.tsv")}
-    assert recipes and figures and recipes | code | figures | {"priormatch/py.typed"} <= set(inside)
+    templates = {
+        f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.glob("report/templates/*")
+    }
+    assert recipes and figures and templates
+    assert recipes | code | figures | templates | {"priormatch/py.typed"} <= set(inside)
     assert {name.split("/")[0] for name in inside} == {
         "priormatch",
         wheel.name.rsplit("-py3", 1)[0] + ".dist-info",
@@ -164,6 +168,14 @@ def test_an_intact_environment_is_whole_even_without_compiled_files(
     setup_venv: ModuleType, environment: Path
 ):
     assert setup_venv.is_whole(environment)
+
+
+def test_extras_that_nobody_asked_for_may_be_missing(setup_venv: ModuleType, environment: Path):
+    metadata = next(environment.rglob("priormatch-1.0.dist-info")) / "METADATA"
+    metadata.write_text(metadata.read_text() + 'Requires-Dist: playwright>=1; extra == "browser"\n')
+    assert setup_venv.is_whole(environment)
+    metadata.write_text(metadata.read_text() + 'Requires-Dist: another>=1; extra == "demo"\n')
+    assert not setup_venv.is_whole(environment)
 
 
 @pytest.mark.parametrize(

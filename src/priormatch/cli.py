@@ -24,6 +24,7 @@ from priormatch.cli_options import (
     settings_of,
 )
 from priormatch.cli_prepare import pack, prepare
+from priormatch.cli_report import report
 from priormatch.cli_results import compare, hypotheses, score, table
 from priormatch.errors import UserError
 
@@ -287,6 +288,7 @@ for verb in (
     hypotheses,
     table,
     compare,
+    report,
     push,
     export,
 ):

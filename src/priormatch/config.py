@@ -186,6 +186,7 @@ class MatchingSettings:
     selected: float = 1.0  # the share of the unlabelled utterances that an epoch visits, the surest first
     selected_at_random: float = 0.25  # the part of those that is drawn at random
     score_labels_on: int = 200  # utterances to score the proposal on, where transcripts are known; 0: none
+    inspect_on: int = 12  # unlabelled utterances whose beams are kept for the report; 0: none
     max_proposal_cer: float = 60.0  # percent; a worse proposal would teach nonsense
     context: bool = False  # the prior reads what was heard before the utterance in its recording
 

@@ -42,13 +42,19 @@ def test_the_demo_ends_with_results_and_a_second_call_reuses_everything(tmp_path
     assert "WERR" in said.out
     folder = tmp_path / "runs/demo"
     assert "runs/demo/results.json" in said.err
+    assert "runs/demo/report.html" in said.err
+    assert "Hypothesis inspector" in (folder / "report.html").read_text()
     check_results(json.loads((folder / "results.json").read_text()))
     assert not list(folder.rglob("*.tmp*"))
 
-    before = {name: content for name, content in files(folder).items() if not name.startswith("results")}
+    before = {
+        name: content for name, content in files(folder).items() if not name.startswith(("results", "report"))
+    }
     assert command("demo", *FEW, *LENIENT) == 0
     begun = [line for line in capsys.readouterr().err.splitlines() if line.endswith(" ...")]
     assert begun == []
-    after = {name: content for name, content in files(folder).items() if not name.startswith("results")}
+    after = {
+        name: content for name, content in files(folder).items() if not name.startswith(("results", "report"))
+    }
     assert after == before
     check_results(json.loads((folder / "results.json").read_text()))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from priormatch.evaluation import decoding
 from priormatch.models.card import read_card
 from priormatch.progress import Meter
 from priormatch.runs.stage import read_record
+from priormatch.training.inspected import read_inspected
 
 OWN = ("run", "tiny.yaml", "labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
 TESTED = (*OWN, "test.clean=test")
@@ -69,6 +71,12 @@ def weights(root):
     }
 
 
+def work(root):
+    """All files but those that tell when they were written."""
+    told = re.compile(r"/(results|report)\.\w+$")
+    return {name: content for name, content in files(root).items() if not told.search(name)}
+
+
 def test_recordings_of_one_utterance_each_give_the_prior_nothing_to_read(fresh, capsys):
     assert command(*OWN, "matching.context=true", "prior.model.context=true") == 2
     assert "follows another in its recording" in capsys.readouterr().err
@@ -107,6 +115,17 @@ def test_cards_tell_the_results_of_the_systems_that_were_scored(finished):
     assert "model-index" not in read_card(finished / "runs/tiny/prior/model").facts
 
 
+def test_a_run_ends_with_a_report_of_its_beams(finished, monkeypatch, capsys):
+    beams = read_inspected(finished / "runs/tiny/lpm/inspected.jsonl")
+    assert len({each.inspection.id for each in beams}) == 12
+    monkeypatch.chdir(finished)
+    assert command(*TESTED) == 0
+    assert "report, to open in a browser: runs/tiny/report.html" in capsys.readouterr().err
+    page = (finished / "runs/tiny/report.html").read_text()
+    assert page.count("<audio ") == 12
+    assert "not finished" not in page
+
+
 def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished):
     lines = [json.loads(line) for line in (finished / "runs/tiny/metrics.jsonl").read_text().splitlines()]
     assert {each["stage"] for each in lines} == {"prior", "supervised", "supervised-longer", "lpm"}
@@ -137,9 +156,9 @@ def test_the_table_shows_the_relative_gain_where_there_is_no_topline(finished, m
 
 def test_a_second_call_changes_no_model_and_no_stage(finished, monkeypatch):
     monkeypatch.chdir(finished)
-    before = {name: content for name, content in files(finished).items() if "results" not in name}
+    before = work(finished)
     assert command(*TESTED) == 0
-    assert {name: content for name, content in files(finished).items() if "results" not in name} == before
+    assert work(finished) == before
     assert not list(finished.rglob("results.*.1"))
 
 
@@ -254,6 +273,7 @@ import os, signal, sys
 from priormatch.cli import main
 from priormatch.progress import Meter
 from priormatch.runs.stage import read_record
+from priormatch.training.inspected import read_inspected
 
 advance, where = Meter.advance, (sys.argv[1], int(sys.argv[2]))
 

@@ -80,7 +80,8 @@ def test_labels_are_not_scored_where_none_is_wanted_or_known(transcribed, corpus
 
 def test_what_is_scored_does_not_make_another_work():
     plain = recipe_of_matching(load_settings(None))
-    assert recipe_of_matching(load_settings(None, ["matching.score_labels_on=7"])) == plain
+    told = ["matching.score_labels_on=7", "matching.inspect_on=3"]
+    assert recipe_of_matching(load_settings(None, told)) == plain
     assert recipe_of_matching(load_settings(None, ["matching.selected=0.5"])) != plain
 
 

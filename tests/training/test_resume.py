@@ -20,6 +20,7 @@ from priormatch.config import (
 )
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
+from priormatch.evaluation.hypotheses import Weighing
 from priormatch.matching.cache import CachedTargets
 from priormatch.matching.length_filter import keep_all
 from priormatch.matching.prior import Prior
@@ -27,6 +28,8 @@ from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets
 from priormatch.models.recognizer import Recognizer
 from priormatch.training.checkpoint import FILE, read_checkpoint
+from priormatch.training.inspected import FILE as INSPECTED
+from priormatch.training.inspected import Inspector, read_inspected
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.matching import Matching
 from priormatch.training.prior import PriorTraining, Sentences
@@ -85,6 +88,7 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
         merged=False,
         in_context=False,
         transcribed=None,
+        inspected=None,
     ):
         torch.manual_seed(1)
         audio = AudioSettings(workers=workers)
@@ -105,7 +109,9 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
         )
         speech, more = Corpus.load(labelled, audio), Corpus.load(unlabelled, audio)
         known = None if transcribed is None else Corpus.load(transcribed, audio)
-        return Matching(online, speech, more, {"dev": speech}, targets, proposal, TRAINING, settings, known)
+        inspector = None if inspected is None else Inspector(more, 3, Weighing(tiny_prior), inspected)
+        sets = {"dev": speech}
+        return Matching(online, speech, more, sets, targets, proposal, TRAINING, settings, known, inspector)
 
     return make
 
@@ -272,6 +278,29 @@ def test_known_transcripts_are_scored_and_change_nothing(make_matching, tiny_cor
     without = [{name: each[name] for name in each if name != "label_wer"} for each in told]
     with_transcripts.write_text("".join(f"{json.dumps(each)}\n" for each in without))
     assert_same(tmp_path / "without", tmp_path / "straight")
+
+
+@pytest.mark.parametrize("policy", ["better", "average"])
+@pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
+def test_beams_are_kept_and_change_nothing(make_matching, tmp_path, policy, every_update):
+    how = schedule(checkpoint_seconds=-1 if every_update else 1e9, validate_first=True)
+    train(make_matching(policy=policy), tmp_path / "without", how)
+    files = {name: tmp_path / name / INSPECTED for name in ("straight", "killed")}
+    train(make_matching(policy=policy, inspected=files["straight"]), tmp_path / "straight", how)
+    for update in (1, 4, 5, 8):
+        with pytest.raises(Killed):
+            train(
+                Dying(make_matching(policy=policy, inspected=files["killed"]), update),
+                tmp_path / "killed",
+                how,
+            )
+    train(make_matching(policy=policy, inspected=files["killed"]), tmp_path / "killed", how)
+    for name in files:
+        assert_same(tmp_path / "without", tmp_path / name)
+    assert files["straight"].read_text() == files["killed"].read_text()
+    updates = [each.update for each in read_inspected(files["killed"])]
+    assert updates == [0] * 7 + [updates[-1]] * 7
+    assert updates[-1] in ((9,) if policy == "average" else (3, 6, 9))
 
 
 def test_matching_with_a_worker(make_matching, tmp_path):

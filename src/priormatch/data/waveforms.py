@@ -36,13 +36,13 @@ def read_samples(cut: "Cut", speed: float = 1.0) -> np.ndarray:
 
 
 def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
-    """The same as float32, by Lhotse, which resamples, mends small differences and knows all formats."""
+    """The same as float32, by Lhotse, which resamples and mends small differences."""
     _make_lhotse_strict()
     if cut.sampling_rate != SAMPLE_RATE:
         cut = cut.resample(SAMPLE_RATE)
     if speed != 1.0:
         cut = cut.perturb_speed(speed)
-    with one_thread():
+    with one_thread(), soundfile_alone():
         samples = cut.load_audio()[0]
     if not np.isfinite(samples).all():
         raise ValueError("the audio holds values that are not numbers")
@@ -74,6 +74,23 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def soundfile_alone() -> Iterator[None]:
+    """Keep lhotse from other decoders, which a machine may have and another not, and which read damaged files too."""
+    from lhotse.audio.backend import (
+        LibsndfileBackend,
+        get_current_audio_backend,
+        set_current_audio_backend,
+    )
+
+    before = get_current_audio_backend()
+    set_current_audio_backend(LibsndfileBackend())
+    try:
+        yield
+    finally:
+        set_current_audio_backend(before)
 
 
 @cache

@@ -1,6 +1,6 @@
 """What local prior matching sees of an utterance: its beam, scored, filtered and weighed (Table 1 of the paper)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal
@@ -85,18 +85,24 @@ class Weighing:
     exponents: tuple[float, float] = (1.0, 0.0)
 
 
-@torch.no_grad()
 def inspect(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weighing) -> list[Inspection]:
-    """Look into the beams of a corpus; an utterance that cannot be read is named and left out."""
+    """Look into the beams of a corpus, showing progress."""
     found: dict[str, Inspection] = {}
     with Meter(f"hypotheses of {corpus.name}", len(corpus)) as meter:
-        for batch in encode(model, corpus):
-            with mixed_precision(model.device):
-                beam = model.search(model.memory(batch.frames, batch.lengths), beam_size)
-            for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
-                found[name] = inspect_beam(of_row(beam, row), name, text, weighing)
-                meter.advance()
+        for each in look_into(model, corpus, beam_size, weighing):
+            found[each.id] = each
+            meter.advance()
     return [found[cut.id] for cut in corpus.cuts if cut.id in found]
+
+
+@torch.no_grad()
+def look_into(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weighing) -> Iterator[Inspection]:
+    """The beams of a corpus in any order; an utterance that cannot be read is named and left out."""
+    for batch in encode(model, corpus):
+        with mixed_precision(model.device):
+            beam = model.search(model.memory(batch.frames, batch.lengths), beam_size)
+        for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
+            yield inspect_beam(of_row(beam, row), name, text, weighing)
 
 
 def inspect_beam(beam: Beam, name: str, reference: str | None, weighing: Weighing) -> Inspection:

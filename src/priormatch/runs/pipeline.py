@@ -16,6 +16,8 @@ from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.progress import duration_text, say
+from priormatch.report.page import FILE as REPORT
+from priormatch.report.page import write_report
 from priormatch.runs import work
 from priormatch.runs.cards import add_results
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
@@ -252,7 +254,7 @@ class Run:
 
 
 def run(settings: Settings) -> Path:
-    """Run all stages that are not finished; ends with results.json, a table and a picture."""
+    """Run all stages that are not finished; ends with results.json, a table, a picture and a report."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
     wandb_plan(settings)  # refuses a missing package before any work
@@ -284,7 +286,7 @@ def run(settings: Settings) -> Path:
 
 
 def finish(this: Run, results: dict[str, Any]) -> None:
-    """Write, draw and show the results."""
+    """Write, draw and show the results, and make a page of the run."""
     folders = {"data": this.folder / "data"} | {name: stage.folder for name, stage in this.stages.items()}
     records = {
         name: record for name, folder in folders.items() if (record := read_record(folder)) is not None
@@ -300,7 +302,7 @@ def finish(this: Run, results: dict[str, Any]) -> None:
     }
     path = this.folder / "results.json"
     if path.exists() and not same_systems(path, results):
-        for old in (path, path.with_suffix(".png")):
+        for old in (path, path.with_suffix(".png"), this.folder / REPORT):
             if old.exists():
                 say(f"{old.name}: the old one is kept as {set_aside(old)}")
     write_results(path, results)
@@ -314,3 +316,4 @@ def finish(this: Run, results: dict[str, Any]) -> None:
     say(
         f"models: {this.folder / 'lpm' / 'model'} and its neighbours; TensorBoard: {this.folder / 'tensorboard'}"
     )
+    say(f"report, to open in a browser: {write_report([this.folder])}")

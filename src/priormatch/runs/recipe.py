@@ -5,7 +5,7 @@ from typing import Any
 from priormatch.config import LanguageSettings, MatchingSettings, Settings, TrainingSettings
 from priormatch.runs.stage import plain
 
-COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on")
+COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on", "inspect_on")
 """Settings that change what is told, not what is learnt."""
 SCHEDULE = (
     "updates",

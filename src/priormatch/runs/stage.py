@@ -140,16 +140,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 def files_of(folder: Path) -> dict[str, int]:
     """Sizes of the files that make up the work; records, logs, cards and the checkpoint may come and go."""
-    dispensable = {
-        *OWN,
-        CHECKPOINT,
-        "metrics.jsonl",
-        "metrics.old.jsonl",
-        "metrics.lock",
-        "tensorboard",
-        "wandb",
-        CARD,
-    }
+    logs = {"metrics.jsonl", "metrics.old.jsonl", "metrics.lock", "inspected.jsonl", "tensorboard", "wandb"}
+    dispensable = {*OWN, CHECKPOINT, *logs, "report.html", CARD}
     inside = {each: each.relative_to(folder) for each in sorted(folder.rglob("*")) if each.is_file()}
     return {
         str(name): each.stat().st_size for each, name in inside.items() if dispensable.isdisjoint(name.parts)

@@ -24,6 +24,7 @@ from priormatch.evaluation.decoding import (
     search_with_prior,
     validation_errors,
 )
+from priormatch.evaluation.hypotheses import Weighing
 from priormatch.evaluation.transcripts import Transcript, read_transcripts, write_transcripts
 from priormatch.matching.cache import CachedTargets
 from priormatch.matching.context import contexts_of
@@ -37,6 +38,8 @@ from priormatch.progress import say
 from priormatch.runs.cards import PAPER, heard, leave_card, parameters, trained_card
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import fingerprint
+from priormatch.training.inspected import FILE as INSPECTED
+from priormatch.training.inspected import Inspector
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.matching import Matching
 from priormatch.training.prior import PriorTraining, Sentences
@@ -268,7 +271,8 @@ def match_corpora(
 
     The prior may be missing where matching.prior_exponent is 0, and reference lengths where there is no filter.
     `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
-    proposal's labels are scored.
+    proposal's labels are scored. Beams of a few unlabelled utterances, transcribed ones where there are any, are kept
+    in `out/inspected.jsonl`.
     """
     matching = settings.matching
     require_inputs(prior, reference_lengths, settings)
@@ -284,22 +288,39 @@ def match_corpora(
     require_fit(cer, matching.max_proposal_cer)
     proposal = Proposal(first_proposal, cer, matching.refresh, matching.average)
     lengths = reference_lengths or {}
+    keep = LengthFilter(*matching.length_filter) if matching.length_filter else keep_all
+    exponents = matching.prior_exponent, matching.proposal_exponent
     targets: TargetsOf = BeamTargets(
         proposal,
         prior,
         matching.beam_size,
-        LengthFilter(*matching.length_filter) if matching.length_filter else keep_all,
+        keep,
         lengths,
         matching.merge_spellings,
-        (matching.prior_exponent, matching.proposal_exponent),
+        exponents,
         contexts,
     )
     if matching.renewed < 1:
         targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
     speech = with_lengths(unlabelled, lengths) if matching.length_filter else unlabelled
     say(f"{out.name}: {speech.hours:.2f} unlabelled hours, proposal's validation CER {cer:.2f} %")
+    inspector = None
+    if prior is not None and matching.inspect_on > 0:
+        weighing = Weighing(prior, keep, lengths, matching.merge_spellings, contexts or {}, exponents)
+        shown = thin(speech if transcribed is None else transcribed, matching.inspect_on)
+        few = Corpus(shown.cuts, replace(settings.audio, workers=0), shown.name)
+        inspector = Inspector(few, matching.beam_size, weighing, out / INSPECTED)
     task = Matching(
-        online, labelled, speech, validation, targets, proposal, settings.training, matching, transcribed
+        online,
+        labelled,
+        speech,
+        validation,
+        targets,
+        proposal,
+        settings.training,
+        matching,
+        transcribed,
+        inspector,
     )
     best = fit(task, matching_schedule(settings), out, log, out.name)
     proposal.model.save(out / "proposal")

@@ -105,7 +105,10 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: s
             health.watch(update, norm)
             update += 1
 
-            log.add({"loss": loss, "gradient_norm": norm, "learning_rate": rate, **figures})
+            skipped = norm.isfinite().logical_not()
+            log.add(
+                {"loss": loss, "gradient_norm": norm, "skipped": skipped, "learning_rate": rate, **figures}
+            )
             if update % schedule.report_every == 0:
                 now = time.monotonic()
                 log.write(update, report(log.means(), watch, (now - reported) / (update - since)))

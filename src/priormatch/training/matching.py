@@ -22,6 +22,7 @@ from priormatch.models.recognizer import Recognizer
 from priormatch.shapes import on_grid
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import of_prefix, with_prefix
+from priormatch.training.inspected import Inspector
 from priormatch.training.supervised import has_ctc, label_losses, labelled_stream
 
 
@@ -38,7 +39,8 @@ class Matching:
 
     With `combine = alternate` an update is of one kind or the other; with `sum` it holds both, and the mixing
     sets their shares of the batch. A proposal, where there is one, is refreshed after each validation, an epoch of
-    its unlabelled speech may visit a selection, and what it hears in `transcribed` utterances is scored, no more.
+    its unlabelled speech may visit a selection, and what it hears in `transcribed` utterances is scored, no more;
+    an inspector, where there is one, looks into the beams of every new proposal.
     """
 
     def __init__(
@@ -52,9 +54,11 @@ class Matching:
         training: TrainingSettings,
         matching: MatchingSettings,
         transcribed: Corpus | None = None,
+        inspector: Inspector | None = None,
     ) -> None:
         self.model, self.validation, self.targets, self.proposal = online, validation, targets, proposal
         self.training, self.matching, self.transcribed = training, matching, transcribed
+        self.inspector = inspector
         share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
         self.paired = labelled_stream(
             labelled, online, training, share_of(matching.batch, share), labelled.audio
@@ -141,6 +145,8 @@ class Matching:
             if new and self.transcribed is not None:
                 heard = validation_errors(self.proposal.model, {"unlabelled": self.transcribed})
                 figures["label_wer"] = heard["unlabelled"]["wer"]
+            if new and self.inspector is not None:
+                self.inspector(self.proposal.model, update)
         return cer, figures
 
     def close(self) -> None:

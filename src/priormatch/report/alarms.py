@@ -1,0 +1,73 @@
+"""What in the metrics of a run wants a look: signs of a collapse, of teaching nothing, and of broken gradients."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from priormatch.report.run import Line, RunRecord, is_number, values
+
+SHORT = 0.9  # heaviest hypotheses over reference lengths
+FEW = 0.5  # of the utterances have a survivor
+UNDECIDED = 0.9  # of the largest entropy there is
+WORSE = 1.1  # times the lowest validation score
+DIAGNOSTICS = ("length_ratio", "share_without_survivor", "local_prior_entropy")
+
+
+def alarms(run: RunRecord) -> list[str]:
+    """Sentences, each with what to do."""
+    return [*skipped_updates(run.metrics), *of_matching(run.matching, run.settings)]
+
+
+def skipped_updates(metrics: Mapping[str, Sequence[Line]]) -> Iterator[str]:
+    """Stages with updates whose gradient was not finite."""
+    for stage, lines in metrics.items():
+        bad = [update for update, share in values(lines, "skipped") if share > 0]
+        if bad:
+            yield (
+                f"{stage}: updates were skipped before update {bad[0]:,.0f}, as their gradients were not finite:"
+                " lower the learning rate, or look for broken audio."
+            )
+
+
+def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[str]:
+    """What matching tells of itself long before the error rate does."""
+    last = {name: found[-1][1] for name in DIAGNOSTICS if (found := values(lines, name))}
+    if last.get("length_ratio", 1.0) < SHORT:
+        yield (
+            f"The heaviest hypotheses are {last['length_ratio']:.2f} times as long as the reference lengths: outputs"
+            " are getting shorter; narrow matching.length_filter, or lower the learning rate."
+        )
+    if last.get("share_without_survivor", 0.0) > FEW:
+        yield (
+            f"{last['share_without_survivor']:.0%} of the unlabelled utterances have no hypothesis that the filter"
+            " leaves, and teach nothing: widen matching.length_filter, or start from a better model."
+        )
+    most = largest_entropy(settings)
+    if most and last.get("local_prior_entropy", 0.0) > UNDECIDED * most:
+        yield (
+            f"The prior weighs the hypotheses almost alike (entropy {last['local_prior_entropy']:.2f} of at most"
+            f" {most:.2f} nats): it needs more text or updates, or text of this domain."
+        )
+    scores = values(lines, "validation_score")
+    if scores and scores[-1][1] > WORSE * (best := min(score for _, score in scores)):
+        yield (
+            f"The online model ends at a validation CER of {scores[-1][1]:.1f} %, after {best:.1f} % at its best:"
+            " the best one was kept, and fewer updates or a lower learning rate would do."
+        )
+    labels = values(lines, "label_wer")
+    if labels and labels[-1][1] > labels[0][1]:
+        yield (
+            f"The labels got worse, from {labels[0][1]:.1f} to {labels[-1][1]:.1f} % WER: look at the beams below for"
+            " what the prior prefers."
+        )
+    decisions = [line for line in lines if line["update"] > 0 and "proposal_refreshed" in line]
+    if decisions and not any(line["proposal_refreshed"] for line in decisions):
+        yield (
+            "No online model has taken the proposal's place: matching still learns from the model it started from."
+        )
+
+
+def largest_entropy(settings: Mapping[str, Any]) -> float:
+    """Of weights over a beam, in nats: log k; 0 where k is not known."""
+    beam = settings.get("matching.beam_size")
+    return math.log(beam) if is_number(beam) and beam >= 1 else 0.0

@@ -1,0 +1,87 @@
+"""The hypothesis inspector's view of beams: an utterance, how it sounds, and what proposals made of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from priormatch.evaluation.hypotheses import Hypothesis, Inspection
+from priormatch.report.sound import Sound, embed
+from priormatch.training.inspected import Inspected
+
+
+@dataclass(frozen=True)
+class Beam:
+    """What the proposal of an update listed."""
+
+    title: str
+    update: int
+    inspection: Inspection
+
+    @property
+    def heaviest(self) -> Hypothesis | None:
+        """The hypothesis that is taught most, or None where nothing is left to teach."""
+        best = max(self.inspection.hypotheses, key=lambda each: each.weight, default=None)
+        return best if best is not None and best.weight > 0 else None
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """An utterance with its beams, the first proposal's before the latest one's."""
+
+    id: str
+    reference: str | None
+    sound: Sound
+    beams: list[Beam]
+
+    @property
+    def errors(self) -> list[int | None]:
+        """Word errors of each beam's heaviest hypothesis, None where there is none or no reference."""
+        return [None if each.heaviest is None else word_errors(each.heaviest) for each in self.beams]
+
+    @property
+    def change(self) -> str:
+        """What became of the heaviest hypothesis, in a few words."""
+        if all(each.heaviest is None for each in self.beams):
+            return "no hypothesis left"
+        if self.reference is None:
+            return ""
+        counts = " → ".join("none left" if count is None else str(count) for count in self.errors)
+        return f"{counts} {'error' if self.errors[-1] == 1 else 'errors'}"
+
+
+def utterances(inspected: Sequence[Inspected], room: int) -> list[Utterance]:
+    """Beams by utterance, with the audio of as many as there is room for."""
+    found: list[Utterance] = []
+    for name in dict.fromkeys(each.inspection.id for each in inspected):
+        own = [each for each in inspected if each.inspection.id == name]
+        sound = embed(own[0].cut, room)
+        room -= len(sound.uri or "")
+        found.append(Utterance(name, own[0].inspection.reference, sound, [beam(each) for each in own]))
+    return found
+
+
+def beam(inspected: Inspected) -> Beam:
+    """A beam with its title."""
+    update = inspected.update
+    title = "First proposal" if update == 0 else f"Latest proposal, taken at update {update:,}"
+    return Beam(title, update, inspected.inspection)
+
+
+def word_errors(hypothesis: Hypothesis) -> int | None:
+    """How many words are wrong, or None without a reference."""
+    if hypothesis.words is None:
+        return None
+    return sum(word.kind != "equal" for word in hypothesis.words)
+
+
+def heard(found: Sequence[Utterance]) -> tuple[int, int, int] | None:
+    """Over the utterances with a reference and two beams that teach something: word errors before, after, words."""
+    known = [
+        (each.errors[0], each.errors[-1], len((each.reference or "").split()))
+        for each in found
+        if each.reference is not None and len(each.beams) > 1
+    ]
+    both = [(first, last, words) for first, last, words in known if first is not None and last is not None]
+    if not both:
+        return None
+    first, last, words = (sum(column) for column in zip(*both, strict=True))
+    return first, last, words

@@ -1,0 +1,220 @@
+"""Geometry of the report's charts; `templates/charts.html` draws it as SVG.
+
+Drawn by hand rather than by Matplotlib: text stays text in the page's own font, colours follow the reader's light or
+dark, a chart is 2 kB, and what is drawn can be read out. All coordinates are those of a viewBox WIDTH wide.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from priormatch.report.scores import Estimate
+
+Point = tuple[float, float]
+
+WIDTH, HEIGHT = 360, 200
+LEFT, RIGHT, TOP, BOTTOM = 40, 12, 10, 24
+ROW, NAMES_WIDTH, VALUE_WIDTH = 26, 128, 36
+TICKS = 4
+MOST_POINTS = 150
+NAME_LETTERS = 21
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named line of (x, y) points, in the order of x; its tone is the number of a colour."""
+
+    name: str
+    points: list[Point]
+    tone: int = 0
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis and what stands there."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series as drawn: the path, and its points with what a pointer over them is told."""
+
+    name: str
+    tone: int
+    path: str
+    dots: list[tuple[float, float, str]]
+    last: str
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over updates; `level` is a dashed line across, `marks` are x coordinates of events."""
+
+    title: str
+    description: str
+    lines: list[Line]
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    level: Tick | None
+    marks: list[float]
+    height: float = HEIGHT
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row of an interval chart: a point and its interval, at height y."""
+
+    name: str
+    tone: int
+    y: float
+    at: float
+    low: float
+    high: float
+    label: str
+
+
+@dataclass(frozen=True)
+class IntervalChart:
+    """Points with intervals, one row for each."""
+
+    title: str
+    description: str
+    bars: list[Bar]
+    x_ticks: list[Tick]
+    zero: float | None
+    height: float
+
+
+def line_chart(
+    title: str,
+    series: Sequence[Series],
+    level: tuple[float, str] | None = None,
+    marks: Sequence[float] = (),
+    until: float = 1,
+) -> LineChart | None:
+    """A chart of all series that have points, from 0 to x = `until` or farther, or None where none has."""
+    series = [each for each in series if each.points]
+    if not series:
+        return None
+    xs = [x for each in series for x, _ in each.points]
+    ys = [y for each in series for _, y in each.points] + ([level[0]] if level else [])
+    series = [replace(each, points=thinned(each.points)) for each in series]
+    across, up = Axis(0, max(*xs, until)), Axis(min(*ys, 0), max(*ys, 0)).rounded()
+
+    def place(point: Point) -> Point:
+        return across.place(point[0], LEFT, WIDTH - RIGHT), up.place(point[1], HEIGHT - BOTTOM, TOP)
+
+    lines = []
+    for each in series:
+        placed = [place(point) for point in each.points]
+        dots = [
+            (x, y, f"{each.name}: {short(value)} at update {update:,.0f}")
+            for (x, y), (update, value) in zip(placed, each.points, strict=True)
+        ]
+        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in placed)
+        lines.append(Line(each.name, each.tone, path, dots, short(each.points[-1][1])))
+    return LineChart(
+        title,
+        f"{title}. " + " ".join(map(in_words, series)),
+        lines,
+        [Tick(across.place(x, LEFT, WIDTH - RIGHT), f"{x:,.0f}") for x in across.ticks()],
+        [Tick(up.place(y, HEIGHT - BOTTOM, TOP), short(y)) for y in up.ticks()],
+        Tick(up.place(level[0], HEIGHT - BOTTOM, TOP), level[1]) if level else None,
+        [across.place(x, LEFT, WIDTH - RIGHT) for x in marks],
+    )
+
+
+def thinned(points: list[Point]) -> list[Point]:
+    """At most MOST_POINTS of them, evenly spread, the first and the last among them."""
+    if len(points) <= MOST_POINTS:
+        return points
+    last = len(points) - 1
+    return [points[round(number * last / (MOST_POINTS - 1))] for number in range(MOST_POINTS)]
+
+
+def in_words(series: Series) -> str:
+    """A line for those who do not see it."""
+    (first, start), (last, end) = series.points[0], series.points[-1]
+    lowest, highest = (pick(y for _, y in series.points) for pick in (min, max))
+    return (
+        f"{series.name}: from {short(start)} at update {first:,.0f} to {short(end)} at update {last:,.0f},"
+        f" between {short(lowest)} and {short(highest)}."
+    )
+
+
+def interval_chart(title: str, rows: Sequence[tuple[str, int, Estimate]]) -> IntervalChart | None:
+    """A chart of the rows (name, tone, figures) whose figures are numbers, or None where none is."""
+    rows = [row for row in rows if all(map(math.isfinite, (row[2].value, row[2].low, row[2].high)))]
+    if not rows:
+        return None
+    figures = [each for _, _, each in rows]
+    axis = Axis(min(0.0, *(each.low for each in figures)), max(0.0, *(each.high for each in figures)))
+    left, right = NAMES_WIDTH, WIDTH - VALUE_WIDTH
+
+    def bar(row: int, name: str, tone: int, each: Estimate) -> Bar:
+        at, low, high = (axis.place(value, left, right) for value in (each.value, each.low, each.high))
+        return Bar(
+            name if len(name) <= NAME_LETTERS else f"…{name[1 - NAME_LETTERS :]}",
+            tone,
+            TOP + (row + 0.5) * ROW,
+            at,
+            low,
+            high,
+            minus(f"{each.value:.1f}"),
+        )
+
+    words = [f"{name}: {each.value:.1f}, from {each.low:.1f} to {each.high:.1f}." for name, _, each in rows]
+    return IntervalChart(
+        title,
+        f"{title}. " + " ".join(words),
+        [bar(row, *each) for row, each in enumerate(rows)],
+        [Tick(axis.place(x, left, right), short(x)) for x in axis.ticks()],
+        axis.place(0.0, left, right) if axis.low < 0 else None,
+        TOP + len(rows) * ROW + BOTTOM,
+    )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values."""
+
+    low: float
+    high: float
+
+    @property
+    def step(self) -> float:
+        """The distance of ticks: 1, 2 or 5 times a power of ten."""
+        rough = (self.high - self.low or 1.0) / TICKS
+        power = 10.0 ** math.floor(math.log10(rough))
+        return power * next(each for each in (1, 2, 5, 10) if each * power >= rough * 0.999)
+
+    def rounded(self) -> "Axis":
+        """The range out to the next ticks."""
+        low, high = math.floor(self.low / self.step + 1e-9), math.ceil(self.high / self.step - 1e-9)
+        return Axis(low * self.step, high * self.step)
+
+    def ticks(self) -> list[float]:
+        """Round values within the range, zero among them where it is inside."""
+        first, last = math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9)
+        return [number * self.step for number in range(first, last + 1)]
+
+    def place(self, value: float, start: float, end: float) -> float:
+        """Where a value lies between the coordinates of the range's ends."""
+        share = (value - self.low) / (self.high - self.low or 1.0)
+        return round(start + share * (end - start), 1)
+
+
+def short(value: float) -> str:
+    """A number in as few digits as tell it."""
+    if value == 0 or abs(value) >= 1000:
+        return minus(f"{value:,.0f}")
+    digits = min(max(0, 2 - math.floor(math.log10(abs(value)))), 4)
+    written = f"{value:.{digits}f}"
+    return minus(written.rstrip("0").rstrip(".") if digits else written)
+
+
+def minus(number: str) -> str:
+    """A number with a true minus sign."""
+    return number.replace("-", "−")

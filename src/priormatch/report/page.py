@@ -1,0 +1,176 @@
+"""`priormatch report`: runs as one HTML file, of what their folders tell."""
+
+import base64
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from priormatch import __version__
+from priormatch.errors import UserError
+from priormatch.files import replace_text
+from priormatch.progress import duration_text
+from priormatch.report.alarms import alarms
+from priormatch.report.beams import Utterance, heard, utterances
+from priormatch.report.charts import IntervalChart, LineChart, interval_chart, minus
+from priormatch.report.curves import (
+    STAGE_NAMES,
+    TONES,
+    Decision,
+    learning_charts,
+    rate_charts,
+    refreshes,
+    teaching_charts,
+)
+from priormatch.report.run import RunRecord, read_run
+from priormatch.report.scores import Score
+from priormatch.report.sound import ROOM
+from priormatch.runs.results import BASE, NAMES
+
+FILE = "report.html"
+GENERATOR = '<meta name="generator" content="priormatch'
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as the page shows it; `key` begins the ids of its sections, and `label` tells it from the others."""
+
+    key: str
+    label: str
+    record: RunRecord
+    alarms: list[str]
+    rates: list[IntervalChart]
+    teaching: list[LineChart]
+    learning: list[LineChart]
+    refreshes: list[Decision]
+    utterances: list[Utterance]
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of what made the run, its commit among them."""
+        records = (record.get("versions") for record in self.record.stages.values())
+        return self.record.results.get("versions") or next(filter(None, records), {})
+
+    @property
+    def devices(self) -> list[str]:
+        """What the stages computed on."""
+        found = (record.get("device") for record in self.record.stages.values())
+        return list(dict.fromkeys(filter(None, found)))
+
+    @property
+    def seconds(self) -> float:
+        """The time of all stages together."""
+        return float(sum(record["seconds"] for record in self.record.stages.values()))
+
+    @property
+    def longest(self) -> float:
+        """The time of the stage that took the most."""
+        return float(max((record["seconds"] for record in self.record.stages.values()), default=0.0))
+
+
+def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the report of runs to `out`, or beside the one run that it tells of; tells where it is."""
+    if len(set(folder.resolve() for folder in folders)) < len(folders):
+        raise UserError("a run was given twice: name each folder once")
+    path = out or (folders[0] / FILE if len(folders) == 1 else Path(FILE))
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: give --out the name of a file, such as {path / FILE}")
+    if path.exists() and not is_report(path):
+        raise UserError(f"{path} exists and is no report of priormatch: give another --out, or remove it")
+    page = render([read_run(folder) for folder in folders])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, page)
+    return path
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a report, which may be written anew."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return GENERATOR in file.read(1000)
+
+
+def render(records: Sequence[RunRecord]) -> str:
+    """The page of some runs; everything that is not markup of the templates is escaped."""
+    room = ROOM // len(records)
+    labels = labels_of(records)
+    runs = [
+        view(record, f"run{number}", label, room)
+        for number, (record, label) in enumerate(zip(records, labels, strict=True), 1)
+    ]
+    environment = Environment(
+        loader=PackageLoader("priormatch.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"duration": duration_text, "rate": rate_text}
+    script = environment.get_template("script.js").render()
+    return environment.get_template("page.html").render(
+        runs=runs,
+        compared=compared(runs) if len(records) > 1 else [],
+        names=STAGE_NAMES,
+        base=BASE,
+        heard=heard,
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=__version__,
+    )
+
+
+def labels_of(records: Sequence[RunRecord]) -> list[str]:
+    """The runs' names where they differ, else their folders."""
+    names = [record.name for record in records]
+    folders = [record.folder.resolve().name for record in records]
+    paths = [str(record.folder) for record in records]
+    return next(each for each in (names, folders, paths) if len(set(each)) == len(each) or each is paths)
+
+
+def view(record: RunRecord, key: str, label: str, room: int) -> RunView:
+    """What the page shows of a run."""
+    return RunView(
+        key,
+        label,
+        record,
+        alarms(record),
+        rate_charts(record),
+        teaching_charts(record.matching, record.settings),
+        learning_charts(record),
+        refreshes(record.matching),
+        utterances(record.inspected, room),
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A test set that several runs were scored on: each system's scores, one for each run, and a chart."""
+
+    test: str
+    rows: dict[str, list[Score | None]]
+    chart: IntervalChart | None
+
+
+def compared(runs: Sequence[RunView]) -> list[Comparison]:
+    """Every test set, with all runs side by side."""
+    tests = list(dict.fromkeys(test for run in runs for test in run.record.scores.tests))
+    comparisons = []
+    for test in tests:
+        of_runs = [run.record.scores.tests.get(test, {}) for run in runs]
+        systems = [system for system in NAMES if any(system in each for each in of_runs)]
+        rows = {system: [each.get(system) for each in of_runs] for system in systems}
+        points = [
+            (f"{run.label}: {system.replace('_', ' ')}", TONES[system], score.wer)
+            for system, scores in rows.items()
+            for run, score in zip(runs, scores, strict=True)
+            if score is not None
+        ]
+        comparisons.append(Comparison(test, rows, interval_chart(f"{test}: word error rate, %", points)))
+    return comparisons
+
+
+def rate_text(value: float, digits: int = 2) -> str:
+    """A rate in percent."""
+    return minus(f"{value:.{digits}f}") if math.isfinite(value) else "–"

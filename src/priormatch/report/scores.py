@@ -1,0 +1,97 @@
+"""Error rates of everything a run has decoded, with their intervals."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
+from priormatch.evaluation.error_rates import ErrorCounts, character_errors, word_error_rate_recovered
+from priormatch.progress import track
+from priormatch.runs.results import BASE, NAMES, TOP, difference_in_words, transcribed, wers
+
+OURS = "lpm"
+
+Counts = Mapping[tuple[str, str], ErrorCounts]
+"""Word errors by test set and system."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A rate in percent with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a system reached on a test set; no WERR for the ends of that scale, or where one of them is missing."""
+
+    wer: Estimate
+    cer: Estimate
+    werr: Estimate | None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores by test set and by system, in the order of `NAMES`, and sentences on how far systems are apart."""
+
+    tests: Mapping[str, Mapping[str, Score]]
+    differences: list[str]
+
+
+def read_scores(folder: Path) -> Scores:
+    """Score the transcripts in `folder/SYSTEM/TEST.jsonl`, as far as there are any."""
+    known = [system for system in NAMES if (folder / system).is_dir()]
+    files = {
+        (path.stem, system): path for system in known for path in sorted((folder / system).glob("*.jsonl"))
+    }
+    read = {key: transcribed(path) for key, path in files.items()}
+    read = {key: transcripts for key, transcripts in read.items() if transcripts}
+    counts = {key: wers(transcripts) for key, transcripts in read.items()}
+    tests: dict[str, dict[str, Score]] = {}
+    for (test, system), transcripts in track(read.items(), "intervals", len(read)):
+        letters = character_errors(
+            [each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts]
+        )
+        tests.setdefault(test, {})[system] = Score(
+            estimate(counts[test, system]), estimate(letters), recovered(counts, test, system)
+        )
+    tests = {test: tests[test] for test in sorted(tests)}
+    return Scores(tests, [words for test in tests for words in differences(counts, test)])
+
+
+def estimate(counts: ErrorCounts) -> Estimate:
+    """An error rate and its interval."""
+    return Estimate(counts.rate, *bootstrap_interval(counts))
+
+
+def recovered(counts: Counts, test: str, system: str) -> Estimate | None:
+    """The share of the gap between baseline and topline that a system closes."""
+    ends = counts.get((test, BASE)), counts.get((test, TOP))
+    if system in (BASE, TOP) or ends[0] is None or ends[1] is None:
+        return None
+    base, top, mine = ends[0], ends[1], counts[test, system]
+    if base.rate == top.rate:
+        return None
+    try:
+        interval = recovered_interval(base, mine, top)
+    except ValueError:  # scored on other utterances
+        return None
+    return Estimate(word_error_rate_recovered(base.rate, mine.rate, top.rate), *interval)
+
+
+def differences(counts: Counts, test: str) -> Iterator[str]:
+    """How far local prior matching lies below the other systems, by a paired bootstrap over utterances."""
+    ours = counts.get((test, OURS))
+    for system in (BASE, "pseudo_label"):
+        theirs = counts.get((test, system))
+        if ours is None or theirs is None:
+            continue
+        try:
+            found = paired_bootstrap(theirs, ours)
+        except ValueError:  # scored on other utterances
+            continue
+        words = difference_in_words(found.difference, found.interval, found.p_value, NAMES[system])
+        yield f"{test}: {NAMES[OURS]} is {words}."

@@ -1,0 +1,49 @@
+"""Audio inside of a page: what a cut holds, as an MP3 in a data URI."""
+
+import base64
+import copy
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import soundfile
+from lhotse.serialization import deserialize_item
+
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.waveforms import as_float, read_samples, why_unreadable
+
+LONGEST = 20.0
+"""Seconds of an utterance that are embedded."""
+ROOM = 3_000_000
+"""Characters of a report that audio may take."""
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A data URI to play, or why there is none."""
+
+    uri: str | None
+    seconds: float
+    note: str = ""
+
+
+def embed(item: dict[str, Any], room: int = ROOM) -> Sound:
+    """The audio of a cut, of which its manifest's entry is given, if it fits.
+
+    MP3 is the one small format that every browser plays.
+    """
+    try:
+        cut = deserialize_item(copy.deepcopy(item))  # which it empties
+        seconds = float(cut.duration)
+    except Exception as error:  # lhotse raises whatever a damaged entry leads it to
+        return Sound(None, 0.0, f"not a cut: {type(error).__name__}")
+    try:
+        samples = as_float(read_samples(cut))[: round(LONGEST * SAMPLE_RATE)]
+        file = io.BytesIO()
+        soundfile.write(file, samples, SAMPLE_RATE, format="MP3")
+    except Exception as error:  # a reader or writer of audio raises many kinds
+        return Sound(None, seconds, f"cannot be played: {why_unreadable(cut, error)}")
+    uri = "data:audio/mpeg;base64," + base64.b64encode(file.getvalue()).decode()
+    if len(uri) > room:
+        return Sound(None, seconds, "left out, to keep this file small")
+    return Sound(uri, seconds, f"the first {LONGEST:g} seconds" if seconds > LONGEST else "")

@@ -1,0 +1,137 @@
+"""The report in Chromium: it needs no network, plays, switches by click and key, and fits phones and paper."""
+
+import pytest
+from tiny_report import make_run
+
+from priormatch.report.page import write_report
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    one, other = make_run(folder / "one", "one"), make_run(folder / "other", "other")
+    return {
+        "single": write_report([one]).as_uri(),
+        "several": write_report([one, other], folder / "both.html").as_uri(),
+    }
+
+
+def visible(page):
+    return [panel.get_attribute("id") for panel in page.locator(".panel:visible").all()]
+
+
+def test_nothing_is_asked_of_any_network(make_page, report):
+    page, asked = make_page(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(report["single"])
+    page.wait_for_load_state("networkidle")
+    assert [url for url in asked if not url.startswith("data:")] == [report["single"]]
+
+
+def test_the_audio_decodes(make_page, report):
+    page = make_page()
+    page.goto(report["single"])
+    assert page.locator("audio").count() == 3
+    page.wait_for_function("[...document.querySelectorAll('audio')].every(each => each.readyState > 0)")
+    lengths = [audio.evaluate("audio => audio.duration") for audio in page.locator("audio").all()]
+    assert all(0.4 < each < 0.8 for each in lengths), lengths
+
+
+def test_the_player_plays_and_stops_when_another_utterance_is_chosen(make_page, report):
+    page = make_page()
+    page.goto(report["single"])
+    audio = page.locator("audio").first
+    audio.evaluate("audio => { audio.loop = true; audio.muted = true; return audio.play(); }")
+    assert not audio.evaluate("audio => audio.paused")
+    page.get_by_role("tab").nth(1).click()
+    assert audio.evaluate("audio => audio.paused")
+
+
+@pytest.mark.parametrize("kind", ["single", "several"])
+def test_the_inspector_switches_by_click(make_page, report, kind):
+    page = make_page()
+    page.goto(report[kind])
+    first = [f"run{run}-utterance1" for run in ((1,) if kind == "single" else (1, 2))]
+    assert visible(page) == first
+    page.get_by_role("tab").nth(2).click()
+    assert visible(page) == ["run1-utterance3", *first[1:]]
+    assert page.get_by_role("tab", selected=True).first.get_attribute("id") == "run1-pick3"
+
+
+def test_the_inspector_switches_by_key(make_page, report):
+    page = make_page()
+    page.goto(report["single"])
+    page.get_by_role("tab").first.focus()
+    shown = []
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowLeft", "Home", "End", "ArrowUp"):
+        page.keyboard.press(key)
+        (panel,) = visible(page)
+        shown.append(panel[-1])
+        assert page.evaluate("document.activeElement.getAttribute('aria-controls')") == panel
+    assert "".join(shown) == "2313132"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('.picker')") is None, "one tab is one stop"
+
+
+def test_what_was_said_stays_text(make_page, report):
+    page = make_page()
+    page.on("dialog", lambda dialog: pytest.fail("a transcript was run"))
+    page.goto(report["single"])
+    page.get_by_role("tab").nth(1).click()
+    assert "<script>alert(1)</script>" in page.locator(".panel:visible dd").first.inner_text()
+
+
+def test_an_injected_script_would_not_run(report, tmp_path, browser):
+    page = browser.new_page()
+    page.goto(report["single"])
+    hostile = tmp_path / "hostile.html"
+    injected = "<main><script>document.title = 'taken'</script>"
+    hostile.write_text(page.content().replace("<main>", injected), encoding="utf-8")
+    page.goto(hostile.as_uri())
+    assert page.title() == "one – priormatch"
+    page.close()
+
+
+@pytest.mark.parametrize("kind", ["single", "several"])
+@pytest.mark.parametrize(("width", "dark"), [(360, False), (360, True), (768, False), (1200, True)])
+def test_it_fits_every_width_without_scrolling_sideways(make_page, report, kind, width, dark):
+    page = make_page(width, 740, dark)
+    page.goto(report[kind])
+    for details in page.locator("details").all():
+        details.evaluate("each => each.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def brightness(page, selector, name):
+    colour = page.locator(selector).first.evaluate(f"each => getComputedStyle(each)['{name}']")
+    return sum(map(float, colour[colour.index("(") + 1 : -1].split(",")[:3]))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_light_and_dark(make_page, report, dark):
+    page = make_page(dark=dark)
+    page.goto(report["single"])
+    page_colour, ink = brightness(page, "body", "backgroundColor"), brightness(page, "body", "color")
+    assert (page_colour < 200 and ink > 500) if dark else (page_colour > 700 and ink < 200)
+    assert (brightness(page, "svg text", "fill") > page_colour) == dark
+
+
+def test_on_paper_all_utterances_and_tables_are_shown_in_dark_ink(make_page, report):
+    page = make_page(dark=True)
+    page.goto(report["single"])
+    page.emulate_media(media="print")
+    assert len(visible(page)) == 3
+    assert page.locator("audio:visible").count() == 0
+    assert page.get_by_text("takes its place").is_visible()
+    assert brightness(page, "body", "color") == 0
+    assert len(page.pdf()) > 10_000
+
+
+def test_without_scripts_everything_is_there(browser, report):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report["single"])
+    assert page.locator(".panel:visible").count() == 3
+    context.close()

@@ -1,0 +1,181 @@
+"""The page: what stands in it, that nothing in it is taken for markup, and where it is written."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from tiny_report import SCRIPT, make_cut, make_run, write_metrics
+from tiny_run import command
+
+from priormatch.errors import UserError
+from priormatch.report.curves import refreshes
+from priormatch.report.page import render, write_report
+from priormatch.report.run import read_run
+from priormatch.report.sound import LONGEST, embed
+
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """Collects tags, ids and what elements hold, and minds that they are closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.ids, self.hrefs, self.open, self.headings = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.tags.append((tag, found))
+        self.ids += [found["id"]] if "id" in found else []
+        self.hrefs += [found["href"]] if "href" in found else []
+        self.headings += [int(tag[1])] if re.fullmatch("h[1-6]", tag) else []
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def run(tmp_path):
+    return make_run(tmp_path / "tiny")
+
+
+def test_a_page_holds_everything_of_its_run(run):
+    text = render([read_run(run)])
+    for part in (
+        "66.7 % of the gap to the topline closed",
+        "local prior matching is 22.22 points of WER below supervised",
+        "replaced 1 times in 2 decisions",
+        "Latest proposal, taken at update 20",
+        "dropped: too short, 2 for 4",
+        '<del title="said">monday</del>',
+        "mind the gap",
+        "training.updates",
+        "abc123",
+        "1m01s",
+        "data:audio/mpeg;base64,",
+        "No alarm",
+    ):
+        assert part in text, part
+
+
+def test_the_page_is_well_formed_and_needs_nothing_else(run):
+    page = Page(render([read_run(run)]))
+    assert len(set(page.ids)) == len(page.ids)
+    assert {href[1:] for href in page.hrefs} <= set(page.ids), "links lead to places in the page"
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "object", "img")
+        assert attributes.get("src", "data:").startswith("data:")
+    assert page.headings[0] == 1
+    assert all(later <= earlier + 1 for earlier, later in zip(page.headings, page.headings[1:], strict=False))
+    assert all(attributes.get("aria-label") for tag, attributes in page.tags if tag in ("svg", "audio"))
+
+
+def test_what_was_said_stays_text(run):
+    (run / "settings.yaml").write_text(f"name: '{SCRIPT}'\ntest: {{'<b>': '\"><script>'}}\n")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"stage": "<script>", "update": 1, "loss": 1.0}\n')
+    text = render([read_run(run)])
+    page = Page(text)
+    assert [tag for tag, _ in page.tags].count("script") == 1, "the page's own"
+    assert "b" not in {tag for tag, attributes in page.tags if attributes}
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert SCRIPT not in text
+
+
+def test_the_script_is_the_one_the_policy_allows(run):
+    import base64
+    import hashlib
+
+    text = render([read_run(run)])
+    (script,) = re.findall("<script>(.*?)</script>", text, flags=re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = next(each["content"] for tag, each in Page(text).tags if each.get("http-equiv"))
+    assert f"script-src 'sha256-{digest}'" in allowed
+
+
+def test_an_unfinished_run_has_a_page(tmp_path):
+    (tmp_path / "settings.yaml").write_text("name: begun\n")
+    text = render([read_run(tmp_path)])
+    Page(text)
+    for part in ("The run is not finished", "No test set has been decoded yet", "No beams were kept"):
+        assert part in text
+
+
+def test_alarms_are_shown(run):
+    write_metrics(run, [{"stage": "lpm", "update": 10, "length_ratio": 0.2}])
+    text = render([read_run(run)])
+    assert "outputs are getting shorter" in text.replace("\n", " ")
+    assert "No alarm" not in text
+
+
+def test_runs_side_by_side(tmp_path):
+    one, other = make_run(tmp_path / "one" / "run"), make_run(tmp_path / "other" / "run")
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "settings.yaml").write_text("name: begun\n")
+    page = Page(render([read_run(each) for each in (one, other, begun)]))
+    assert len(set(page.ids)) == len(page.ids)
+    assert {"comparison", "run1", "run2", "run3", "run3-results"} <= set(page.ids)
+    text = render([read_run(one), read_run(begun)])
+    assert "Report of 2 runs" in text
+    assert ">tiny</a>" in text
+
+
+def test_the_history_of_the_proposal(run):
+    found = [
+        (each.update, each.online, each.before, each.taken) for each in refreshes(read_run(run).matching)
+    ]
+    assert found == [(0, 20.0, None, False), (20, 15.0, 20.0, True), (40, 16.0, 15.0, False)]
+
+
+def test_the_same_run_gives_the_same_page(run):
+    path = write_report([run])
+    before = path.read_bytes()
+    assert write_report([run]) == path == run / "report.html"
+    assert path.read_bytes() == before
+
+
+def test_no_other_file_is_written_over(run, tmp_path):
+    other = tmp_path / "notes.html"
+    other.write_text("mine")
+    with pytest.raises(UserError, match="exists and is no report"):
+        write_report([run], other)
+    assert other.read_text() == "mine"
+    with pytest.raises(UserError, match="is a folder"):
+        write_report([run], tmp_path)
+    with pytest.raises(UserError, match="given twice"):
+        write_report([run, run / ".." / run.name], tmp_path / "new.html")
+    assert not (tmp_path / "new.html").exists()
+
+
+def test_the_verb(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert command("report", run, "--out", "deep/page.html") == 0
+    assert "report: deep/page.html" in capsys.readouterr().err
+    other = make_run(tmp_path / "other")
+    assert command("report", run, other) == 0
+    assert (tmp_path / "report.html").is_file()
+    assert command("report", tmp_path) == 2
+    assert "is not the folder of a run" in capsys.readouterr().err
+
+
+def test_audio_is_small_cut_short_and_never_in_the_way(tmp_path):
+    sound = embed(make_cut(tmp_path, 0).to_dict())
+    assert sound.uri.startswith("data:audio/mpeg;base64,")
+    assert len(sound.uri) < 10_000
+    long = embed(make_cut(tmp_path, 1, LONGEST + 5).to_dict())
+    assert long.note == f"the first {LONGEST:g} seconds"
+    assert embed(make_cut(tmp_path, 2).to_dict(), room=100).note == "left out, to keep this file small"
+    gone = make_cut(tmp_path, 3).to_dict()
+    (tmp_path / "audio" / "3.wav").unlink()
+    assert embed(gone).uri is None
+    assert "3.wav: cannot be opened: No such file or directory" in embed(gone).note
+    assert embed({"type": "nonsense"}).note.startswith("not a cut")
