@@ -23,6 +23,7 @@ VERBS = [
     "lengths",
     "match",
     "decode",
+    "transcribe",
     "tune",
     "label",
     "score",
@@ -30,7 +31,7 @@ VERBS = [
     "push",
     "export",
 ]
-PREPARES = ["librispeech", "librilight", "audio", "folder", "csv", "text", "demo"]
+PREPARES = ["librispeech", "librilight", "audio", "text", "demo"]
 
 
 def process(*words: str) -> subprocess.CompletedProcess:
@@ -155,10 +156,10 @@ def test_a_folder_called_demo_does_not_hide_the_recipe(tmp_path, monkeypatch, ca
 @pytest.mark.parametrize(
     "words",
     [
-        ("prepare", "folder", "nowhere", "--out", "x.jsonl.gz"),
+        ("prepare", "audio", "nowhere", "--out", "x.jsonl.gz"),
         ("prepare", "librispeech", "nowhere", "--out", "x"),
         ("prepare", "librilight", "nowhere", "--out", "x"),
-        ("prepare", "csv", "nowhere", "--out", "x.jsonl.gz"),
+        ("prepare", "audio", "nowhere", "--out", "x.jsonl.gz"),
         ("prepare", "audio", "nowhere", "--out", "x.jsonl.gz"),
         ("prepare", "text", "nowhere", "--out", "x.txt"),
         ("tokenizer", "--text", "nowhere", "--out", "x"),
@@ -184,7 +185,7 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch, capsys, words):
 
 def test_a_folder_without_audio_is_named(refused, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert "empty holds no audio" in refused("prepare", "folder", "empty", "--out", "x.jsonl.gz")
+    assert "empty holds no audio" in refused("prepare", "audio", "empty", "--out", "x.jsonl.gz")
     assert "empty holds no audio" in refused("prepare", "librispeech", "empty", "--out", "x")
 
 

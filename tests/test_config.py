@@ -216,6 +216,8 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
         (["matching.length_filter=[1.0]"], ["matching.length_filter"]),
         (["matching.optimizer.kind=adamw"], ["matching.combine=sum"]),
         (["audio.longest=0.05"], ["audio.longest"]),
+        (["audio.segment=0.5"], ["audio.segment"]),
+        (["audio.segment=20", "audio.longest=15"], ["audio.segment"]),
         (["audio.max_bad_share=1.5"], ["audio.max_bad_share=1.5"]),
         (["matching.selected=0"], ["matching.selected=0"]),
         (["matching.selected_at_random=1.5"], ["matching.selected_at_random=1.5"]),

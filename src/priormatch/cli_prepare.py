@@ -1,6 +1,5 @@
 """The verbs `prepare`, corpora to manifests of cuts and text to sentences, and `pack`, audio to a few large files."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +27,9 @@ Normalizer = Annotated[
 ]
 Alphabet = Annotated[
     str, typer.Option("--alphabet", help="Its letters; text with others is left out. None: whatever occurs.")
+]
+Segment = Annotated[
+    float, typer.Option("--segment", help="Cut untranscribed audio that lasts more seconds at its pauses.")
 ]
 
 
@@ -99,54 +101,25 @@ def audio(
     out: Manifest,
     normalizer: Normalizer = "english",
     alphabet: Alphabet = "",
+    segment: Segment = 0.0,
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
     """Audio of your own, with or without transcripts, in any format known here, which is recognised.
 
-    Example: priormatch prepare audio kaldi/data/train --out data/train.jsonl.gz
+    Example: priormatch prepare audio recordings --out data/recordings.jsonl.gz --segment 20
     """
-    from priormatch.data.own import prepare_own as prepare_it
+    from lhotse import CutSet
 
-    told(prepare_it, source, out, normalizer, alphabet, max_bad_share, overwrite)
+    from priormatch.config import AudioSettings
+    from priormatch.data.intake import Intake
+    from priormatch.data.normaliser import normaliser_of
+    from priormatch.data.overview import overview
+    from priormatch.data.own import prepare_own
 
-
-@prepare.command()
-def folder(
-    folder: Annotated[Path, typer.Argument(help="Audio, with or without a .txt of the same name.")],
-    out: Manifest,
-    normalizer: Normalizer = "english",
-    alphabet: Alphabet = "",
-    max_bad_share: BadShare = 0.05,
-    overwrite: Force = False,
-) -> None:
-    """A folder of audio files.
-
-    Example: priormatch prepare folder recordings --out data/recordings.jsonl.gz
-    """
-    from priormatch.data.own_audio import prepare_folder
-
-    told(prepare_folder, folder, out, normalizer, alphabet, max_bad_share, overwrite)
-
-
-@prepare.command()
-def csv(
-    file: Annotated[
-        Path, typer.Argument(help="A table with the columns path, text, speaker, id, start, end.")
-    ],
-    out: Manifest,
-    normalizer: Normalizer = "english",
-    alphabet: Alphabet = "",
-    max_bad_share: BadShare = 0.05,
-    overwrite: Force = False,
-) -> None:
-    """A table of audio files, with commas or tabs.
-
-    Example: priormatch prepare csv calls.csv --out data/calls.jsonl.gz
-    """
-    from priormatch.data.own_audio import prepare_csv
-
-    told(prepare_csv, file, out, normalizer, alphabet, max_bad_share, overwrite)
+    intake = Intake(normaliser_of(LanguageSettings(normalizer, alphabet)), segment=segment)
+    prepare_own(source, out, intake, max_bad_share=max_bad_share, overwrite=overwrite)
+    print(f"{out}: {overview(CutSet.from_file(out), intake.normaliser, AudioSettings())}")
 
 
 @prepare.command()
@@ -280,25 +253,3 @@ def said(manifests: dict[str, Path]) -> None:
 
     for name, path in manifests.items():
         print(f"{name}: {summary(CutSet.from_file(path))}: {path}")
-
-
-def told(
-    prepare_it: Callable[..., Path],
-    source: Path,
-    out: Path,
-    normalizer: NormalizerKind,
-    alphabet: str,
-    max_bad_share: float,
-    overwrite: bool,
-) -> None:
-    """Prepare audio of the user's own and say what it was."""
-    from lhotse import CutSet
-
-    from priormatch.config import AudioSettings
-    from priormatch.data.listed import Transcripts
-    from priormatch.data.normaliser import normaliser_of
-    from priormatch.data.overview import overview
-
-    normaliser = normaliser_of(LanguageSettings(normalizer, alphabet))
-    prepare_it(source, out, Transcripts(normaliser), max_bad_share=max_bad_share, overwrite=overwrite)
-    print(f"{out}: {overview(CutSet.from_file(out), normaliser, AudioSettings())}")

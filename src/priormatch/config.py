@@ -22,6 +22,7 @@ class AudioSettings:
     # processes that read and decode audio, 0 reads in the training process; more where `time_data` is high
     workers: int = 2
     max_bad_share: float = 0.05  # of unreadable audio; above it the run stops
+    segment: float = 0.0  # seconds; a run cuts unlabelled audio that is longer at its pauses; 0 never does
 
 
 NormalizerKind = Literal["english", "unicode", "turkic"]

@@ -152,6 +152,12 @@ def _check_models(settings: Settings) -> None:
 def _check_training(settings: Settings) -> None:
     training, matching, audio = settings.training, settings.matching, settings.audio
     _need(audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
+    _need(
+        audio.segment == 0 or 1 <= audio.segment <= audio.longest,
+        "audio.segment",
+        audio.segment,
+        f"must be 0, or from 1 to audio.longest={audio.longest:g}",
+    )
     for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
         _need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
     _need(

@@ -8,7 +8,7 @@ import pytest
 from own_files import read, reasons, texts, truncate, write_audio
 
 from priormatch.data.hugging_face import prepare_hugging_face
-from priormatch.data.listed import Transcripts
+from priormatch.data.intake import Intake
 from priormatch.errors import UserError
 
 datasets = pytest.importorskip("datasets")
@@ -109,7 +109,7 @@ def test_rows_that_cannot_be_used_are_listed(wav: Path, out: Path, tmp_path: Pat
         "its transcript 'at 5' has digits: write numbers as words",
         "the row holds neither audio nor a path",
     ]
-    prepare_hugging_face(folder, out, Transcripts(needed=False), max_bad_share=0.9, overwrite=True)
+    prepare_hugging_face(folder, out, Intake(transcripts_needed=False), max_bad_share=0.9, overwrite=True)
     assert texts(out) == {"set-000000": "a", "set-000005": None}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from own_files import read, reasons, texts, write_audio
 
-from priormatch.data.listed import Transcripts
+from priormatch.data.intake import Intake
 from priormatch.data.nemo import prepare_nemo
 from priormatch.data.normaliser import Normaliser
 from priormatch.errors import UserError
@@ -39,7 +39,7 @@ def test_entries(file: Path, out: Path, tmp_path: Path, monkeypatch: pytest.Monk
         {"audio_filepath": str(elsewhere), "duration": 1.0, "text": None, "id": "mine"},
         {"audio_filepath": "b.flac"},
     )
-    prepare_nemo(file, out, Transcripts(Normaliser("unicode")))
+    prepare_nemo(file, out, Intake(Normaliser("unicode")))
     assert texts(out) == {"clips-a": "grüß gott", "clips-a-2": None, "mine": None, "b": None}
     assert [(cut.start, cut.duration) for cut in read(out).values()] == [(0, 2), (0.5, 1), (0, 1), (0, 1)]
     assert read(out)["clips-a"].supervisions[0].speaker == "7"
@@ -68,7 +68,7 @@ def test_what_the_audio_cannot_give_is_listed(file: Path, out: Path) -> None:
         "cannot be opened: No such file or directory",
         "its transcript 'at 5' has digits: write numbers as words",
     ]
-    prepare_nemo(file, out, Transcripts(needed=False), max_bad_share=0.9, overwrite=True)
+    prepare_nemo(file, out, Intake(transcripts_needed=False), max_bad_share=0.9, overwrite=True)
     assert texts(out) == {"clips-a": None, "clips-a-3": None}
 
 

@@ -18,7 +18,7 @@ def home(tmp_path_factory):
         patch.chdir(root)
         make_folders(root)
         for name in ("labelled", "unlabelled", "test"):
-            assert command("prepare", "folder", name, "--out", f"data/{name}.jsonl.gz") == 0
+            assert command("prepare", "audio", name, "--out", f"data/{name}.jsonl.gz") == 0
         assert (
             command("prepare", "text", "text.txt", "--cuts", "data/test.jsonl.gz", "--out", "data/text.txt")
             == 0
@@ -284,7 +284,7 @@ def test_audio_broken_after_it_was_prepared_is_skipped_counted_and_stops_at_a_sh
         soundfile.write(folder / f"{path.stem}.{suffix}", sound, rate)
         shutil.copy(path.with_suffix(".txt"), folder / f"{path.stem}.txt")
     cuts = f"data/fragile-{suffix}.jsonl.gz"
-    assert command("prepare", "folder", folder, "--out", cuts) == 0
+    assert command("prepare", "audio", folder, "--out", cuts) == 0
     audio = sorted(folder.glob(f"*.{suffix}"))
     cut_short(audio[0])
     words = (*train(labelled=cuts, out=f"exp/one-{suffix}"), "--recipe", "tiny.yaml", "training.updates=8")
@@ -307,13 +307,13 @@ def test_broken_audio_is_listed_when_it_is_prepared(at_home, capsys, refused):
     shutil.copytree(at_home / "labelled", folder, dirs_exist_ok=True)
     broken = sorted(folder.rglob("*.wav"))
     cut_short(broken[0])
-    assert command("prepare", "folder", "mixed", "--out", "data/mixed.jsonl.gz") == 0
+    assert command("prepare", "audio", "mixed", "--out", "data/mixed.jsonl.gz") == 0
     assert "1 of 24 skipped" in capsys.readouterr().err
     assert str(broken[0].name) in (at_home / "data/mixed.bad.tsv").read_text()
-    assert "exists already" in refused("prepare", "folder", "mixed", "--out", "data/mixed.jsonl.gz")
+    assert "exists already" in refused("prepare", "audio", "mixed", "--out", "data/mixed.jsonl.gz")
     for path in broken[1:6]:
         path.write_bytes(b"RIFF")
-    said = refused("prepare", "folder", "mixed", "--out", "data/more.jsonl.gz")
+    said = refused("prepare", "audio", "mixed", "--out", "data/more.jsonl.gz")
     assert "6 of 24 files" in said
     assert not (at_home / "data/more.jsonl.gz").exists()
 

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import soundfile
 from conftest import sentences, speak
@@ -221,3 +222,17 @@ def test_after_a_failure_the_mended_command_goes_through(folders, tmp_path):
     record = json.loads((tmp_path / "run" / "data" / "stage.json").read_text())
     assert record["finished"]
     assert len(texts(data.labelled) + texts(data.validation["validation"])) == 6
+
+
+def test_long_unlabelled_recordings_are_cut_when_the_settings_say_so(folders, tmp_path):
+    quiet = 0.001 * np.random.default_rng(0).normal(size=16_000)
+    talk = np.concatenate([part for text in sentences(6) for part in (speak(text), quiet)])
+    soundfile.write(folders["unlabelled"] / "speaker0/talk.wav", talk, 16_000)
+    soundfile.write(folders["labelled"] / "speaker0/talk.wav", talk, 16_000)
+    (folders["labelled"] / "speaker0/talk.txt").write_text("monday at nine")
+    data = make(folders, tmp_path, "audio.segment=4")
+    assert sum(cut.recording_id == "speaker0-talk" for cut in read_cuts(data.unlabelled)) == 6
+    labelled = [*read_cuts(data.labelled), *read_cuts(data.validation["validation"])]
+    assert sum(cut.recording_id == "speaker0-talk" for cut in labelled) == 1
+    whole = make(folders, tmp_path)
+    assert sum(cut.recording_id == "speaker0-talk" for cut in read_cuts(whole.unlabelled)) == 1

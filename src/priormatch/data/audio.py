@@ -2,6 +2,8 @@
 
 import os
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -31,30 +33,44 @@ def check_audio(path: Path, decode: bool = True) -> str | None:
     of a millisecond and still finds truncated files, but no damage in the middle.
     """
     try:
+        with open_sound(path) as sound:
+            return _find_damage(sound) if decode else _find_missing_end(sound)
+    except BadAudio as bad:
+        return bad.reason
+
+
+@contextmanager
+def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
+    """Open an audio file to read it; raise `BadAudio` if it is none, or if its header and its length disagree."""
+    try:
+        str(path).encode()
         if path.stat().st_size == 0:
-            return "the file is empty"
+            raise BadAudio(path, "the file is empty")
+        if path.suffix.lower() == ".raw":
+            raise BadAudio(path, "cannot be opened: raw samples tell no rate; convert it to WAV")
         with soundfile.SoundFile(path) as sound:
             if sound.frames <= 0:
-                return "holds no audio"
+                raise BadAudio(path, "holds no audio")
             if sound.frames > LONGEST_FILE:
-                return "the header does not say how long the audio is"
+                raise BadAudio(path, "the header does not say how long the audio is")
             if missing := _missing_wav_bytes(path):
-                return f"truncated: {missing} bytes are missing at the end"
-            return _find_damage(sound) if decode else _find_missing_end(sound)
+                raise BadAudio(path, f"truncated: {missing} bytes are missing at the end")
+            yield sound
+    except UnicodeEncodeError:
+        raise BadAudio(path, "the file's name is not valid UTF-8: rename it") from None
     except OSError as error:
-        return f"cannot be opened: {error.strerror}"
+        raise BadAudio(path, f"cannot be opened: {error.strerror}") from error
     except soundfile.LibsndfileError as error:
         if (fork := path.with_name(f"._{path.name}")).exists():  # libsndfile takes it for a part of an MP3
-            return f"cannot be opened: delete {fork.name}, which macOS left beside it"
-        return f"cannot be opened: {error.error_string.strip().rstrip('.') or 'not an audio file'}"
+            raise BadAudio(
+                path, f"cannot be opened: delete {fork.name}, which macOS left beside it"
+            ) from error
+        reason = error.error_string.strip().rstrip(".") or "not an audio file"
+        raise BadAudio(path, f"cannot be opened: {reason}") from error
 
 
 def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
     """Check an audio file and describe it as a recording at 16 kHz; raise `BadAudio` if it is unusable."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise BadAudio(path, "the file's name is not valid UTF-8: rename it") from None
     if reason := check_audio(path, decode):
         raise BadAudio(path, reason)
     info = soundfile.info(path)
@@ -68,17 +84,27 @@ def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
     return recording if info.samplerate == SAMPLE_RATE else recording.resample(SAMPLE_RATE)
 
 
-def _find_damage(sound: soundfile.SoundFile) -> str | None:
-    frames = 0
+def decoded_blocks(sound: soundfile.SoundFile, frames: int = BLOCK) -> Iterator[np.ndarray]:
+    """All samples of a file in blocks (frames, channels), float32; a `ValueError` says what is wrong with them."""
+    found = 0
     try:
-        while len(block := sound.read(BLOCK, dtype="float32")):
+        while len(block := sound.read(frames, dtype="float32", always_2d=True)):
             if not np.isfinite(block).all():
-                return "holds samples that are not finite numbers"
-            frames += len(block)
-    except soundfile.LibsndfileError:
-        return "truncated or damaged: not all of it can be decoded"
-    if frames < sound.frames:
-        return f"truncated: {frames} of {sound.frames} frames are there"
+                raise ValueError("holds samples that are not finite numbers")
+            found += len(block)
+            yield block
+    except soundfile.LibsndfileError as error:
+        raise ValueError("truncated or damaged: not all of it can be decoded") from error
+    if found < sound.frames:
+        raise ValueError(f"truncated: {found} of {sound.frames} frames are there")
+
+
+def _find_damage(sound: soundfile.SoundFile) -> str | None:
+    try:
+        for _ in decoded_blocks(sound):
+            pass
+    except ValueError as reason:
+        return str(reason)
     return None
 
 

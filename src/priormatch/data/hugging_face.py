@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from lhotse import MonoCut
 
 from priormatch.data.audio import BadAudio, open_recording
-from priormatch.data.listed import ENGLISH_ONES, Transcripts, locate
+from priormatch.data.intake import AS_IT_COMES, Intake
+from priormatch.data.listed import locate
 from priormatch.data.manifest import SUFFIX, distinct_names, utterance, write_manifests
 from priormatch.errors import UserError
 from priormatch.files import replacing
@@ -30,7 +31,7 @@ BEGINNINGS = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
 def prepare_hugging_face(
     folder: Path,
     out: Path,
-    transcripts: Transcripts = ENGLISH_ONES,
+    intake: Intake = AS_IT_COMES,
     *,
     max_bad_share: float = 0.05,
     overwrite: bool = False,
@@ -52,6 +53,7 @@ def prepare_hugging_face(
     rows = rows.select_columns(columns).with_format("arrow")
     ids = [cell(each) for each in rows[name][:].to_pylist()] if name else [""] * len(rows)
     sources = list(enumerate(distinct_ids(folder, ids)))
+    taken = frozenset(name for _, name in sources)
     written = out.with_name(f"{out.name.removesuffix(SUFFIX)}.audio")
     lock = Lock()
 
@@ -70,7 +72,8 @@ def prepare_hugging_face(
             raise BadAudio(Path(name), "the row holds neither audio nor a path")
         recording = open_recording(path, name, decode=True)
         said, by = (cell(row[column]) if column else "" for column in (text, speaker))
-        return [utterance(name, recording, transcripts.usable(path, said) if said else None, by or None)]
+        text_of = intake.usable(path, said) if said else None
+        return intake.parts(utterance(name, recording, text_of, by or None), taken)
 
     write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
     return out

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from priormatch.data.listed import ENGLISH_ONES, Listed, Transcripts, read_seconds, write_listed
+from priormatch.data.intake import AS_IT_COMES, Intake
+from priormatch.data.listed import Listed, read_seconds, write_listed
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
 from priormatch.progress import say
@@ -17,7 +18,7 @@ TO_THE_END = -1.0  # what segments may give as an end
 def prepare_kaldi(
     folder: Path,
     out: Path,
-    transcripts: Transcripts = ENGLISH_ONES,
+    intake: Intake = AS_IT_COMES,
     *,
     max_bad_share: float = 0.05,
     overwrite: bool = False,
@@ -32,7 +33,7 @@ def prepare_kaldi(
     file = folder / ("segments" if (folder / "segments").is_file() else RECORDINGS)
     if not listed:
         raise UserError(f"{file} lists no utterance: check the folder.")
-    return write_listed(listed, file, (folder, Path()), out, transcripts, max_bad_share, overwrite)
+    return write_listed(listed, file, (folder, Path()), out, intake, max_bad_share, overwrite)
 
 
 def read_kaldi(folder: Path) -> Iterator[Listed]:

@@ -13,7 +13,8 @@ from lhotse.utils import fastcopy
 
 from priormatch.data.audio import BadAudio, check_audio
 from priormatch.data.batches import cut_text, read_cuts
-from priormatch.data.listed import BEYOND, ENGLISH_ONES, ROUNDING, Transcripts, locate
+from priormatch.data.intake import AS_IT_COMES, Intake
+from priormatch.data.listed import BEYOND, ROUNDING, locate
 from priormatch.data.manifest import write_manifests
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
@@ -24,7 +25,7 @@ RECORDINGS, SUPERVISIONS = "recordings", "supervisions"
 def prepare_cuts(
     path: Path,
     out: Path,
-    transcripts: Transcripts = ENGLISH_ONES,
+    intake: Intake = AS_IT_COMES,
     *,
     max_bad_share: float = 0.05,
     overwrite: bool = False,
@@ -49,7 +50,7 @@ def prepare_cuts(
         audio = locate(audio_of(cut), roots).absolute()
         if reason := check_once(audio, decode=False):
             raise BadAudio(audio, reason)
-        return [conform(cut, audio, transcripts)]
+        return intake.parts(conform(cut, audio, intake), seen)
 
     write_manifests({out: cuts}, cuts_of, max_bad_share, overwrite)
     return out
@@ -133,7 +134,7 @@ def audio_of(cut: Cut) -> Path:
     return Path(source.source)
 
 
-def conform(cut: MonoCut, audio: Path, transcripts: Transcripts) -> MonoCut:
+def conform(cut: MonoCut, audio: Path, intake: Intake) -> MonoCut:
     """A cut of any origin as the manifests here have them: one supervision, its text normalised or None."""
     length = cut.recording.duration
     if cut.start < 0 or cut.end > length + ROUNDING:
@@ -141,7 +142,7 @@ def conform(cut: MonoCut, audio: Path, transcripts: Transcripts) -> MonoCut:
         raise BadAudio(audio, reason, BEYOND)
     duration = min(cut.duration, length - cut.start)
     transcript = (cut_text(cut) or "").strip()
-    text = transcripts.usable(audio, transcript) if transcript else None
+    text = intake.usable(audio, transcript) if transcript else None
     first = next(iter(cut.supervisions), SupervisionSegment(cut.id, cut.recording_id, 0.0, duration))
     supervision = fastcopy(first, start=0.0, duration=duration, text=text)
     sources = [

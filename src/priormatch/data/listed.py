@@ -11,34 +11,13 @@ from threading import Lock
 from lhotse import MonoCut, Recording
 
 from priormatch.data.audio import BadAudio, open_recording
+from priormatch.data.intake import Intake
 from priormatch.data.manifest import distinct_names, name_of, utterance, write_manifests
-from priormatch.data.normaliser import ENGLISH, Normaliser
-from priormatch.data.text import Unspoken
 from priormatch.errors import UserError
 
 BEYOND = "not within the audio"
 ROUNDING = 0.01
 """Seconds by which an end may lie beyond the audio, for tables whose times are rounded."""
-
-
-@dataclass(frozen=True)
-class Transcripts:
-    """What becomes of the transcripts that come with audio."""
-
-    normaliser: Normaliser = ENGLISH
-    needed: bool = True  # if not, an utterance stays when its transcript cannot be used, without it
-
-    def usable(self, audio: Path, text: str) -> str | None:
-        """A transcript as the normaliser writes it; one that cannot be used costs the utterance, where it is needed."""
-        try:
-            return self.normaliser.spoken(text)
-        except Unspoken as error:
-            if not self.needed:
-                return None
-            raise BadAudio(audio, str(error), error.kind) from error
-
-
-ENGLISH_ONES = Transcripts()
 
 
 @dataclass(frozen=True)
@@ -64,7 +43,7 @@ def write_listed(
     file: Path,
     roots: Sequence[Path],
     out: Path,
-    transcripts: Transcripts,
+    intake: Intake,
     max_bad_share: float,
     overwrite: bool,
 ) -> Path:
@@ -81,6 +60,7 @@ def write_listed(
             )
     made = distinct_names((name_of(each.path) for each in listed if not each.id), taken=given)
     sources = [(each, each.id or next(made)) for each in listed]
+    names = frozenset(name for _, name in sources)
     open_once = opener()
 
     def cuts_of(source: tuple[Listed, str]) -> list[MonoCut]:
@@ -91,9 +71,10 @@ def write_listed(
         if end <= each.start or end < (each.end or 0) - ROUNDING:
             asked = f"lasts {recording.duration:.2f} s, but line {each.line} asks for {each.span}"
             raise BadAudio(path, asked, BEYOND)
-        text = transcripts.usable(path, each.text) if each.text else None
+        text = intake.usable(path, each.text) if each.text else None
         duration = end - each.start
-        return [utterance(name, recording, text, each.speaker or None, start=each.start, duration=duration)]
+        whole = utterance(name, recording, text, each.speaker or None, start=each.start, duration=duration)
+        return intake.parts(whole, names)
 
     write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
     return out

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from priormatch.data.listed import ENGLISH_ONES, Listed, Transcripts, read_seconds, write_listed
+from priormatch.data.intake import AS_IT_COMES, Intake
+from priormatch.data.listed import Listed, read_seconds, write_listed
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
 
@@ -13,7 +14,7 @@ from priormatch.errors import UserError
 def prepare_nemo(
     file: Path,
     out: Path,
-    transcripts: Transcripts = ENGLISH_ONES,
+    intake: Intake = AS_IT_COMES,
     *,
     max_bad_share: float = 0.05,
     overwrite: bool = False,
@@ -27,7 +28,7 @@ def prepare_nemo(
     listed = list(read_nemo(file))
     if not listed:
         raise UserError(f"{file} holds no line: write a JSON object for each utterance.")
-    return write_listed(listed, file, (file.parent, Path()), out, transcripts, max_bad_share, overwrite)
+    return write_listed(listed, file, (file.parent, Path()), out, intake, max_bad_share, overwrite)
 
 
 def read_nemo(file: Path) -> Iterator[Listed]:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from priormatch.data.hugging_face import DICT, INFO, STATE, prepare_hugging_face
+from priormatch.data.intake import AS_IT_COMES, Intake
 from priormatch.data.kaldi import RECORDINGS as WAV_SCP
 from priormatch.data.kaldi import prepare_kaldi
 from priormatch.data.lhotse_cuts import RECORDINGS, prepare_cuts
-from priormatch.data.listed import ENGLISH_ONES, Transcripts
 from priormatch.data.nemo import prepare_nemo
 from priormatch.data.own_audio import AUDIO_SUFFIXES, prepare_csv, prepare_folder
 from priormatch.data.text_files import read_sentences
@@ -19,7 +19,7 @@ from priormatch.progress import say
 def prepare_own(
     path: Path,
     out: Path,
-    transcripts: Transcripts = ENGLISH_ONES,
+    intake: Intake = AS_IT_COMES,
     *,
     max_bad_share: float = 0.05,
     overwrite: bool = False,
@@ -27,7 +27,7 @@ def prepare_own(
     """Write the manifest `out` of whatever audio lies at `path`, and say what it was taken for."""
     what, prepare = recognise(path)
     say(f"{path}: {what}")
-    return prepare(path, out, transcripts, max_bad_share=max_bad_share, overwrite=overwrite)
+    return prepare(path, out, intake, max_bad_share=max_bad_share, overwrite=overwrite)
 
 
 def recognise(path: Path) -> tuple[str, Callable[..., Path]]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from lhotse import MonoCut
 
 from priormatch.data.audio import BadAudio, open_recording
-from priormatch.data.listed import ENGLISH_ONES, Listed, Transcripts, read_seconds, write_listed
+from priormatch.data.intake import AS_IT_COMES, Intake
+from priormatch.data.listed import Listed, read_seconds, write_listed
 from priormatch.data.manifest import distinct_names, existing_folder, name_of, utterance, write_manifests
 from priormatch.errors import UserError
 from priormatch.progress import say
@@ -19,7 +20,7 @@ COLUMNS = ("path", "text", "speaker", "id", "start", "end")
 def prepare_folder(
     folder: Path,
     out: Path,
-    transcripts: Transcripts = ENGLISH_ONES,
+    intake: Intake = AS_IT_COMES,
     *,
     max_bad_share: float = 0.05,
     overwrite: bool = False,
@@ -33,6 +34,7 @@ def prepare_folder(
     - The id is the path below `folder` without suffix, with "-" for "/", numbered where two would be equal.
     - Of audio with several channels the first is used: Lhotse cannot mix them lazily.
     - All samples are decoded to find damage.
+    - Untranscribed audio of more than `intake.segment` seconds is cut at its pauses.
     """
     existing_folder(folder)
     paths = sorted(
@@ -48,9 +50,11 @@ def prepare_folder(
         recording = open_recording(path, name, decode=True)
         *above, _ = path.relative_to(folder).parts
         speaker = above[0] if above else None
-        return [utterance(name, recording, _read_transcript(path, transcripts), speaker)]
+        whole = utterance(name, recording, _read_transcript(path, intake), speaker)
+        return intake.parts(whole, taken)
 
-    names = distinct_names(name_of(path.relative_to(folder)) for path in paths)
+    names = list(distinct_names(name_of(path.relative_to(folder)) for path in paths))
+    taken = frozenset(names)
     write_manifests({out: list(zip(paths, names, strict=True))}, cuts_of, max_bad_share, overwrite)
     return out
 
@@ -58,7 +62,7 @@ def prepare_folder(
 def prepare_csv(
     file: Path,
     out: Path,
-    transcripts: Transcripts = ENGLISH_ONES,
+    intake: Intake = AS_IT_COMES,
     *,
     max_bad_share: float = 0.05,
     overwrite: bool = False,
@@ -74,7 +78,7 @@ def prepare_csv(
     rows = list(read_rows(file))
     if not rows:
         raise UserError(f"{file} has no line below its header: add one for each utterance.")
-    return write_listed(rows, file, (file.parent,), out, transcripts, max_bad_share, overwrite)
+    return write_listed(rows, file, (file.parent,), out, intake, max_bad_share, overwrite)
 
 
 def read_rows(file: Path) -> Iterator[Listed]:
@@ -136,15 +140,15 @@ def _read_row(where: str, line: int, columns: list[str], fields: list[str]) -> L
     )
 
 
-def _read_transcript(audio: Path, transcripts: Transcripts) -> str | None:
+def _read_transcript(audio: Path, intake: Intake) -> str | None:
     path = audio.with_suffix(".txt")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        if not transcripts.needed:
+        if not intake.transcripts_needed:
             return None
         reason = "is not UTF-8 text" if isinstance(error, ValueError) else f"cannot be read: {error.strerror}"
         raise BadAudio(audio, f"its transcript {path.name} {reason}", "transcript unreadable") from error
-    return transcripts.usable(audio, text)
+    return intake.usable(audio, text)

@@ -1,6 +1,7 @@
 """Decoding whole corpora, and the validation score."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -56,22 +57,35 @@ class Encoded:
         return replace(self, frames=self.frames.to(device), lengths=self.lengths.to(device))
 
 
+def batch_seconds(device: torch.device) -> float:
+    """The most audio that is decoded at a time."""
+    return BATCH_SECONDS * (MORE_ON_GPU if device.type == "cuda" else 1)
+
+
+@contextmanager
+def evaluating(model: Recognizer) -> Iterator[None]:
+    """Without dropout for a while, in the precision of the model's device."""
+    training = model.training
+    model.eval()
+    try:
+        with mixed_precision(model.device):
+            yield
+    finally:
+        model.train(training)
+
+
 @torch.no_grad()
 def encode(model: Recognizer, corpus: Corpus) -> Iterator[Encoded]:
     """Encode a corpus batch by batch; an unreadable utterance is named and left out."""
     reader = UtteranceReader(corpus, model.tokenizer)
-    seconds = BATCH_SECONDS * (MORE_ON_GPU if model.device.type == "cuda" else 1)
-    for batch in once(reader, seconds, corpus.audio.workers):
+    for batch in once(reader, batch_seconds(model.device), corpus.audio.workers):
         for cut, reason in batch.bad:
             say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})")
         if not len(batch):
             continue
         moved = batch.to(model.device)
-        training = model.training
-        model.eval()
-        with mixed_precision(model.device):
+        with evaluating(model):
             frames, lengths = model.encode(moved.waveforms, moved.samples)
-        model.train(training)
         yield Encoded(batch.ids, batch.texts, frames, lengths)
 
 

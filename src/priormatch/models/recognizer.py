@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from priormatch.config import FusionSettings, ModelSettings
+from priormatch.data import SAMPLE_RATE
 from priormatch.data.augment import SpecAugment
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
@@ -18,6 +20,9 @@ from priormatch.models.hub import model_folder
 from priormatch.models.tds import TDSEncoder
 from priormatch.search.beam import Beam, beam_search
 from priormatch.search.fusion import fused_search
+
+if TYPE_CHECKING:
+    from priormatch.evaluation.transcribing import Transcription
 
 MOST_CLASSES = 16_384  # that the GPU's search ranks in registers
 
@@ -97,6 +102,17 @@ class Recognizer(nn.Module):
     def memory(self, encoded: Tensor, lengths: Tensor) -> Memory:
         """What the decoder attends to."""
         return self.decoder.memory(encoded, lengths)
+
+    def transcribe(self, audio: Any, rate: int = SAMPLE_RATE) -> "Transcription":
+        """What is said in a file of any length, or in samples (N,) or (N, channels) of the given rate.
+
+        model.transcribe("talk.mp3").text
+        """
+        from priormatch.evaluation.transcribing import (
+            transcribe,
+        )  # which knows models, not the other way round
+
+        return transcribe(self, audio, rate)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights, settings and tokenizer into a folder."""

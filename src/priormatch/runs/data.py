@@ -8,7 +8,7 @@ from lhotse import CutSet
 
 from priormatch.config import Settings
 from priormatch.data.batches import cut_text, read_cuts
-from priormatch.data.listed import Transcripts
+from priormatch.data.intake import Intake
 from priormatch.data.manifest import SUFFIX, summary
 from priormatch.data.normaliser import normaliser_of
 from priormatch.data.overview import overview
@@ -82,6 +82,8 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
         "seed": settings.training.seed,
         **recipe_of_text(settings),
     }
+    if settings.audio.segment:
+        wanted["audio.segment"] = settings.audio.segment
     if settings.prior.model.context:
         wanted["prior.model.context"] = True
     stage = Stage(folder / "data", wanted, inputs, keep_old=True)
@@ -135,9 +137,11 @@ def hold_out_speakers(labelled: CutSet, data: Path, settings: Settings) -> None:
 
 
 def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet:
-    """Cuts of whatever the user has, written to `target`; unlabelled speech needs no good transcript."""
-    transcripts = Transcripts(normaliser_of(settings.language), needed=name != "unlabelled")
-    prepare_own(path, target, transcripts, max_bad_share=settings.audio.max_bad_share, overwrite=True)
+    """Cuts of whatever the user has, written to `target`; unlabelled speech may be long, and badly transcribed."""
+    heard_only = name == "unlabelled"
+    segment = settings.audio.segment if heard_only else 0.0
+    intake = Intake(normaliser_of(settings.language), transcripts_needed=not heard_only, segment=segment)
+    prepare_own(path, target, intake, max_bad_share=settings.audio.max_bad_share, overwrite=True)
     return CutSet.from_cuts(read_cuts(target))
 
 

@@ -1,0 +1,110 @@
+"""The verb `transcribe`: recordings to text, JSON and subtitles."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from priormatch.cli_options import BeamSize, Force, FusedPrior, Fusion, settings_of
+from priormatch.errors import UserError
+
+if TYPE_CHECKING:
+    from priormatch.evaluation.transcribing import Transcription
+    from priormatch.runs.transcribe import Put
+
+SOME_FAILED = 1  # the exit code
+
+
+class Format(StrEnum):
+    """What transcripts are written as."""
+
+    txt = "txt"
+    json = "json"
+    srt = "srt"
+    vtt = "vtt"
+
+
+def transcribe(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a recogniser.")],
+    recordings: Annotated[
+        list[Path], typer.Argument(metavar="FILES|FOLDERS...", help="Audio of any length and rate.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of transcripts, a file a recording; without it, text is printed."),
+    ] = None,
+    formats: Annotated[
+        list[Format] | None, typer.Option("--format", help="Of the files in --out; may be repeated.")
+    ] = None,
+    prior: FusedPrior = None,
+    fusion: Fusion = None,
+    beam_size: BeamSize = 1,
+    longest: Annotated[
+        float, typer.Option("--longest", min=1.0, max=240.0, help="Seconds of the longest segment.")
+    ] = 20.0,
+    pause: Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of quiet at which to cut.")] = 0.4,
+    batch_seconds: Annotated[
+        float | None,
+        typer.Option("--batch-seconds", min=1.0, help="Audio heard at a time; less needs less memory."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")] = "auto",
+    overwrite: Force = False,
+) -> None:
+    """Transcribe recordings, which are cut at their pauses; in folders, what is not audio by its name is passed over.
+
+    Transcripts that are in --out already are left as they are, so a call that was stopped goes on. A recording that
+    cannot be read is named at the end and stops no other; the exit code is then 1. It is 0 when all went well, and 2,
+    with nothing done, when the call makes no sense.
+
+    Example: priormatch transcribe runs/demo/lpm/model talks --out transcripts --format txt --format srt
+    """
+    if formats and out is None:
+        raise UserError("--format is for files: give --out, the folder they go to")
+    if fusion is not None and prior is None:
+        raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
+    if prior is not None and beam_size != 1:
+        raise UserError("with --prior the beam size is a setting, fusion.beam_size: write it into --fusion")
+    if batch_seconds is not None and batch_seconds < longest:
+        raise UserError(
+            f"--batch-seconds {batch_seconds:g} must hold the longest segment: give a lower --longest too"
+        )
+    settings = settings_of(None, None, fusion)
+    from priormatch.data.pauses import Cutting
+    from priormatch.device import find_device
+    from priormatch.evaluation.decoding import plain_search
+    from priormatch.models.recognizer import Recognizer
+    from priormatch.runs import transcribe as work
+
+    cutting = Cutting(longest, pause=pause)
+    found = work.find_recordings(recordings)
+    place = find_device(device)
+    recognizer, search = Recognizer.load(model, place), plain_search(beam_size)
+    if prior is not None:
+        from priormatch.evaluation.decoding import search_with_prior
+        from priormatch.matching.prior import Prior
+
+        judge = Prior.load(prior, place)
+        judge.require_tokenizer(recognizer.tokenizer, str(model))
+        search = search_with_prior(judge, settings.fusion)
+    put = printed(several=len(found) > 1)
+    if out is not None:
+        wanted = [each.value for each in formats or [Format.txt]]
+        files = work.missing_files(work.places_in(out, found, recordings), wanted, overwrite)
+        found, put = list(files), work.write_files(files)
+    if found and work.transcribe(recognizer, found, search, cutting, batch_seconds, put):
+        sys.exit(SOME_FAILED)
+
+
+def printed(several: bool) -> "Put":
+    """Print transcriptions, under the names of their files where there are several."""
+
+    def put(path: Path, found: "Transcription") -> None:
+        from priormatch.evaluation.formats import to_text
+
+        if several:
+            print(f"==> {path} <==")
+        print(to_text(str(path), found), end="", flush=True)
+
+    return put

@@ -1,0 +1,84 @@
+"""How a user's audio is taken in: what becomes of its transcripts, and where long recordings are cut."""
+
+import math
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+
+from lhotse import MonoCut
+from lhotse.utils import fastcopy
+
+from priormatch.data.audio import BadAudio
+from priormatch.data.clips import file_levels
+from priormatch.data.normaliser import ENGLISH, Normaliser
+from priormatch.data.pauses import FRAMES, Cutting, cut_at_pauses
+from priormatch.data.recordings import PART_OF, place_of
+from priormatch.data.text import Unspoken
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What becomes of audio on its way into a manifest."""
+
+    normaliser: Normaliser = ENGLISH
+    transcripts_needed: bool = (
+        True  # if not, an utterance stays when its transcript cannot be used, without it
+    )
+    segment: float = 0.0  # seconds; untranscribed audio that lasts longer is cut at its pauses; 0: none is
+
+    def __post_init__(self) -> None:
+        if self.segment:
+            Cutting(self.segment)  # refuses what is of no use
+
+    def usable(self, audio: Path, text: str) -> str | None:
+        """A transcript as the normaliser writes it; one that cannot be used costs the utterance, where it is needed."""
+        try:
+            return self.normaliser.spoken(text)
+        except Unspoken as error:
+            if not self.transcripts_needed:
+                return None
+            raise BadAudio(audio, str(error), error.kind) from error
+
+    def parts(self, whole: MonoCut, taken: Container[str]) -> list[MonoCut]:
+        """An utterance as it is, or cut at its pauses where it is too long and nobody has told what is said in it.
+
+        The parts lie in the same recording. They are called NAME-0000, NAME-0001 and so on, but for names that are
+        taken.
+        """
+        (supervision,) = whole.supervisions
+        if not self.segment or supervision.text is not None or whole.duration <= self.segment:
+            return [whole]
+        source = next(each for each in whole.recording.sources if whole.channel in each.channels)
+        channel = source.channels.index(whole.channel)
+        first = math.ceil(whole.start * FRAMES)
+        levels = file_levels(Path(source.source), lambda block: block[:, channel])
+        spans = cut_at_pauses(levels[first : math.ceil(whole.end * FRAMES)], Cutting(self.segment))
+        if not spans:
+            raise BadAudio(Path(source.source), "holds no speech, only quiet or an even noise", "no speech")
+        return [
+            part_of(whole, number, (first + start) / FRAMES, min((first + end) / FRAMES, whole.end), taken)
+            for number, (start, end) in enumerate(spans)
+        ]
+
+
+AS_IT_COMES = Intake()
+
+
+def part_of(whole: MonoCut, number: int, start: float, end: float, taken: Container[str]) -> MonoCut:
+    """A part of an utterance, from one second of its recording to another."""
+    name, duration = f"{whole.id}-{number:04d}", round(end - start, 8)
+    while name in taken:
+        name += "x"
+    (supervision,) = whole.supervisions
+    custom = dict(whole.custom or {})
+    if PART_OF in custom:
+        recording, second = place_of(whole)
+        custom[PART_OF] = [recording, second + start - whole.start]
+    return fastcopy(
+        whole,
+        id=name,
+        start=start,
+        duration=duration,
+        supervisions=[fastcopy(supervision, id=name, duration=duration)],
+        custom=custom or None,
+    )

@@ -1,0 +1,139 @@
+"""Where long recordings are cut: at their pauses, found by how loud they are from frame to frame."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from priormatch.errors import UserError
+
+FRAMES = 100
+"""Frames a second, on which levels are measured and segments begin and end."""
+
+Levels = npt.NDArray[np.float64]
+"""The level of every frame in decibels, full scale being 0: (F,)."""
+
+SILENCE = -120.0  # decibels; no frame has a lower level
+SMOOTHED = 5  # frames over which levels are averaged before they are compared
+NEIGHBOURHOOD = 1500  # frames on either side from which the noise floor of a frame is told
+STEP = 500  # frames that share a threshold
+RANGE = 50.0  # decibels that the floor may lie below the loudest of the neighbourhood
+FAINTEST = -75.0  # decibels; noise below it is as good as none
+MARGIN = (6.0, 12.0)  # decibels that speech lies above the floor, by the contrast of the neighbourhood
+CONTRAST = 0.3  # the share of the contrast that is asked for between those
+BURST = 10  # frames; what is loud for less is a click
+EDGE = 15  # frames of quiet kept on either side of speech, where faint sounds begin and end
+DIP = 41  # frames that have a say in how quiet a place is, the nearer the more
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """How recordings are cut, in seconds: the longest and the shortest segment, and the shortest pause between two.
+
+    Segments are shorter than the shortest only where there is no quiet around them to widen them with.
+    """
+
+    longest: float = 20.0
+    shortest: float = 1.0
+    pause: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not 1.0 <= self.longest < float("inf"):
+            raise UserError(f"segments of at most {self.longest:g} s are no use: give 1 s or more")
+        if not 0 <= self.shortest <= self.longest:
+            raise UserError(
+                f"the shortest segment, {self.shortest:g} s, must lie between 0 and the longest, {self.longest:g} s"
+            )
+        if not 2 * EDGE / FRAMES <= self.pause < float("inf"):
+            raise UserError(
+                f"a pause of {self.pause:g} s is too short to cut at: give {2 * EDGE / FRAMES:g} s or more"
+            )
+
+
+def frame_levels(samples: np.ndarray, rate: int) -> Levels:
+    """The levels of samples (N,) in [-1, 1]; a constant offset does not count, and the last frame may be short."""
+    starts = np.arange(-(-len(samples) * FRAMES // rate)) * rate // FRAMES
+    if not len(starts):
+        return np.empty(0)
+    values = samples.astype(np.float64)
+    counts = np.diff(starts, append=len(samples))
+    means = np.add.reduceat(values, starts) / counts
+    power = np.add.reduceat(values**2, starts) / counts - means**2
+    return 10 * np.log10(np.maximum(power, 10 ** (SILENCE / 10)))
+
+
+def cut_at_pauses(levels: Levels, cutting: Cutting) -> list[tuple[int, int]]:
+    """The segments [start, end) that hold speech, in frames, in order and apart; none where all is quiet.
+
+    A pause is quiet for `cutting.pause` at least. What has no pause for longer than `cutting.longest` is cut where it
+    is quietest. Some of the quiet around speech is kept.
+    """
+    pause, longest = round(cutting.pause * FRAMES), int(cutting.longest * FRAMES)
+    pieces = [
+        piece
+        for start, end in _join(_runs(loud_frames(levels)), pause)
+        for piece in _halve(levels, start, end, longest - 2 * EDGE)
+    ]
+    return _widen(pieces, len(levels), int(cutting.shortest * FRAMES)) if pieces else []
+
+
+def loud_frames(levels: Levels) -> npt.NDArray[np.bool_]:
+    """Which frames stand out from the noise around them: (F,).
+
+    The floor is what a twentieth of the neighbourhood stays below; speech lies a margin above it, which grows with the
+    contrast. Where all is about as loud, nothing stands out.
+    """
+    loud = np.zeros(len(levels), bool)
+    power = np.pad(10 ** (levels / 10), SMOOTHED // 2)
+    smooth = 10 * np.log10(np.convolve(power, np.ones(SMOOTHED) / SMOOTHED, "valid")[: len(levels)])
+    for start in range(0, len(levels), STEP):
+        around = smooth[max(start - NEIGHBOURHOOD, 0) : start + STEP + NEIGHBOURHOOD]
+        floor, highest = np.percentile(around, (5, 95))
+        floor = max(floor, highest - RANGE, FAINTEST)
+        margin = np.clip(CONTRAST * (highest - floor), *MARGIN)
+        loud[start : start + STEP] = smooth[start : start + STEP] > floor + margin
+    return loud
+
+
+def _runs(loud: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The stretches [start, end) of loud frames."""
+    changes = np.flatnonzero(np.diff(loud, prepend=False, append=False))
+    return [(int(start), int(end)) for start, end in changes.reshape(-1, 2)]
+
+
+def _join(runs: list[tuple[int, int]], pause: int) -> list[tuple[int, int]]:
+    """Join runs with less than a pause between them, and drop what is loud for a moment alone."""
+    joined: list[tuple[int, int, int]] = []  # start, end, loud frames
+    for start, end in runs:
+        if joined and start - joined[-1][1] < pause:
+            first, _, loud = joined[-1]
+            joined[-1] = (first, end, loud + end - start)
+        else:
+            joined.append((start, end, end - start))
+    return [(start, end) for start, end, loud in joined if loud >= BURST]
+
+
+def _halve(levels: Levels, start: int, end: int, longest: int) -> list[tuple[int, int]]:
+    """Cut in two at the quietest place until nothing is too long."""
+    if end - start <= longest:
+        return [(start, end)]
+    middle = start + _quietest(levels[start:end])
+    return [*_halve(levels, start, middle, longest), *_halve(levels, middle, end, longest)]
+
+
+def _quietest(levels: Levels) -> int:
+    """The frame in the middle half at which these are best cut in two."""
+    smooth = np.convolve(levels, np.hanning(DIP), "same")
+    first = len(levels) // 4
+    return first + int(smooth[first : len(levels) - first].argmin())
+
+
+def _widen(pieces: list[tuple[int, int]], frames: int, shortest: int) -> list[tuple[int, int]]:
+    """Give each piece an edge of quiet, and more of it to a short one; neighbours share what lies between them."""
+    between = [(one[1] + other[0]) // 2 for one, other in pairwise(pieces)]
+    widened = []
+    for (start, end), low, high in zip(pieces, [0, *between], [*between, frames], strict=True):
+        edge = max(EDGE, (shortest - (end - start)) // 2)
+        widened.append((max(start - edge, low), min(end + edge, high)))
+    return widened

@@ -1,0 +1,148 @@
+"""Clips of many recordings are heard in bounded batches, and each recording gets its own words back in order."""
+
+import math
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import speak
+
+from priormatch import Recognizer
+from priormatch.config import FusionSettings
+from priormatch.data.audio import BadAudio
+from priormatch.data.clips import Clip, Recording, open_samples
+from priormatch.data.pauses import Cutting
+from priormatch.errors import UserError
+from priormatch.evaluation import transcribing
+from priormatch.evaluation.decoding import GREEDY, search_with_prior
+from priormatch.evaluation.transcribing import Segment, hear, transcribe, transcribe_all
+
+
+def clip(start: float, seconds: float) -> Clip:
+    return Clip(start, np.zeros(round(seconds * 16_000), np.float32))
+
+
+def talk(*texts: str) -> np.ndarray:
+    """Sentences with half a second of quiet before each and at the end."""
+    quiet = np.random.default_rng(0).normal(0, 0.001, 8000)
+    return np.concatenate([part for text in texts for part in (quiet, speak(text))] + [quiet])
+
+
+@pytest.fixture
+def batches(monkeypatch) -> list[list[Clip]]:
+    """Replace the hearing of batches by one that tells when each clip began, and remembers the batches."""
+    heard: list[list[Clip]] = []
+
+    def pretend(model, clips, search):
+        heard.append(list(clips))
+        return [Segment(each.start, each.start + each.seconds, f"{each.start:g}", 0.5) for each in clips]
+
+    monkeypatch.setattr(transcribing, "hear", pretend)
+    return heard
+
+
+def test_every_recording_gets_its_words_in_order_and_batches_are_bounded(batches, tiny_recognizer) -> None:
+    random = np.random.default_rng(0)
+    clips = [[clip(10 * i, random.uniform(0.2, 4)) for i in range(count)] for count in (30, 0, 1, 25)]
+    sources = [partial(Recording, 300.0, iter(each)) for each in clips]
+    done: list[float] = []
+    outcomes = list(transcribe_all(tiny_recognizer, sources, seconds=8.0, advance=done.append))
+    assert [each.text.split() for each in outcomes] == [[f"{c.start:g}" for c in each] for each in clips]
+    assert all(max(each.seconds for each in batch) * len(batch) <= 8.0 for batch in batches)
+    assert sum(map(len, batches)) == 56
+    assert len(batches) < 30  # those alike in length are heard together, whatever recording they are of
+    assert sum(done) == pytest.approx(1200.0)
+
+
+def test_a_long_recording_is_not_read_ahead_of_what_is_heard(batches, tiny_recognizer) -> None:
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        for number in range(1000):
+            taken += 1
+            assert taken - sum(map(len, batches)) <= transcribing.POOLED * 10
+            yield clip(number, 1.0)
+
+    (outcome,) = transcribe_all(tiny_recognizer, [lambda: Recording(1000.0, endless())], seconds=10.0)
+    assert len(outcome.segments) == 1000
+
+
+def test_a_bad_recording_stops_no_other(batches, tiny_recognizer) -> None:
+    def bad() -> Recording:
+        raise BadAudio(Path("b.wav"), "the file is empty")
+
+    def broken():
+        yield clip(0, 1.0)
+        raise BadAudio(Path("c.wav"), "truncated")
+
+    good = partial(Recording, 5.0)
+    sources = [
+        lambda: good(iter([clip(1, 1.0)])),
+        bad,
+        lambda: good(broken()),
+        lambda: good(iter([clip(2, 1.0)])),
+    ]
+    first, second, third, fourth = transcribe_all(tiny_recognizer, sources)
+    assert (first.text, fourth.text) == ("1", "2")
+    assert (second.reason, third.reason) == ("the file is empty", "truncated")
+
+
+def test_the_confidence_is_the_geometric_mean_of_the_pieces_and_the_end(tiny_recognizer, tiny_prior) -> None:
+    samples = talk("monday at nine").astype(np.float32)
+    waves, length = torch.from_numpy(samples)[None], torch.tensor([len(samples)])
+    beam = tiny_recognizer.propose(waves, length, 1)
+    memory = tiny_recognizer.memory(*tiny_recognizer.encode(waves, length))
+    for search in (GREEDY, search_with_prior(tiny_prior, FusionSettings(beam_size=2, lm_weight=2.0))):
+        (segment,) = hear(tiny_recognizer, [Clip(0.0, samples)], search)
+        best = search(tiny_recognizer, memory)
+        labels = best.classes[0, 0, : int(best.lengths[0, 0])]
+        with torch.no_grad():
+            log_q = tiny_recognizer.decoder(memory, labels[None, None]).log_softmax(-1)[0, 0]
+        expected = sum(float(row[label]) for row, label in zip(log_q, labels, strict=True)) / len(labels)
+        assert segment.confidence == pytest.approx(math.exp(expected), rel=1e-4)
+        assert 0 < segment.confidence <= 1
+    if bool(beam.ended[0]):
+        assert hear(tiny_recognizer, [Clip(0.0, samples)], GREEDY)[0].confidence == pytest.approx(
+            math.exp(float(beam.scores[0, 0]) / int(beam.lengths[0, 0])), rel=1e-4
+        )
+
+
+def test_recordings_are_heard_together_as_alone(tiny_recognizer) -> None:
+    talks = [talk("monday at nine", "ten"), talk("doctor"), talk("with", "evening meeting at ten", "at")]
+    sources = [partial(open_samples, each, 16_000, Cutting()) for each in talks]
+    together = list(transcribe_all(tiny_recognizer, sources))
+    for one, samples in zip(together, talks, strict=True):
+        alone = transcribe(tiny_recognizer, samples)
+        assert [each.text for each in one.segments] == [each.text for each in alone.segments]
+        assert alone.text
+        confidences = [each.confidence for each in alone.segments]
+        assert [each.confidence for each in one.segments] == pytest.approx(confidences, rel=1e-3)
+
+
+def test_a_recogniser_transcribes_files_and_arrays(tiny_recognizer, tmp_path) -> None:
+    import soundfile
+
+    samples = talk("monday at nine", "ten with doctor")
+    soundfile.write(tmp_path / "talk.wav", samples, 16_000, subtype="FLOAT")
+    tiny_recognizer.train()
+    of_array = tiny_recognizer.transcribe(samples)
+    assert tiny_recognizer.transcribe(tmp_path / "talk.wav") == of_array
+    assert tiny_recognizer.transcribe(str(tmp_path / "talk.wav")) == of_array
+    assert tiny_recognizer.transcribe(torch.from_numpy(samples), rate=16_000) == of_array
+    assert tiny_recognizer.training
+    assert of_array.text
+    assert of_array.duration == len(samples) / 16_000
+
+
+def test_silence_is_empty(tiny_recognizer: Recognizer) -> None:
+    found = tiny_recognizer.transcribe(np.zeros(160_000))
+    assert (found.text, found.segments, found.duration) == ("", [], 10.0)
+
+
+def test_a_bad_file_is_a_sentence(tiny_recognizer: Recognizer, tmp_path) -> None:
+    (tmp_path / "a.wav").write_text("no audio")
+    with pytest.raises(UserError, match=r"a\.wav: cannot be opened"):
+        tiny_recognizer.transcribe(tmp_path / "a.wav")

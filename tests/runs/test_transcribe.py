@@ -1,0 +1,191 @@
+"""The verb `transcribe`: what it finds, where it writes, what it leaves alone, and how it ends."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from conftest import speak
+from tiny_run import command, files
+
+from priormatch.runs.transcribe import find_recordings, places_in
+from priormatch.search.tuning import write_tuned
+
+GOOD = {"talk.wav", "deep/phone.wav", "deep/talk.mp3", "both.flac", "silent.wav"}
+BAD = {"text.wav", "empty.wav", "cut.wav"}
+
+
+@pytest.fixture
+def model(tmp_path: Path, tiny_recognizer) -> Path:
+    tiny_recognizer.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Recordings of all kinds, some of which cannot be read."""
+    root = tmp_path / "speech"
+    (root / "deep").mkdir(parents=True)
+    talk = np.concatenate(
+        [np.zeros(8000), speak("monday at nine"), np.zeros(9600), speak("ten"), np.zeros(8000)]
+    )
+    soundfile.write(root / "talk.wav", np.tile(talk, 20), 16_000)
+    soundfile.write(root / "deep/phone.wav", talk[::2], 8000, subtype="ULAW")
+    soundfile.write(root / "deep/talk.mp3", talk, 16_000)
+    soundfile.write(root / "both.flac", np.stack([0 * talk, talk], axis=1), 44_100)
+    soundfile.write(root / "silent.wav", np.zeros(16_000), 16_000)
+    soundfile.write(root / "cut.wav", talk, 16_000)
+    (root / "cut.wav").write_bytes((root / "cut.wav").read_bytes()[:5000])
+    (root / "text.wav").write_text("not audio at all\n" * 20)
+    (root / "empty.wav").write_bytes(b"")
+    (root / "notes.txt").write_text("not audio by its name")
+    (root / "._talk.wav").write_bytes(b"left by a file manager")
+    return root
+
+
+def test_one_file_a_recording_and_bad_ones_named_at_the_end(model, folder, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    formats = [word for each in ("txt", "json", "srt", "vtt") for word in ("--format", each)]
+    assert command("transcribe", model, folder, "--out", out, *formats) == 1
+    stems = {str(Path(name).with_suffix("")) for name in GOOD}
+    assert set(files(out)) == {f"{stem}.{each}" for stem in stems for each in ("txt", "json", "srt", "vtt")}
+    said = capsys.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert "5 recordings transcribed, 1 of them without speech" in said.err
+    named = lines[lines.index("3 recordings could not be read:") + 1 :]
+    assert {line.split(": ")[0].strip() for line in named} == {str(folder / name) for name in BAD}
+    assert all(line.count(": ") >= 1 for line in named)
+    silent = json.loads((out / "silent.json").read_text())
+    assert (silent["text"], silent["segments"], silent["duration"]) == ("", [], 1.0)
+    found = json.loads((out / "talk.json").read_text())
+    assert found["text"]
+    assert found["file"] == str(folder / "talk.wav")
+    assert (out / "talk.txt").read_text().split() == found["text"].split()
+    for segment in found["segments"]:
+        assert 0 <= segment["start"] < segment["end"] <= found["duration"]
+        assert 0 <= segment["confidence"] <= 1
+    assert not list(out.rglob(".tmp-*"))
+
+
+def test_a_name_that_is_no_text_is_reported(model, folder, tmp_path, capsys) -> None:
+    odd = folder / "deep" / os.fsdecode(b"caf\xe9.wav")
+    shutil.copy(folder / "silent.wav", odd)
+    assert command("transcribe", model, folder / "deep", "--out", tmp_path / "out") == 1
+    assert "not valid UTF-8: rename it" in capsys.readouterr().err
+    assert set(files(tmp_path / "out")) == {"phone.txt", "talk.txt"}
+
+
+def test_transcripts_that_are_there_stay_until_told_otherwise(model, folder, tmp_path, capsys) -> None:
+    out, speech = tmp_path / "out", folder / "deep"
+    assert command("transcribe", model, speech, "--out", out) == 0
+    (out / "talk.txt").write_text("mended by hand")
+    capsys.readouterr()
+    assert command("transcribe", model, speech, "--out", out, "--format", "txt", "--format", "srt") == 0
+    assert set(files(out)) == {"talk.txt", "talk.srt", "phone.txt", "phone.srt"}
+    assert (out / "talk.txt").read_text() == "mended by hand"
+    capsys.readouterr()
+    assert command("transcribe", model, speech, "--out", out) == 0
+    assert "2 of 2 recordings have their transcripts already" in capsys.readouterr().err
+    assert command("transcribe", model, speech, "--out", out, "--overwrite") == 0
+    assert (out / "talk.txt").read_text() != "mended by hand"
+
+
+def test_what_was_stopped_goes_on(model, folder, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    assert command("transcribe", model, folder / "deep", "--out", out) == 0
+    whole = files(out)
+    (out / "phone.txt").unlink()
+    assert command("transcribe", model, folder / "deep", "--out", out) == 0
+    assert "1 of 2 recordings have their transcripts already" in capsys.readouterr().err
+    assert files(out) == whole
+
+
+def test_without_a_folder_the_text_is_printed(model, folder, capsys) -> None:
+    assert command("transcribe", model, folder / "talk.wav") == 0
+    alone = capsys.readouterr().out
+    assert "==>" not in alone
+    assert command("transcribe", model, folder / "talk.wav", folder / "silent.wav") == 0
+    expected = f"==> {folder / 'talk.wav'} <==\n{alone}==> {folder / 'silent.wav'} <==\n"
+    assert capsys.readouterr().out == expected
+
+
+def test_a_prior_and_its_tuned_values_change_the_search(
+    model, folder, tmp_path, tiny_prior, capsys, monkeypatch
+) -> None:
+    from priormatch.config import FusionSettings
+    from priormatch.models.recognizer import Recognizer
+
+    tiny_prior.save(tmp_path / "prior")
+    write_tuned(tmp_path / "fusion.yaml", FusionSettings(beam_size=3, lm_weight=0.7), {})
+    used = []
+    search_with = Recognizer.search_with
+    monkeypatch.setattr(
+        Recognizer,
+        "search_with",
+        lambda self, lm, memory, settings: used.append(settings) or search_with(self, lm, memory, settings),
+    )
+    words = ("transcribe", model, folder / "talk.wav", "--prior", tmp_path / "prior")
+    assert command(*words, "--fusion", tmp_path / "fusion.yaml") == 0
+    assert {(each.beam_size, each.lm_weight) for each in used} == {(3, 0.7)}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("speech", "--format", "srt"), "give --out"),
+        (("speech", "--fusion", "fusion.yaml"), "give --prior too"),
+        (("speech", "--out", "out", "--format", "doc"), "doc"),
+        (("nowhere",), "no such file or folder"),
+        (("model",), "holds no audio"),
+        ((), "Missing argument"),
+        (("speech", "--longest", "0.5"), "--longest"),
+        (("speech", "--batch-seconds", "5"), "must hold the longest segment"),
+        (("speech", "--device", "abacus"), "not a device"),
+        (("speech", "--out", "speech/talk.wav"), "cannot write"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_one_sentence(
+    model, folder, tmp_path, monkeypatch, capsys, words, expected
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = files(tmp_path)
+    assert command("transcribe", "model", *words) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("priormatch: ")]
+    assert expected in line
+    assert files(tmp_path) == before
+
+
+def test_another_folder_is_no_model(folder, capsys) -> None:
+    assert command("transcribe", folder, folder) == 2
+    assert "holds no recognizer" in capsys.readouterr().err
+
+
+def places(root: Path, given: list[str]) -> dict[str, str]:
+    paths = [root / name for name in given]
+    found = places_in(Path("out"), find_recordings(paths), paths)
+    return {str(path.relative_to(root)): str(place) for path, place in found.items()}
+
+
+def test_every_recording_has_a_place_of_its_own(tmp_path) -> None:
+    for name in ("a/x.wav", "a/x.mp3", "a/x.wav.flac", "a/y.wav", "b/x.wav", "b/c/z.v2.ogg", "b/bare"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert places(tmp_path, ["a"]) == {
+        "a/x.mp3": "out/x.mp3",
+        "a/x.wav": "out/x.wav",
+        "a/x.wav.flac": "out/x.wav.flac",
+        "a/y.wav": "out/y",
+    }
+    assert places(tmp_path, ["b"]) == {"b/x.wav": "out/x", "b/c/z.v2.ogg": "out/c/z.v2"}
+    assert places(tmp_path, ["a/x.wav", "b/x.wav"]) == {"a/x.wav": "out/a/x", "b/x.wav": "out/b/x"}
+    assert places(tmp_path, ["b", "b/x.wav", "b/bare"]) == {
+        "b/x.wav": "out/x",
+        "b/c/z.v2.ogg": "out/c/z.v2",
+        "b/bare": "out/bare",
+    }
+    assert places(tmp_path, ["b/x.wav"]) == {"b/x.wav": "out/x"}
+    assert len(set(places(tmp_path, ["a", "b"]).values())) == 6
