@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
-from conftest import sentences, speak
+from tiny_language import sentences, speak
 
 from priormatch.cli import main
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import speak
+from tiny_language import speak
 
 from priormatch import Recognizer
 from priormatch.config import FusionSettings

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 import soundfile
-from conftest import sentences, speak
 from lhotse import CutSet
 from lhotse.utils import fastcopy
+from tiny_language import sentences, speak
 
 from priormatch.config import load_settings
 from priormatch.data.batches import read_cuts

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from conftest import speak
+from tiny_language import speak
 from tiny_run import command, files
 
 from priormatch.runs.transcribe import find_recordings, places_in

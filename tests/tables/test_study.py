@@ -4,7 +4,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from conftest import sentences
+from tiny_language import sentences
 from tiny_run import command
 
 from priormatch.config import recipe_path

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import WORDS
+from tiny_language import WORDS
 
 from priormatch.config import (
     AudioSettings,
