@@ -271,9 +271,9 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
                     f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}"
                 )
             for each in with_bases(OmegaConf.load(recipe), recipe):
-                tree = OmegaConf.merge(tree, each)
+                tree.merge_with(each)
         for where in overrides:
-            tree = OmegaConf.merge(tree, parse_override(where))
+            tree.merge_with(parse_override(where))
         settings = cast(Settings, OmegaConf.to_object(tree))
     except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
         raise UserError(_explain(error, where)) from error
