@@ -9,7 +9,8 @@ import yaml
 from lhotse import CutSet, Recording
 
 from priormatch.data.manifest import utterance
-from priormatch.evaluation.hypotheses import Hypothesis, Inspection, align
+from priormatch.evaluation.alignment import align
+from priormatch.evaluation.hypotheses import Hypothesis, Inspection
 from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.training.inspected import Inspected, to_line
 

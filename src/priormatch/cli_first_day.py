@@ -33,7 +33,8 @@ def settings(
 def new(
     file: Annotated[Path, typer.Argument(help="The recipe to write, NAME.yaml.")],
     labelled: Annotated[
-        str, typer.Option("--labelled", help="Audio with transcripts: a folder, a table or cuts.")
+        str,
+        typer.Option("--labelled", help="Audio with transcripts, in any form that `prepare audio` reads."),
     ],
     unlabelled: Annotated[str, typer.Option("--unlabelled", help="Audio alone, likewise.")],
     text: Annotated[str, typer.Option("--text", help="A file or folder of text for the prior.")],

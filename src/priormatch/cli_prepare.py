@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from priormatch.cli_options import Force, Out
-from priormatch.config import LanguageSettings, NormalizerKind
+from priormatch.config import LanguageSettings, NormaliserKind
 
 prepare = typer.Typer(
     help="Turn corpora into manifests of cuts, and text into sentences.", no_args_is_help=True
@@ -20,7 +20,7 @@ BadShare = Annotated[
 ]
 Manifest = Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")]
 Normalizer = Annotated[
-    NormalizerKind,
+    NormaliserKind,
     typer.Option(
         "--normalizer", help="How text is written: unicode for any language but English; turkic with ı and İ."
     ),

@@ -21,7 +21,8 @@ def score(
         typer.Option("--references", help="Cuts that tell what was said, and by whom; may be repeated."),
     ] = None,
     normalizer: Annotated[
-        str, typer.Option("--normalizer", help="none, basic or english, or several: none,basic.")
+        str,
+        typer.Option("--normalizer", help="none, basic, english, unicode or turkic, or several: none,basic."),
     ] = "none",
     resample: Annotated[
         str, typer.Option("--resample", help="What the bootstrap draws: utterances, speakers or recordings.")
@@ -44,7 +45,7 @@ def score(
     """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
 
     Each line names the normaliser that both sides went through: none leaves the words as they are, basic drops case
-    and punctuation in any script, english is what `priormatch prepare` does.
+    and punctuation in any script, and english, unicode and turkic are those of `priormatch prepare`.
 
     Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl --normalizer none,english --details 10
     """

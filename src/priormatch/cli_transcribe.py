@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from priormatch.cli_options import BeamSize, Force, FusedPrior, Fusion, settings_of
+from priormatch.cli_options import BeamSize, Force, FusedPrior, Fusion, model_argument, settings_of
 from priormatch.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 def transcribe(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a recogniser.")],
+    model: Annotated[Path, model_argument("Folder of a recogniser.")],
     recordings: Annotated[
         list[Path], typer.Argument(metavar="FILES|FOLDERS...", help="Audio of any length and rate.")
     ],
@@ -42,8 +42,14 @@ def transcribe(
     fusion: Fusion = None,
     beam_size: BeamSize = 1,
     longest: Annotated[
-        float, typer.Option("--longest", min=1.0, max=240.0, help="Seconds of the longest segment.")
-    ] = 20.0,
+        float | None,
+        typer.Option(
+            "--longest",
+            min=1.0,
+            max=240.0,
+            help="Seconds of the longest segment; by default the longest the model has learnt from, up to 20.",
+        ),
+    ] = None,
     pause: Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of quiet at which to cut.")] = 0.4,
     batch_seconds: Annotated[
         float | None,
@@ -66,21 +72,22 @@ def transcribe(
         raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
     if prior is not None and beam_size != 1:
         raise UserError("with --prior the beam size is a setting, fusion.beam_size: write it into --fusion")
-    if batch_seconds is not None and batch_seconds < longest:
-        raise UserError(
-            f"--batch-seconds {batch_seconds:g} must hold the longest segment: give a lower --longest too"
-        )
     settings = settings_of(None, None, fusion)
-    from priormatch.data.pauses import Cutting
     from priormatch.device import find_device
     from priormatch.evaluation.decoding import plain_search
+    from priormatch.evaluation.transcribing import cutting_for
     from priormatch.models.recognizer import Recognizer
     from priormatch.runs import transcribe as work
 
-    cutting = Cutting(longest, pause=pause)
     found = work.find_recordings(recordings)
     place = find_device(device)
     recognizer, search = Recognizer.load(model, place), plain_search(beam_size)
+    cutting = cutting_for(recognizer, pause=pause, **({} if longest is None else {"longest": longest}))
+    if batch_seconds is not None and batch_seconds < cutting.longest:
+        raise UserError(
+            f"--batch-seconds {batch_seconds:g} must hold the longest segment, of {cutting.longest:g} s:"
+            " give a lower --longest too"
+        )
     if prior is not None:
         from priormatch.evaluation.decoding import search_with_prior
         from priormatch.matching.prior import Prior

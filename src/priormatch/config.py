@@ -25,14 +25,14 @@ class AudioSettings:
     segment: float = 0.0  # seconds; a run cuts unlabelled audio that is longer at its pauses; 0 never does
 
 
-NormalizerKind = Literal["english", "unicode", "turkic"]
+NormaliserKind = Literal["english", "unicode", "turkic"]
 
 
 @dataclass
 class LanguageSettings:
     """How the language is written; the same for transcripts, the prior's text and scores."""
 
-    normalizer: NormalizerKind = "english"  # as the paper's; unicode: any other; turkic: with ı and İ
+    normalizer: NormaliserKind = "english"  # as the paper's; unicode: any other; turkic: with ı and İ
     alphabet: str = ""  # its letters, small ones; text with others is left out; none: whatever occurs
 
 
@@ -213,7 +213,8 @@ class CardSettings:
     """What the cards of the models say beside what is known of them."""
 
     license: str = ""  # by the Hub's names, such as cc-by-4.0; the card asks for one where there is none
-    language: str = ""  # by its ISO code, such as en
+    # by its ISO code, such as en, for the Hub to sort by; how it is written, language.normalizer tells
+    language: str = ""
 
 
 @dataclass

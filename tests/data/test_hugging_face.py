@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from own_files import read, reasons, texts, truncate, write_audio
 
-from priormatch.data.hugging_face import prepare_hugging_face
 from priormatch.data.intake import Intake
+from priormatch.data.own import prepare_own
 from priormatch.errors import UserError
 
 datasets = pytest.importorskip("datasets")
@@ -56,7 +56,7 @@ def test_bytes_and_paths(wav: Path, out: Path, tmp_path: Path, typed: bool) -> N
     folder = save(
         tmp_path / "set", audio, typed, sentence=["Hello!", None, "", "you"], speaker_id=[1, 2, 1, 2]
     )
-    prepare_hugging_face(folder, out)
+    prepare_own(folder, out)
     assert texts(out) == {"set-000000": "hello", "set-000001": None, "set-000002": None, "set-000003": "you"}
     assert [cut.duration for cut in read(out).values()] == [0.5, 1.0, 0.5, 1.0]
     assert read(out)["set-000001"].supervisions[0].speaker == "2"
@@ -65,7 +65,7 @@ def test_bytes_and_paths(wav: Path, out: Path, tmp_path: Path, typed: bool) -> N
     if not typed:  # datasets takes the audio in when it saves a column that it knows
         assert Path(read(out)["set-000002"].recording.sources[0].source) == wav, "in place"
     before = [path.stat().st_mtime_ns for path in written]
-    prepare_hugging_face(folder, out, overwrite=True)
+    prepare_own(folder, out, overwrite=True)
     assert [path.stat().st_mtime_ns for path in written] == before, "written once"
 
 
@@ -73,7 +73,7 @@ def test_a_column_of_paths(wav: Path, out: Path, tmp_path: Path) -> None:
     rows = datasets.Dataset.from_dict({"file": ["a.wav", str(wav)], "id": ["x", None]})
     rows.save_to_disk(tmp_path / "set")
     (tmp_path / "set" / "a.wav").write_bytes(wav.read_bytes())
-    prepare_hugging_face(tmp_path / "set", out)
+    prepare_own(tmp_path / "set", out)
     assert texts(out) == {"x": None, "set-000001": None}
 
 
@@ -81,8 +81,8 @@ def test_a_split_must_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
     rows = datasets.Dataset.from_dict({"audio": [str(wav)]})
     datasets.DatasetDict({"train": rows, "dev": rows}).save_to_disk(tmp_path / "sets")
     with pytest.raises(UserError, match=r"holds the splits dev, train: name one of them, such as .*sets/dev"):
-        prepare_hugging_face(tmp_path / "sets", out)
-    prepare_hugging_face(tmp_path / "sets" / "train", out)
+        prepare_own(tmp_path / "sets", out)
+    prepare_own(tmp_path / "sets" / "train", out)
     assert list(read(out)) == ["train-000000"]
 
 
@@ -98,18 +98,18 @@ def test_rows_that_cannot_be_used_are_listed(wav: Path, out: Path, tmp_path: Pat
         None,
     ]
     folder = save(tmp_path / "set", audio, typed=False, text=["a", "b", "c", "d", "e", "at 5", "g"])
-    prepare_hugging_face(folder, out, max_bad_share=0.9)
+    prepare_own(folder, out, max_bad_share=0.9)
     assert list(read(out)) == ["set-000000"]
     truncated, not_audio, *others = reasons(out)
     assert "truncated" in truncated
     assert "cannot be opened" in not_audio
     assert others == [
         "cannot be opened: No such file or directory",
-        "the row holds neither audio nor a path",
+        "row 4 holds neither audio nor a path",
         "its transcript 'at 5' has digits: write numbers as words",
-        "the row holds neither audio nor a path",
+        "row 6 holds neither audio nor a path",
     ]
-    prepare_hugging_face(folder, out, Intake(transcripts_needed=False), max_bad_share=0.9, overwrite=True)
+    prepare_own(folder, out, Intake(transcripts_needed=False), max_bad_share=0.9, overwrite=True)
     assert texts(out) == {"set-000000": "a", "set-000005": None}
 
 
@@ -118,7 +118,7 @@ def test_data_sets_that_will_not_do(wav: Path, out: Path, tmp_path: Path) -> Non
         folder = tmp_path / f"set{len(list(tmp_path.iterdir()))}"
         datasets.Dataset.from_dict(columns).save_to_disk(folder)
         with pytest.raises(UserError, match=message):
-            prepare_hugging_face(folder, out)
+            prepare_own(folder, out)
 
     refused("has no column of audio among text, n", {"text": ["a"], "n": [1]})
     refused("holds no row|cannot be read as a data set", {"audio": []})
@@ -133,10 +133,10 @@ def test_a_damaged_data_set_is_named(wav: Path, out: Path, tmp_path: Path) -> No
     (arrow,) = folder.glob("*.arrow")
     arrow.write_bytes(arrow.read_bytes()[:40])
     with pytest.raises(UserError, match=r"set cannot be read as a data set \(.*\): save it again"):
-        prepare_hugging_face(folder, out)
+        prepare_own(folder, out)
     (folder / "state.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read as a data set"):
-        prepare_hugging_face(folder, out)
+        prepare_own(folder, out)
 
 
 def test_without_the_library_its_extra_is_named(
@@ -145,4 +145,4 @@ def test_without_the_library_its_extra_is_named(
     folder = save(tmp_path / "set", [{"bytes": None, "path": str(wav)}])
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r'pip install "priormatch\[datasets\]"'):
-        prepare_hugging_face(folder, out)
+        prepare_own(folder, out)

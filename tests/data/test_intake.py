@@ -8,7 +8,7 @@ import soundfile
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 
 from priormatch.data.intake import Intake
-from priormatch.data.own_audio import prepare_csv, prepare_folder
+from priormatch.data.own import prepare_own
 from priormatch.data.recordings import place_of, previous_in_recording
 from priormatch.errors import UserError
 
@@ -42,7 +42,7 @@ def test_long_untranscribed_recordings_are_cut_at_their_pauses(folder: Path, out
     write_talk(folder / "ann/short.wav", sentences=1)
     write_talk(folder / "ann/told.wav").with_suffix(".txt").write_text("all of it")
     write_talk(folder / "ann/talk-0001.wav", sentences=1)
-    prepare_folder(folder, out, Intake(segment=5))
+    prepare_own(folder, out, Intake(segment=5))
     cuts = read(out)
     parts = [cut for name, cut in cuts.items() if cut.recording_id == "ann-talk"]
     assert [cut.id for cut in parts] == ["ann-talk-0000", "ann-talk-0001x", "ann-talk-0002", "ann-talk-0003"]
@@ -63,7 +63,7 @@ def test_a_line_of_a_table_is_cut_within_its_bounds(tmp_path: Path, out: Path) -
     write_talk(tmp_path / "talk.wav")
     table = tmp_path / "talks.csv"
     table.write_text("path,start,end,speaker,id\ntalk.wav,0.123,8.456,bob,b\n")
-    prepare_csv(table, out, Intake(segment=5))
+    prepare_own(table, out, Intake(segment=5))
     cuts = read(out)
     assert list(cuts) == ["b-0000", "b-0001", "b-0002"]
     assert min(cut.start for cut in cuts.values()) >= 0.123
@@ -74,7 +74,7 @@ def test_a_line_of_a_table_is_cut_within_its_bounds(tmp_path: Path, out: Path) -
 def test_a_long_recording_without_speech_is_listed(folder: Path, out: Path) -> None:
     write_talk(folder / "talk.wav")
     soundfile.write(folder / "silent.wav", np.zeros(160_000), 16_000)
-    prepare_folder(folder, out, Intake(segment=5))
+    prepare_own(folder, out, Intake(segment=5))
     assert all(cut.recording_id == "talk" for cut in read(out).values())
     assert "silent.wav\tholds no speech" in out.with_name("mine.bad.tsv").read_text()
 

@@ -7,7 +7,7 @@ from lhotse import Recording
 from own_files import read, reasons, texts, truncate, write_audio
 
 from priormatch.data import audio, listed
-from priormatch.data.kaldi import prepare_kaldi
+from priormatch.data.own import prepare_own
 from priormatch.errors import UserError
 
 
@@ -32,7 +32,7 @@ def write(folder: Path, name: str, *lines: str, end: str = "\n") -> Path:
 def test_recordings_without_segments_are_utterances(folder: Path, out: Path) -> None:
     write(folder, "text", "r2 Hello, you!", "r1")
     write(folder, "utt2spk", "r2 ann")
-    prepare_kaldi(folder, out)
+    prepare_own(folder, out)
     assert texts(out) == {"r1": None, "r2": "hello you"}
     assert [cut.supervisions[0].speaker for cut in read(out).values()] == [None, "ann"]
 
@@ -40,7 +40,7 @@ def test_recordings_without_segments_are_utterances(folder: Path, out: Path) -> 
 def test_segments(folder: Path, out: Path, capsys: pytest.CaptureFixture) -> None:
     write(folder, "segments", "u1 r1 0.25 1.5", "u2 r1 1.5 -1", "u3 r2 0 2.005 1", "u4 r2 1 2.5", "u5 r2 3 4")
     write(folder, "text", "u1 one", "u3 three", "u9 nowhere")
-    prepare_kaldi(folder, out, max_bad_share=0.5)
+    prepare_own(folder, out, max_bad_share=0.5)
     assert texts(out) == {"u1": "one", "u2": None, "u3": "three"}
     assert [(cut.start, cut.duration) for cut in read(out).values()] == [(0.25, 1.25), (1.5, 0.5), (0, 2)]
     assert read(out)["u1"].load_audio().shape == (1, 20_000)
@@ -56,7 +56,7 @@ def test_segments(folder: Path, out: Path, capsys: pytest.CaptureFixture) -> Non
 def test_paths_from_the_working_directory(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, "wav.scp", "r1 kaldi/wav/r1.wav", "r2 wav/r2.flac")
     monkeypatch.chdir(folder.parent)
-    prepare_kaldi(Path("kaldi"), out)
+    prepare_own(Path("kaldi"), out)
     assert list(read(out)) == ["r1", "r2"]
     assert Path(read(out)["r1"].recording.sources[0].source).is_absolute()
 
@@ -64,7 +64,7 @@ def test_paths_from_the_working_directory(folder: Path, out: Path, monkeypatch: 
 def test_line_ends_of_windows_and_a_byte_order_mark(folder: Path, out: Path) -> None:
     write(folder, "wav.scp", "\ufeffr1 wav/r1.wav", "", "r2 wav/r2.flac", end="\r\n")
     write(folder, "text", "\ufeffr1 hello", end="\r\n")
-    prepare_kaldi(folder, out)
+    prepare_own(folder, out)
     assert texts(out) == {"r1": "hello", "r2": None}
 
 
@@ -79,7 +79,7 @@ def test_a_recording_of_many_utterances_is_decoded_once(
 
     monkeypatch.setattr(listed, "open_recording", open_recording)
     write(folder, "segments", *(f"u{number:02d} r1 {number / 40} 2" for number in range(40)))
-    prepare_kaldi(folder, out)
+    prepare_own(folder, out)
     assert len(read(out)) == 40
     assert opened == [folder / "wav/r1.wav"]
 
@@ -88,7 +88,7 @@ def test_missing_and_broken_audio_is_listed(folder: Path, out: Path) -> None:
     truncate(folder / "wav/r1.wav")
     write(folder, "wav.scp", "r1 wav/r1.wav", "r2 wav/r2.flac", "r3 wav/r3.wav")
     write(folder, "segments", "a r1 0 1", "b r1 1 2", "c r2 0 1", "d r3 0 1")
-    prepare_kaldi(folder, out, max_bad_share=0.9)
+    prepare_own(folder, out, max_bad_share=0.9)
     assert list(read(out)) == ["c"]
     assert reasons(out) == [
         "truncated: 20 bytes are missing at the end",
@@ -104,7 +104,7 @@ def test_commands_are_refused_and_never_run(
     monkeypatch.chdir(folder)
     write(folder, "wav.scp", "r2 wav/r2.flac", f"r1 {command}")
     with pytest.raises(UserError, match=r"wav\.scp, line 2: .* is a command, and none is run"):
-        prepare_kaldi(folder, out)
+        prepare_own(folder, out)
     assert not (folder / "PROOF").exists()
     assert not out.exists()
 
@@ -132,7 +132,7 @@ def test_mistakes_name_file_and_line(
 ) -> None:
     write(folder, name, *lines)
     with pytest.raises(UserError, match=message):
-        prepare_kaldi(folder, out)
+        prepare_own(folder, out)
     assert not out.exists()
 
 
@@ -140,10 +140,10 @@ def test_mistakes_name_file_and_line(
 def test_other_encodings_are_named(folder: Path, out: Path, encoding: str) -> None:
     (folder / "text").write_bytes("r1 Grüße\n".encode(encoding))
     with pytest.raises(UserError, match=r"text is not UTF-8 text .*iconv"):
-        prepare_kaldi(folder, out)
+        prepare_own(folder, out)
 
 
 def test_an_empty_file_of_segments_is_no_leave_to_take_whole_recordings(folder: Path, out: Path) -> None:
     write(folder, "segments")
     with pytest.raises(UserError, match="segments lists no utterance"):
-        prepare_kaldi(folder, out)
+        prepare_own(folder, out)

@@ -9,7 +9,7 @@ from lhotse import CutSet, Recording, RecordingSet, SupervisionSegment, Supervis
 from lhotse.utils import fastcopy
 from own_files import read, reasons, texts, write_audio
 
-from priormatch.data.lhotse_cuts import prepare_cuts
+from priormatch.data.own import prepare_own
 from priormatch.errors import UserError
 
 
@@ -46,7 +46,7 @@ def test_recordings_and_supervisions(
 ) -> None:
     spoken = [supervision("u1", "a", 0.5, 1, "Hello!"), supervision("u2", "a", 1.5, 0.5, "You")]
     folder = write_pair(tmp_path / "pair", recordings, spoken)
-    prepare_cuts(folder / given, out)
+    prepare_own(folder / given, out)
     assert texts(out) == {"u1": "hello", "u2": "you"}
     assert [(cut.start, cut.duration) for cut in read(out).values()] == [(0.5, 1), (1.5, 0.5)]
     assert read(out)["u1"].supervisions[0].speaker == "ann"
@@ -55,7 +55,7 @@ def test_recordings_and_supervisions(
 def test_recordings_alone_are_utterances(recordings: list[Recording], out: Path, tmp_path: Path) -> None:
     folder = write_pair(tmp_path / "pair", recordings, [supervision("u1", "a", 0, 1, "x")])
     (folder / "x_supervisions_dev.jsonl.gz").unlink()
-    prepare_cuts(folder, out)
+    prepare_own(folder, out)
     assert list(texts(out).values()) == [None, None]
 
 
@@ -66,7 +66,7 @@ def test_plain_lines_with_a_byte_order_mark_and_line_ends_of_windows(
     lines = gzip.decompress(path.read_bytes()).decode().splitlines()
     plain = tmp_path / "cuts.jsonl"
     plain.write_bytes(("\ufeff" + "\r\n".join(lines) + "\r\n").encode())
-    prepare_cuts(plain, out)
+    prepare_own(plain, out)
     assert len(read(out)) == 2
 
 
@@ -76,7 +76,7 @@ def test_relative_paths_become_absolute(
     recordings[0].sources[0].source = "audio/a.wav"
     path = write_cuts(tmp_path / "cuts.jsonl.gz", recordings)
     monkeypatch.chdir(tmp_path.parent)
-    prepare_cuts(path, out)
+    prepare_own(path, out)
     assert [cut.load_audio().shape for cut in read(out).values()] == [(1, 16_000)] * 2
     assert all(Path(cut.recording.sources[0].source).is_absolute() for cut in read(out).values())
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_used_is_listed(recordings: list[Recording], out: Path, t
         fastcopy(whole, id="good"),
     ]
     CutSet.from_cuts(cuts).to_file(tmp_path / "cuts.jsonl.gz")
-    prepare_cuts(tmp_path / "cuts.jsonl.gz", out, max_bad_share=0.9)
+    prepare_own(tmp_path / "cuts.jsonl.gz", out, max_bad_share=0.9)
     assert list(read(out)) == ["good"]
     assert not (tmp_path / "PROOF").exists()
     assert reasons(out) == [
@@ -116,7 +116,7 @@ def test_two_cuts_of_one_name(recordings: list[Recording], out: Path, tmp_path: 
     path = tmp_path / "cuts.jsonl"
     path.write_text(f"{json.dumps(recordings[0].to_cut().to_dict())}\n" * 2)
     with pytest.raises(UserError, match="two cuts are called"):
-        prepare_cuts(path, out)
+        prepare_own(path, out)
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,19 @@ def test_mistakes_name_the_line(
     path = tmp_path / "cuts.jsonl"
     path.write_text(f"{json.dumps(recordings[0].to_cut().to_dict())}\n{line}\n")
     with pytest.raises(UserError, match=message):
-        prepare_cuts(path, out)
+        prepare_own(path, out)
 
 
 def test_pairs_that_do_not_fit(recordings: list[Recording], out: Path, tmp_path: Path) -> None:
     folder = write_pair(tmp_path / "pair", recordings, [supervision("u1", "z", 0, 1, "x")])
     with pytest.raises(UserError, match="u1 is of the recording z, which is not listed"):
-        prepare_cuts(folder, out)
+        prepare_own(folder, out)
     RecordingSet.from_recordings(recordings).to_file(folder / "y_recordings.jsonl.gz")
     with pytest.raises(UserError, match="must hold one file of recordings"):
-        prepare_cuts(folder, out)
+        prepare_own(folder, out)
     (folder / "x_recordings_dev.jsonl.gz").unlink()
     with pytest.raises(UserError, match=r"its recordings, x_recordings_dev\.jsonl\.gz, are not beside it"):
-        prepare_cuts(folder / "x_supervisions_dev.jsonl.gz", out)
+        prepare_own(folder / "x_supervisions_dev.jsonl.gz", out)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8bbroken", "{}".encode("utf-16")])
@@ -154,4 +154,4 @@ def test_files_that_cannot_be_read(out: Path, tmp_path: Path, content: bytes) ->
     path = tmp_path / ("cuts.jsonl.gz" if content[:1] == b"\x1f" else "cuts.jsonl")
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"cuts\.jsonl"):
-        prepare_cuts(path, out)
+        prepare_own(path, out)

@@ -8,8 +8,8 @@ import pytest
 from own_files import read, reasons, texts, write_audio
 
 from priormatch.data.intake import Intake
-from priormatch.data.nemo import prepare_nemo
 from priormatch.data.normaliser import Normaliser
+from priormatch.data.own import prepare_own
 from priormatch.errors import UserError
 
 
@@ -39,7 +39,7 @@ def test_entries(file: Path, out: Path, tmp_path: Path, monkeypatch: pytest.Monk
         {"audio_filepath": str(elsewhere), "duration": 1.0, "text": None, "id": "mine"},
         {"audio_filepath": "b.flac"},
     )
-    prepare_nemo(file, out, Intake(Normaliser("unicode")))
+    prepare_own(file, out, Intake(Normaliser("unicode")))
     assert texts(out) == {"clips-a": "grüß gott", "clips-a-2": None, "mine": None, "b": None}
     assert [(cut.start, cut.duration) for cut in read(out).values()] == [(0, 2), (0.5, 1), (0, 1), (0, 1)]
     assert read(out)["clips-a"].supervisions[0].speaker == "7"
@@ -49,7 +49,7 @@ def test_compressed_with_line_ends_of_windows_and_a_byte_order_mark(file: Path, 
     entry = json.dumps({"audio_filepath": "clips/a.wav", "text": "hello"})
     packed = file.with_name("m.jsonl.gz")
     packed.write_bytes(gzip.compress(f"\ufeff{entry}\r\n\r\n".encode()))
-    prepare_nemo(packed, out)
+    prepare_own(packed, out)
     assert texts(out) == {"clips-a": "hello"}
 
 
@@ -61,14 +61,14 @@ def test_what_the_audio_cannot_give_is_listed(file: Path, out: Path) -> None:
         {"audio_filepath": "clips/none.wav"},
         {"audio_filepath": "clips/a.wav", "text": "at 5"},
     )
-    prepare_nemo(file, out, max_bad_share=0.9)
+    prepare_own(file, out, max_bad_share=0.9)
     assert list(read(out)) == ["clips-a"]
     assert reasons(out) == [
         "lasts 2.00 s, but line 2 asks for 1 to 2.5",
         "cannot be opened: No such file or directory",
         "its transcript 'at 5' has digits: write numbers as words",
     ]
-    prepare_nemo(file, out, Intake(transcripts_needed=False), max_bad_share=0.9, overwrite=True)
+    prepare_own(file, out, Intake(transcripts_needed=False), max_bad_share=0.9, overwrite=True)
     assert texts(out) == {"clips-a": None, "clips-a-3": None}
 
 
@@ -93,7 +93,7 @@ def test_what_the_audio_cannot_give_is_listed(file: Path, out: Path) -> None:
 def test_mistakes_name_the_line(file: Path, out: Path, line: str, message: str) -> None:
     file.write_text(f'{{"audio_filepath": "clips/a.wav", "id": "x"}}\n{line}\n')
     with pytest.raises(UserError, match=message) as error:
-        prepare_nemo(file, out)
+        prepare_own(file, out)
     assert str(file) in str(error.value)
     assert not out.exists()
 
@@ -102,9 +102,9 @@ def test_mistakes_name_the_line(file: Path, out: Path, line: str, message: str) 
 def test_other_encodings_are_named(file: Path, out: Path, encoding: str) -> None:
     file.write_bytes('{"audio_filepath": "clips/a.wav", "text": "Grüße"}\n'.encode(encoding))
     with pytest.raises(UserError, match=r"manifest\.json is not UTF-8 text"):
-        prepare_nemo(file, out)
+        prepare_own(file, out)
 
 
 def test_an_empty_manifest(file: Path, out: Path) -> None:
-    with pytest.raises(UserError, match="holds no line"):
-        prepare_nemo(write(file), out)
+    with pytest.raises(UserError, match=r"manifest.json is empty"):
+        prepare_own(write(file), out)

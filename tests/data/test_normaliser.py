@@ -1,13 +1,21 @@
 """Text of any language becomes words, and the folder of a tokenizer tells how."""
 
 import unicodedata
+from collections import Counter
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from priormatch.config import LanguageSettings, load_settings
-from priormatch.data.normaliser import ENGLISH, LANGUAGE_FILE, Normaliser, normaliser_in, normaliser_of
+from priormatch.data.normaliser import (
+    ENGLISH,
+    LANGUAGE_FILE,
+    Normaliser,
+    kind_for,
+    normaliser_in,
+    normaliser_of,
+)
 from priormatch.data.text import normalise_sentence, split_sentences
 from priormatch.errors import UserError
 
@@ -121,3 +129,22 @@ def test_settings():
 )
 def test_sentences_end_with_the_stops_of_other_scripts(sentences):
     assert split_sentences(" ".join(sentences)) == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (
+            "it's a naïve plan of the café at the corner, and then, well, " + "so on and so forth " * 20,
+            "english",
+        ),
+        ("die größere straße führt zurück", "unicode"),
+        (unicodedata.normalize("NFD", "die größere straße führt zurück"), "unicode"),
+        ("ısparta'nın ışıkları", "turkic"),
+        ("это другой язык", "unicode"),
+        ("€ % ° §", "english"),
+        ("", "english"),
+    ],
+)
+def test_the_normaliser_that_suits_a_text(text, kind):
+    assert kind_for(Counter(text.replace(" ", ""))) == kind

@@ -40,7 +40,7 @@ def test_letters_outside_the_alphabet_are_counted_with_an_example():
 def test_english_that_is_none_is_doubted():
     assert letters(["größe"], ENGLISH) == [
         "not in the alphabet (english): ß 1 (größe), ö 1 (größe)",
-        "is that English? for any other language set the normaliser to unicode",
+        "is that English? if not, set the normaliser to unicode",
     ]
 
 

@@ -51,7 +51,7 @@ def test_formats(home: Path, name: str, what: str, text: str | None, capsys: pyt
 
 
 def test_what_is_nothing_of_the_kind(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no file or folder"):
+    with pytest.raises(UserError, match="there is no such file or folder"):
         recognise(tmp_path / "none")
     with pytest.raises(UserError, match=r"a\.wav is one audio file: give its folder"):
         recognise(write_audio(tmp_path / "a.wav"))

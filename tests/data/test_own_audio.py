@@ -9,7 +9,9 @@ from lhotse import CutSet
 from own_files import read, truncate, write_audio
 
 from priormatch.data.manifest import Summary, summary
-from priormatch.data.own_audio import prepare_csv, prepare_folder
+from priormatch.data.own import prepare_own
+from priormatch.data.own_audio import list_table
+from priormatch.data.waveforms import read_samples
 from priormatch.errors import UserError
 
 
@@ -30,7 +32,7 @@ def test_folder(folder: Path, out: Path) -> None:
     write_audio(folder / "bob/three.opus", rate=48_000)
     write_audio(folder / "bob/four.mp3")
     (folder / "ann/._one.flac").write_bytes(b"left by a file manager")
-    assert prepare_folder(folder, out) == out
+    assert prepare_own(folder, out) == out
     cuts = read(out)
     assert {name: cut.supervisions[0].speaker for name, cut in cuts.items()} == {
         "ann-deep-two": "ann",
@@ -49,7 +51,7 @@ def test_folder(folder: Path, out: Path) -> None:
 def test_ids_are_unique(folder: Path, out: Path) -> None:
     for name in ("a/b.wav", "a-b.wav", "a-b.flac", "a-b-2.wav"):
         write_audio(folder / name)
-    prepare_folder(folder, out)
+    prepare_own(folder, out)
     assert sorted(cut.id for cut in CutSet.from_file(out)) == ["a-b", "a-b-2", "a-b-3", "a-b-4"]
 
 
@@ -57,7 +59,7 @@ def test_the_first_of_several_channels_is_used(folder: Path, out: Path) -> None:
     folder.mkdir()
     channels = np.stack([np.full(1600, 0.25), np.full(1600, -0.75)], axis=1)
     soundfile.write(folder / "stereo.wav", channels, 16_000)
-    prepare_folder(folder, out)
+    prepare_own(folder, out)
     assert np.allclose(read(out)["stereo"].load_audio(), 0.25, atol=1e-3)
 
 
@@ -65,12 +67,12 @@ def test_bad_files_are_skipped_and_listed(folder: Path, out: Path) -> None:
     for i in range(20):
         write_audio(folder / f"{i:02d}.wav")
     bad = truncate(folder / "03.wav")
-    prepare_folder(folder, out)
+    prepare_own(folder, out)
     assert summary(read(out).values()) == Summary(19, pytest.approx(9.5 / 3600), 0, 0)
     listing = out.with_name("mine.bad.tsv")
     assert listing.read_text() == f"path\treason\n{bad}\ttruncated: 20 bytes are missing at the end\n"
     write_audio(bad)
-    prepare_folder(folder, out, overwrite=True)
+    prepare_own(folder, out, overwrite=True)
     assert len(read(out)) == 20
     assert not listing.exists()
 
@@ -79,13 +81,13 @@ def test_one_bad_file_never_stops_a_small_folder_but_two_may(folder: Path, out: 
     for name in "abc":
         write_audio(folder / f"{name}.flac")
     truncate(folder / "a.flac")
-    prepare_folder(folder, out)
+    prepare_own(folder, out)
     truncate(folder / "b.flac")
     with pytest.raises(UserError, match=r"2 of 3 .* max_bad_share=0.05 .*mine.bad.tsv") as error:
-        prepare_folder(folder, out, overwrite=True)
+        prepare_own(folder, out, overwrite=True)
     assert str(folder / "a.flac") in str(error.value)
     assert sorted(read(out)) == ["b", "c"], "the old manifest stays"
-    prepare_folder(folder, out, overwrite=True, max_bad_share=0.7)
+    prepare_own(folder, out, overwrite=True, max_bad_share=0.7)
     assert sorted(read(out)) == ["c"]
 
 
@@ -93,18 +95,18 @@ def test_one_bad_file_never_stops_a_small_folder_but_two_may(folder: Path, out: 
 def test_transcripts_without_a_word_are_bad(folder: Path, out: Path, text: bytes) -> None:
     write_audio(folder / "good.wav", text="good")
     write_audio(folder / "bad.wav").with_suffix(".txt").write_bytes(text)
-    prepare_folder(folder, out)
+    prepare_own(folder, out)
     assert list(read(out)) == ["good"]
     assert "its transcript" in out.with_name("mine.bad.tsv").read_text()
 
 
 def test_nothing_is_written_over(folder: Path, out: Path) -> None:
     write_audio(folder / "a.wav")
-    prepare_folder(folder, out)
+    prepare_own(folder, out)
     before = out.read_bytes()
     write_audio(folder / "b.wav")
     with pytest.raises(UserError, match="exists already"):
-        prepare_folder(folder, out)
+        prepare_own(folder, out)
     assert out.read_bytes() == before
 
 
@@ -116,23 +118,23 @@ def test_an_interrupt_leaves_nothing_behind(folder: Path, out: Path, monkeypatch
 
     monkeypatch.setattr("priormatch.data.manifest.list_bad", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        prepare_folder(folder, out)
+        prepare_own(folder, out)
     assert list(out.parent.iterdir()) == []
 
 
 def test_folders_and_places_that_will_not_do(folder: Path, out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="audio does not exist"):
-        prepare_folder(folder, out)
+    with pytest.raises(UserError, match=r"audio: there is no such"):
+        prepare_own(folder, out)
     folder.mkdir()
     with pytest.raises(UserError, match="holds no audio"):
-        prepare_folder(folder, out)
+        prepare_own(folder, out)
     file = write_audio(folder / "a.wav")
-    with pytest.raises(UserError, match=r"a.wav is not a folder"):
-        prepare_folder(file, out)
+    with pytest.raises(UserError, match=r"a\.wav is one audio file"):
+        prepare_own(file, out)
     with pytest.raises(UserError, match=r"cannot write .*a.wav"):
-        prepare_folder(folder, file / "mine.jsonl.gz")
+        prepare_own(folder, file / "mine.jsonl.gz")
     with pytest.raises(UserError, match=r"ends in .jsonl.gz"):
-        prepare_folder(folder, tmp_path / "mine.json")
+        prepare_own(folder, tmp_path / "mine.json")
     assert not out.parent.exists()
 
 
@@ -155,7 +157,7 @@ def test_csv(folder: Path, out: Path, tmp_path: Path) -> None:
         "",
         f"{elsewhere},bob,Bye,,,,",
     )
-    prepare_csv(table, out)
+    prepare_own(table, out)
     cuts = read(out)
     name = "-".join(elsewhere.with_suffix("").parts[1:])
     assert list(cuts) == ["first", "x-a", "x-a-2", name]
@@ -170,7 +172,7 @@ def test_csv_with_tabs_reads_quotes_as_characters(folder: Path, out: Path) -> No
     write_audio(folder / "a.wav")
     write_audio(folder / "b.wav")
     table = write_table(folder, "path\ttext", 'a.wav\t"Well, he said', "b.wav\tno")
-    prepare_csv(table, out)
+    prepare_own(table, out)
     assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["well he said", "no"]
 
 
@@ -186,7 +188,7 @@ def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
         "a.wav,,,?!",
         "a.wav,,,at 5 pm",
     )
-    prepare_csv(table, out, max_bad_share=0.9)
+    prepare_own(table, out, max_bad_share=0.9)
     assert list(read(out)) == ["a"]
     assert [line.split("\t")[1] for line in out.with_name("mine.bad.tsv").read_text().splitlines()[1:]] == [
         "lasts 1.00 s, but line 3 asks for 0.5 to 2",
@@ -217,18 +219,35 @@ def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
 def test_mistakes_in_a_table_name_the_line(folder: Path, out: Path, lines: list[str], message: str) -> None:
     table = write_table(folder, *lines)
     with pytest.raises(UserError, match=message) as error:
-        prepare_csv(table, out)
+        prepare_own(table, out)
     assert str(table) in str(error.value)
     assert not out.parent.exists()
 
 
 def test_tables_that_cannot_be_read(folder: Path, out: Path) -> None:
     with pytest.raises(UserError, match="cannot read the table"):
-        prepare_csv(folder / "none.csv", out)
+        list_table(folder / "none.csv")
     table = write_table(folder, "path")
     table.write_bytes(b"path\n\xff\xfe\n")
     with pytest.raises(UserError, match="not UTF-8"):
-        prepare_csv(table, out)
+        prepare_own(table, out)
+
+
+def test_recordings_of_a_table_are_told_apart(folder: Path, out: Path) -> None:
+    for name in ("a/b.wav", "a-b.wav"):
+        write_audio(folder / name)
+    table = write_table(folder, "path,id", "a/b.wav,x", "a-b.wav,y", "a/b.wav,z")
+    prepare_own(table, out)
+    assert [cut.recording_id for cut in read(out).values()] == ["a-b", "a-b-2", "a-b"]
+
+
+def test_other_kinds_of_audio_are_found_and_read(folder: Path, out: Path) -> None:
+    write_audio(folder / "a.aiff", 0.5)
+    write_audio(folder / "b.AU", 0.25)
+    prepare_own(folder, out)
+    cuts = read(out)
+    assert [cut.duration for cut in cuts.values()] == [0.5, 0.25]
+    assert [len(read_samples(cut)) for cut in cuts.values()] == [8000, 4000]
 
 
 def test_summaries_read_well() -> None:

@@ -3,10 +3,12 @@ from pathlib import Path
 import pytest
 
 from priormatch.config import AudioSettings, Settings
+from priormatch.data.normaliser import ENGLISH, Normaliser
 from priormatch.doctor.data import (
     decoding_findings,
     duration_findings,
     findings,
+    language_findings,
     letter_findings,
     overlap_findings,
     text_finding,
@@ -56,6 +58,25 @@ def test_letters_of_transcripts_and_text():
     )
     assert few.what.endswith(": é")
     assert statuses(letter_findings(["да"], ["yes"], "text")) == ["problem", "problem"]
+
+
+def test_another_language_is_read_as_the_recipe_says():
+    russian = Normaliser("unicode", "адеёиклмнопрстя")
+    assert statuses(transcript_findings("x", ["Ёлка моя!"], 0.05, russian)) == []
+    (foreign,) = transcript_findings("x", ["Ёлка", "жар"], 0.05, russian)
+    assert "has ж, which the alphabet lacks" in foreign.what
+    (doubt,) = language_findings({"text": ["ёлка"], "labelled": ["tree"]}, ENGLISH)
+    assert (doubt.status, doubt.what[:5]) == ("warning", "text:")
+    assert "language.normalizer=unicode" in doubt.advice
+    assert statuses(language_findings({"text": ["ёлка"]}, russian)) == []
+
+
+def test_long_recordings_that_a_run_cuts_are_not_complained_of(tiny_corpus):
+    path = str(tiny_corpus(["monday at ten"]))
+    for segment, status in ((0.0, ["problem"]), (0.2, [])):
+        audio = AudioSettings(longest=0.3, segment=segment)
+        found = findings(Settings(unlabelled=path, audio=audio))
+        assert statuses(each for each in found if "would be skipped" in each.what) == status
 
 
 def test_text_that_holds_what_is_said():

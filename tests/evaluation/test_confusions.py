@@ -4,9 +4,9 @@ import jiwer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.confusions import KINDS, confusions, misheard, most_frequent, total
 from priormatch.evaluation.error_rates import word_errors
-from priormatch.evaluation.hypotheses import AlignedWord
 from priormatch.evaluation.transcripts import Transcript
 
 SENTENCES = st.lists(st.sampled_from(["a", "b", "ab", "été", "日本"]), max_size=6).map(" ".join)

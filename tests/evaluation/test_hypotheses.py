@@ -5,14 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from priormatch.config import AudioSettings
 from priormatch.data.batches import Corpus
+from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.decoding import decode, plain_search
-from priormatch.evaluation.error_rates import word_errors
-from priormatch.evaluation.hypotheses import AlignedWord, Weighing, align, inspect, inspect_beam, of_row
+from priormatch.evaluation.hypotheses import Weighing, inspect, inspect_beam, of_row
 from priormatch.matching.length_filter import LengthFilter
 from priormatch.matching.prior import pad
 from priormatch.search.beam import Beam
@@ -110,31 +108,6 @@ def test_places_of_a_beam_that_hold_nothing_are_not_shown():
 def test_a_row_of_a_batch():
     beam = Beam(*(torch.arange(3) + 10 * i for i in range(4)))
     assert [getattr(of_row(beam, 1), name).tolist() for name in ("classes", "ended")] == [[1], [31]]
-
-
-@pytest.mark.parametrize(
-    ("said", "heard", "kinds"),
-    [
-        ("at nine", "at nine", ["equal", "equal"]),
-        ("at nine", "at", ["equal", "delete"]),
-        ("at nine", "", ["delete", "delete"]),
-        ("nine", "at nine", ["insert", "equal"]),
-        ("at nine", "at ten", ["equal", "substitute"]),
-    ],
-)
-def test_alignment_by_hand(said, heard, kinds):
-    assert [each.kind for each in align(said, heard)] == kinds
-
-
-SENTENCES = st.lists(st.sampled_from(["at", "nine", "ten"]), max_size=6).map(" ".join)
-
-
-@given(SENTENCES.filter(bool), SENTENCES)
-def test_an_alignment_holds_all_words_and_as_many_errors_as_are_counted(said, heard):
-    words = align(said, heard)
-    assert " ".join(each.reference for each in words if each.reference) == said
-    assert " ".join(each.hypothesis for each in words if each.hypothesis) == heard
-    assert sum(each.kind != "equal" for each in words) == word_errors([said], [heard]).errors[0]
 
 
 def test_tiny_models(tiny_recognizer, tiny_prior, tiny_corpus):

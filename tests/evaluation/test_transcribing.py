@@ -17,7 +17,7 @@ from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
 from priormatch.evaluation import transcribing
 from priormatch.evaluation.decoding import GREEDY, search_with_prior
-from priormatch.evaluation.transcribing import Segment, hear, transcribe, transcribe_all
+from priormatch.evaluation.transcribing import Segment, cutting_for, hear, transcribe, transcribe_all
 
 
 def clip(start: float, seconds: float) -> Clip:
@@ -120,6 +120,20 @@ def test_recordings_are_heard_together_as_alone(tiny_recognizer) -> None:
         assert alone.text
         confidences = [each.confidence for each in alone.segments]
         assert [each.confidence for each in one.segments] == pytest.approx(confidences, rel=1e-3)
+
+
+@pytest.mark.parametrize(("heard", "longest"), [(0.0, 20.0), (0.4, 1.0), (5.5, 5.5), (36.0, 20.0)])
+def test_segments_are_no_longer_than_what_a_model_has_learnt_from(tiny_recognizer, heard, longest) -> None:
+    tiny_recognizer.longest_heard = heard
+    assert cutting_for(tiny_recognizer) == Cutting(longest)
+    assert cutting_for(tiny_recognizer, longest=30.0, pause=0.6) == Cutting(30.0, pause=0.6)
+
+
+def test_a_recogniser_cuts_for_itself(tiny_recognizer) -> None:
+    tiny_recognizer.longest_heard = 1.2
+    found = tiny_recognizer.transcribe(talk(" ".join(["monday at nine"] * 10)))
+    assert len(found.segments) > 4
+    assert max(each.end - each.start for each in found.segments) <= 1.2
 
 
 def test_a_recogniser_transcribes_files_and_arrays(tiny_recognizer, tmp_path) -> None:

@@ -9,6 +9,8 @@ import torch
 from hub_stub import TOKEN, Hub, running_hub
 from tiny_run import command
 
+from priormatch.data.normaliser import Normaliser
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
 from priormatch.models.card import CARD
@@ -74,6 +76,24 @@ def test_a_prior_comes_back_and_its_card_says_how_to_load_it(
 
 def loaded(folder: Path) -> torch.Tensor:
     return Prior.load(folder).score_texts(["monday"])
+
+
+def test_a_model_of_another_language_still_knows_how_it_is_written(
+    hub: Hub, tiny_recognizer: Recognizer, tmp_path: Path
+) -> None:
+    russian = Normaliser("unicode", "абвгд")
+    tiny_recognizer.tokenizer = Tokenizer(tiny_recognizer.tokenizer.model, russian)
+    tiny_recognizer.longest_heard = 4.5
+    tiny_recognizer.save(tmp_path / "model")
+    publish(tmp_path / "model", "ann/tones")
+    held = hub.repositories["ann/tones"]
+    assert held.commits[held.branches["main"]].keys() == FILES | {"language.yaml"}
+    back = Recognizer.load("ann/tones")
+    assert (back.tokenizer.normaliser, back.longest_heard) == (russian, 4.5)
+    card = (model_folder("ann/tones") / CARD).read_text()
+    assert "the normaliser `unicode with 5 letters`" in card
+    assert "`priormatch transcribe ann/tones recordings`" in card
+    assert "no more than 4.5 s" in card
 
 
 def test_only_a_models_own_files_are_fetched(hub: Hub, folder: Path) -> None:

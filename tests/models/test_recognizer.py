@@ -106,6 +106,25 @@ def test_saving_again_replaces(tmp_path: Path, tiny_recognizer: Recognizer) -> N
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_the_longest_utterance_is_remembered(tmp_path: Path, tiny_recognizer: Recognizer) -> None:
+    tiny_recognizer.save(tmp_path)
+    assert Recognizer.load(tmp_path).longest_heard == 0.0, "as in folders that know nothing of it"
+    tiny_recognizer.longest_heard = 5.678
+    tiny_recognizer.save(tmp_path)
+    assert Recognizer.load(tmp_path).longest_heard == 5.68
+
+
+@pytest.mark.parametrize("value", ["long", "-1", ".nan", "[1]"])
+def test_a_longest_utterance_that_is_none_is_refused(
+    tmp_path: Path, tiny_recognizer: Recognizer, value: str
+) -> None:
+    tiny_recognizer.save(tmp_path)
+    with (tmp_path / "model.yaml").open("a") as file:
+        file.write(f"longest_heard: {value}\n")
+    with pytest.raises(UserError, match=r"longest_heard is .* must be a number"):
+        Recognizer.load(tmp_path)
+
+
 def test_a_prior_comes_back_too(tmp_path: Path, tiny_prior: Prior) -> None:
     tiny_prior.save(tmp_path / "one")
     loaded = Prior.load(tmp_path / "one")

@@ -28,6 +28,10 @@ def test_a_recogniser_and_a_prior_are_told_apart(tiny_recognizer: Recognizer, ti
     assert plain_card("x", tiny_recognizer).facts["pipeline_tag"] == "automatic-speech-recognition"
     assert plain_card("x", tiny_prior).facts["pipeline_tag"] == "text-generation"
     assert "Prior.load(" in plain_card("x", tiny_prior).sections["Use"]
+    use = plain_card("x", tiny_recognizer).sections["Use"]
+    assert 'Recognizer.load("MODEL")\nprint(model.transcribe("talk.wav").text)' in use
+    assert "`priormatch transcribe MODEL recordings`" in use
+    assert "normaliser" not in plain_card("x", tiny_recognizer).summary
     assert "at most 12 word pieces" in plain_card("x", tiny_recognizer).sections["Limits"]
 
 

@@ -61,7 +61,7 @@ def test_paths_are_written_as_they_stand(folder):
         ({1: "no/such/my.yaml"}, "is no folder"),
         ({3: "nowhere"}, "nowhere: there is no such"),
         ({3: "unlabelled"}, "holds no transcribed utterance"),
-        ({5: "text.txt"}, "is not a manifest of cuts"),
+        ({5: "text.txt"}, "is no list of audio"),
         ({7: "nowhere"}, "no text file nowhere"),
         ({8: "--test", 9: "test"}, "give each test set a name"),
         ({8: "--test", 9: "a=unlabelled"}, "test a: unlabelled holds no transcribed"),
@@ -76,6 +76,17 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(folder, capsys, change
     assert command(*words.values()) == 2
     assert expected in capsys.readouterr().err.splitlines()[-1]
     assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [("Grüße, schöne Straße!", "unicode"), ("Işık ılık", "turkic"), ("Monday at 10", "english")],
+)
+def test_another_language_is_seen_from_its_letters(folder, line, kind):
+    (folder / "text.txt").write_text(f"{line}\n" * 20)
+    assert command(*WORDS) == 0
+    assert load_settings(folder / "my.yaml").language.normalizer == kind
+    assert ("# - The normaliser" in (folder / "my.yaml").read_text()) == (kind != "english")
 
 
 def test_more_labelled_speech_is_trained_on_for_longer():

@@ -14,8 +14,8 @@ from tiny_run import command, files
 
 from priormatch.data.batches import read_cuts
 from priormatch.errors import UserError
+from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.confusions import AlignedUtterance
-from priormatch.evaluation.hypotheses import AlignedWord
 from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.runs.label import with_texts
 from priormatch.runs.score import perplexities, score

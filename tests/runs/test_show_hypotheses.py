@@ -9,7 +9,8 @@ from rich.console import Console
 from tiny_run import command
 
 from priormatch.data.recordings import PART_OF
-from priormatch.evaluation.hypotheses import Hypothesis, Inspection, align
+from priormatch.evaluation.alignment import align
+from priormatch.evaluation.hypotheses import Hypothesis, Inspection
 from priormatch.runs.hypotheses import marked, show
 
 

@@ -71,6 +71,21 @@ def test_one_file_a_recording_and_bad_ones_named_at_the_end(model, folder, tmp_p
     assert not list(out.rglob(".tmp-*"))
 
 
+def test_segments_are_as_long_as_the_model_has_learnt_from(tiny_recognizer, tmp_path) -> None:
+    tiny_recognizer.longest_heard = 1.5
+    tiny_recognizer.save(tmp_path / "model")
+    talk = np.pad(speak(" ".join(["monday at nine"] * 10)), 16_000)
+    soundfile.write(tmp_path / "talk.wav", talk, 16_000)
+
+    def longest(*words):
+        call = ("--out", tmp_path / "out", "--format", "json", "--overwrite", *words)
+        assert command("transcribe", tmp_path / "model", tmp_path / "talk.wav", *call) == 0
+        found = json.loads((tmp_path / "out" / "talk.json").read_text())["segments"]
+        return max(each["end"] - each["start"] for each in found)
+
+    assert longest() <= 1.5 < longest("--longest", "3") <= 3
+
+
 def test_a_name_that_is_no_text_is_reported(model, folder, tmp_path, capsys) -> None:
     odd = folder / "deep" / os.fsdecode(b"caf\xe9.wav")
     shutil.copy(folder / "silent.wav", odd)
@@ -143,7 +158,7 @@ def test_a_prior_and_its_tuned_values_change_the_search(
         (("model",), "holds no audio"),
         ((), "Missing argument"),
         (("speech", "--longest", "0.5"), "--longest"),
-        (("speech", "--batch-seconds", "5"), "must hold the longest segment"),
+        (("speech", "--batch-seconds", "5"), "must hold the longest segment, of 20 s"),
         (("speech", "--device", "abacus"), "not a device"),
         (("speech", "--out", "speech/talk.wav"), "cannot write"),
     ],

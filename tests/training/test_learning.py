@@ -40,6 +40,7 @@ def test_a_tiny_recogniser_learns_its_utterances_by_heart(tiny_corpus, tiny_toke
     fit(task, Schedule(120, optimizer, 0, 40, report_every=40), tmp_path / "out", tmp_path, "supervised")
     best = Recognizer.load(tmp_path / "out" / "model")
     assert validation_errors(best, {"dev": corpus})["dev"] == {"wer": 0.0, "cer": 0.0}
+    assert best.longest_heard == pytest.approx(max(corpus.durations), abs=0.01)
 
 
 def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer, tmp_path):

@@ -110,6 +110,16 @@ def left_gradients(model):
     return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
 
 
+def test_the_longest_utterance_of_either_kind_is_remembered(make, corpora, tiny_recognizer):
+    longest = max(float(each.durations.max()) for each in corpora)
+    fixed, better = (Proposal(tiny_recognizer, 50.0, policy) for policy in ("never", "better"))
+    make(two_hypotheses, proposal=fixed)
+    assert (tiny_recognizer.longest_heard, fixed.model.longest_heard) == (longest, 0.0)
+    tiny_recognizer.longest_heard = 30.0
+    make(two_hypotheses, proposal=better)
+    assert (tiny_recognizer.longest_heard, better.model.longest_heard) == (30.0, 30.0)
+
+
 def test_sum_adds_both_losses_over_the_utterances_of_both(make):
     task, paired, unpaired = make(two_hypotheses, combine="sum", loss_weight=0.3)
     loss, figures = task.backward(0, WATCH)

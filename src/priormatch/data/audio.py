@@ -12,6 +12,13 @@ from lhotse import Recording
 from lhotse.audio import AudioSource
 
 from priormatch.data import SAMPLE_RATE
+from priormatch.errors import UserError
+
+SUFFIXES = (
+    *(".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".nist", ".oga", ".ogg"),
+    *(".opus", ".rf64", ".snd", ".sph", ".voc", ".w64", ".wav", ".wave"),
+)
+"""Of files in a folder that soundfile can read; a file that is named itself may have any."""
 
 BLOCK = 1 << 19
 UNKNOWN_LENGTH = 0x7FFF_F000  # recorders that write WAV to a pipe promise this many bytes or more
@@ -24,6 +31,18 @@ class BadAudio(Exception):
     def __init__(self, path: Path, reason: str, kind: str = "audio unreadable") -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason, self.kind = path, reason, kind
+
+
+def audio_in(folder: Path) -> list[Path]:
+    """All that is audio by its name in a folder and below it, in order; there must be some."""
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
+    )
+    if not found:
+        raise UserError(f"{folder} holds no audio ({' '.join(SUFFIXES)}): check the folder.")
+    return found
 
 
 def check_audio(path: Path, decode: bool = True) -> str | None:

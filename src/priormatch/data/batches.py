@@ -153,6 +153,11 @@ class Corpus:
         return len(self.cuts)
 
     @property
+    def longest(self) -> float:
+        """Seconds of the longest utterance."""
+        return float(self.durations.max())
+
+    @property
     def hours(self) -> float:
         """Total duration."""
         return float(self.durations.sum()) / 3600

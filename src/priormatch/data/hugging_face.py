@@ -1,8 +1,10 @@
-"""Hugging Face data sets that `save_to_disk` wrote, to a manifest; nothing is downloaded and no script is run."""
+"""Hugging Face data sets that `save_to_disk` wrote; nothing is downloaded and no script is run."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -10,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from lhotse import MonoCut
 
 from priormatch.data.audio import BadAudio, open_recording
-from priormatch.data.intake import AS_IT_COMES, Intake
+from priormatch.data.intake import Intake
 from priormatch.data.listed import locate
 from priormatch.data.manifest import SUFFIX, distinct_names, utterance, write_manifests
+from priormatch.data.source import Utterance
 from priormatch.errors import UserError
 from priormatch.files import replacing
 from priormatch.progress import say
@@ -28,55 +31,81 @@ PATH = ("audio", "path", "file")
 BEGINNINGS = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
 
 
-def prepare_hugging_face(
-    folder: Path,
-    out: Path,
-    intake: Intake = AS_IT_COMES,
-    *,
-    max_bad_share: float = 0.05,
-    overwrite: bool = False,
-) -> Path:
-    """Write the manifest `out` of a data set on disk, which `datasets.Dataset.save_to_disk` wrote.
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a data set, and its columns that are read: audio always, the others where they are there."""
 
-    The audio is that of its Audio column, or of the files that a column `audio`, `path` or `file` names. Audio
-    that lies in the data set itself is written out to `NAME.audio` beside the manifest, once: files are called
-    after what they hold. Columns with common names give text, speaker and id; they may be absent.
+    folder: Path
+    rows: "Dataset"
+    audio: str
+    text: str | None
+    speaker: str | None
+    id: str | None
+
+    def utterances(self) -> Iterator[Utterance]:
+        """What there is; no audio is opened."""
+        columns = zip(self.column(self.text), self.column(self.speaker), strict=True)
+        for index, (text, speaker) in enumerate(columns):
+            yield Utterance(partial(self._audio_of, index), text or None, speaker or None, None)
+
+    def _audio_of(self, index: int, folder: Path) -> Path:
+        (row,) = self.rows[index].to_pylist()
+        return self.place(index, row[self.audio], folder)
+
+    def column(self, name: str | None) -> list[str]:
+        """The cells of a column as text, all empty where there is no such column."""
+        return [cell(each) for each in self.rows[name][:].to_pylist()] if name else [""] * len(self.rows)
+
+    def place(self, index: int, audio: Any, folder: Path) -> Path:
+        """The file of a row's audio: the one it names, or one in the folder, written unless it is there."""
+        audio = audio if isinstance(audio, dict) else {"path": audio}
+        named, content = audio.get("path") or "", audio.get("bytes")
+        if content:
+            return write_once(folder, content, named)
+        if named:
+            return locate(Path(named), (self.folder, Path()))
+        raise BadAudio(self.folder, f"row {index} holds neither audio nor a path")
+
+    def write(self, out: Path, intake: Intake, max_bad_share: float, overwrite: bool) -> None:
+        """Write the manifest `out`, every sample decoded to find damage; unusable audio is skipped and listed.
+
+        Audio that lies in the data set itself is written out to `NAME.audio` beside the manifest, once: files are
+        called after what they hold.
+        """
+        sources = list(enumerate(distinct_ids(self.folder, self.column(self.id))))
+        taken = frozenset(name for _, name in sources)
+        written = out.with_name(f"{out.name.removesuffix(SUFFIX)}.audio")
+        lock = Lock()
+
+        def cuts_of(source: tuple[int, str]) -> list[MonoCut]:
+            index, name = source
+            (row,) = self.rows[index].to_pylist()
+            with lock:  # two rows may hold the same
+                path = self.place(index, row[self.audio], written)
+            recording = open_recording(path, name, decode=True)
+            said, by = (cell(row[column]) if column else "" for column in (self.text, self.speaker))
+            text = intake.usable(path, said) if said else None
+            return intake.parts(utterance(name, recording, text, by or None), taken)
+
+        write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
+
+
+def list_rows(folder: Path) -> Rows:
+    """A data set on disk, which `datasets.Dataset.save_to_disk` wrote.
+
+    The audio is that of its Audio column, or of the files that a column `audio`, `path` or `file` names. Columns with
+    common names give text, speaker and id; they may be absent.
     """
     rows = open_rows(folder)
-    audio_column = find_audio(folder, rows)
+    audio = find_audio(folder, rows)
     names = rows.column_names
-    text, speaker, name = (
+    text, speaker, id = (
         next((each for each in known if each in names), None) for known in (TEXT, SPEAKER, ID)
     )
-    columns = [each for each in (audio_column, text, speaker, name) if each]
+    columns = [each for each in (audio, text, speaker, id) if each]
     say(f"{folder}: reading the columns {', '.join(columns)} of {', '.join(names)}")
     rows = rows.select_columns(columns).with_format("arrow")
-    ids = [cell(each) for each in rows[name][:].to_pylist()] if name else [""] * len(rows)
-    sources = list(enumerate(distinct_ids(folder, ids)))
-    taken = frozenset(name for _, name in sources)
-    written = out.with_name(f"{out.name.removesuffix(SUFFIX)}.audio")
-    lock = Lock()
-
-    def cuts_of(source: tuple[int, str]) -> list[MonoCut]:
-        index, name = source
-        (row,) = rows[index].to_pylist()
-        given = row[audio_column]
-        audio = given if isinstance(given, dict) else {"path": given}
-        place, content = audio.get("path") or "", audio.get("bytes")
-        if content:
-            with lock:  # two rows may hold the same
-                path = write_once(written, content, place)
-        elif place:
-            path = locate(Path(place), (folder, Path()))
-        else:
-            raise BadAudio(Path(name), "the row holds neither audio nor a path")
-        recording = open_recording(path, name, decode=True)
-        said, by = (cell(row[column]) if column else "" for column in (text, speaker))
-        text_of = intake.usable(path, said) if said else None
-        return intake.parts(utterance(name, recording, text_of, by or None), taken)
-
-    write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
-    return out
+    return Rows(folder, rows, audio, text, speaker, id)
 
 
 def open_rows(folder: Path) -> "Dataset":

@@ -1,11 +1,10 @@
-"""Kaldi's data folders to a manifest."""
+"""Kaldi's data folders."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from priormatch.data.intake import AS_IT_COMES, Intake
-from priormatch.data.listed import Listed, read_seconds, write_listed
+from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
 from priormatch.progress import say
@@ -15,25 +14,18 @@ ARCHIVED = re.compile(r"\.ark(:\d+)?$")
 TO_THE_END = -1.0  # what segments may give as an end
 
 
-def prepare_kaldi(
-    folder: Path,
-    out: Path,
-    intake: Intake = AS_IT_COMES,
-    *,
-    max_bad_share: float = 0.05,
-    overwrite: bool = False,
-) -> Path:
-    """Write the manifest `out` of a Kaldi folder: `wav.scp`, and if they are there, `segments`, `text`, `utt2spk`.
+def list_kaldi(folder: Path) -> Listing:
+    """A Kaldi folder: `wav.scp`, and if they are there, `segments`, `text`, `utt2spk`.
 
     Paths in `wav.scp` are relative to the folder or to the working directory. A command in it, which Kaldi would
     run, is refused. Without `segments` every recording is an utterance; without a line in `text` or with an
-    empty one it is untranscribed. A mistake stops with its file and line; unusable audio is skipped and listed.
+    empty one it is untranscribed. A mistake stops with its file and line.
     """
     listed = list(read_kaldi(folder))
     file = folder / ("segments" if (folder / "segments").is_file() else RECORDINGS)
     if not listed:
         raise UserError(f"{file} lists no utterance: check the folder.")
-    return write_listed(listed, file, (folder, Path()), out, intake, max_bad_share, overwrite)
+    return Listing(listed, file, (folder, Path()))
 
 
 def read_kaldi(folder: Path) -> Iterator[Listed]:

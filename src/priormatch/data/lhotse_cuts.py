@@ -1,8 +1,9 @@
-"""Lhotse's own manifests, of cuts or of recordings and supervisions, to a manifest as the others here."""
+"""Lhotse's own manifests, of cuts or of recordings and supervisions."""
 
 import json
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +14,61 @@ from lhotse.utils import fastcopy
 
 from priormatch.data.audio import BadAudio, check_audio
 from priormatch.data.batches import cut_text, read_cuts
-from priormatch.data.intake import AS_IT_COMES, Intake
+from priormatch.data.intake import Intake
 from priormatch.data.listed import BEYOND, ROUNDING, locate
 from priormatch.data.manifest import write_manifests
+from priormatch.data.source import Utterance
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
 
 RECORDINGS, SUPERVISIONS = "recordings", "supervisions"
 
 
-def prepare_cuts(
-    path: Path,
-    out: Path,
-    intake: Intake = AS_IT_COMES,
-    *,
-    max_bad_share: float = 0.05,
-    overwrite: bool = False,
-) -> Path:
-    """Write the manifest `out` of Lhotse's cuts, or of its recordings and supervisions.
+@dataclass(frozen=True)
+class Cuts:
+    """Lhotse's cuts; paths of their audio are relative to one of the roots."""
+
+    cuts: list[Cut]
+    file: Path
+    roots: Sequence[Path]
+
+    def utterances(self) -> Iterator[Utterance]:
+        """What there is; no audio is opened."""
+        for cut in self.cuts:
+            speaker = next((each.speaker for each in cut.supervisions if each.speaker), None)
+            find = partial(self._audio_of, cut)
+            yield Utterance(find, (cut_text(cut) or "").strip() or None, speaker, cut.duration)
+
+    def _audio_of(self, cut: Cut, _: Path) -> Path:
+        return locate(audio_of(cut), self.roots)
+
+    def write(self, out: Path, intake: Intake, max_bad_share: float, overwrite: bool) -> None:
+        """Write the manifest `out`; headers and ends are checked, and unusable audio is skipped and listed."""
+        seen: set[str] = set()
+        for cut in self.cuts:
+            if cut.id in seen:
+                raise UserError(f"{self.file}: two cuts are called {cut.id}; give each an id of its own.")
+            seen.add(cut.id)
+        check_once = lru_cache(maxsize=1024)(check_audio)
+
+        def cuts_of(cut: Cut) -> list[MonoCut]:
+            audio = locate(audio_of(cut), self.roots).absolute()
+            if reason := check_once(audio, decode=False):
+                raise BadAudio(audio, reason)
+            return intake.parts(conform(cut, audio, intake), seen)
+
+        write_manifests({out: self.cuts}, cuts_of, max_bad_share, overwrite)
+
+
+def list_cuts(path: Path) -> Cuts:
+    """Lhotse's cuts, or its recordings and supervisions.
 
     `path` is a file of cuts, or one of recordings (`X_recordings_Y.jsonl.gz`) with its supervisions in the file of
     that name beside it, or the folder of one such pair. Recordings without supervisions are utterances as they are.
     Paths of audio are relative to the working directory, or else to the manifest's. Audio that would come of a command
-    or from a network is not used; headers and ends are checked, and unusable audio is skipped and listed.
+    or from a network is not used.
     """
-    cuts = read_lhotse(path)
-    seen: set[str] = set()
-    for cut in cuts:
-        if cut.id in seen:
-            raise UserError(f"{path}: two cuts are called {cut.id}; give each an id of its own.")
-        seen.add(cut.id)
-    check_once = lru_cache(maxsize=1024)(check_audio)
-    roots = Path(), path if path.is_dir() else path.parent
-
-    def cuts_of(cut: Cut) -> list[MonoCut]:
-        audio = locate(audio_of(cut), roots).absolute()
-        if reason := check_once(audio, decode=False):
-            raise BadAudio(audio, reason)
-        return intake.parts(conform(cut, audio, intake), seen)
-
-    write_manifests({out: cuts}, cuts_of, max_bad_share, overwrite)
-    return out
+    return Cuts(read_lhotse(path), path, (Path(), path if path.is_dir() else path.parent))
 
 
 def read_lhotse(path: Path) -> list[Cut]:

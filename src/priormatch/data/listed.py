@@ -1,10 +1,10 @@
-"""Utterances that a user's table or manifest lists, to a manifest of cuts: what all such formats share."""
+"""Utterances that a user's folder, table or manifest lists: what all such formats share."""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 
@@ -13,6 +13,7 @@ from lhotse import MonoCut, Recording
 from priormatch.data.audio import BadAudio, open_recording
 from priormatch.data.intake import Intake
 from priormatch.data.manifest import distinct_names, name_of, utterance, write_manifests
+from priormatch.data.source import Utterance
 from priormatch.errors import UserError
 
 BEYOND = "not within the audio"
@@ -22,11 +23,14 @@ ROUNDING = 0.01
 
 @dataclass(frozen=True)
 class Listed:
-    """An utterance as it is listed: a file or a stretch of it, in seconds, and what is known of it; "" is unknown."""
+    """An utterance as it is listed: a file or a stretch of it, in seconds, and what is known of it; "" is unknown.
+
+    `text` may be a file that holds it.
+    """
 
     line: int
     path: Path
-    text: str = ""
+    text: str | Path = ""
     speaker: str = ""
     id: str = ""
     start: float = 0.0
@@ -38,46 +42,75 @@ class Listed:
         return f"{self.start:g} to {'the end' if self.end is None else format(self.end, 'g')}"
 
 
-def write_listed(
-    listed: Sequence[Listed],
-    file: Path,
-    roots: Sequence[Path],
-    out: Path,
-    intake: Intake,
-    max_bad_share: float,
-    overwrite: bool,
-) -> Path:
-    """Write the manifest `out` of the utterances that `file` lists; paths are relative to one of `roots`.
+@dataclass(frozen=True)
+class Listing:
+    """Utterances that a file lists, or a folder holds; their paths are relative to one of the roots."""
 
-    Ids that are not given are made of the paths. Two equal ids stop with their line numbers; unusable audio is
-    skipped and listed.
-    """
-    given: dict[str, int] = {}
-    for each in listed:
-        if each.id and given.setdefault(each.id, each.line) != each.line:
-            raise UserError(
-                f"{file}, line {each.line}: the id {each.id!r} is on line {given[each.id]} already."
+    listed: list[Listed]
+    file: Path
+    roots: Sequence[Path]
+
+    def utterances(self) -> Iterator[Utterance]:
+        """What there is; no audio is opened."""
+        for each in self.listed:
+            seconds = None if each.end is None else each.end - each.start
+            yield Utterance(partial(self._audio_of, each), each.text or None, each.speaker or None, seconds)
+
+    def _audio_of(self, each: Listed, _: Path) -> Path:
+        return locate(each.path, self.roots)
+
+    def write(self, out: Path, intake: Intake, max_bad_share: float, overwrite: bool) -> None:
+        """Write the manifest `out`, every sample decoded to find damage.
+
+        Ids that are not given are made of the paths. Two equal ids stop with their line numbers; unusable audio is
+        skipped and listed.
+        """
+        sources = list(zip(self.listed, self.names(), strict=True))
+        taken = frozenset(name for _, name in sources)
+        paths = dict.fromkeys(each.path for each in self.listed)
+        recordings = dict(zip(paths, distinct_names(map(name_of, paths)), strict=True))
+        open_once = opener()
+
+        def cuts_of(source: tuple[Listed, str]) -> list[MonoCut]:
+            each, name = source
+            path = locate(each.path, self.roots)
+            recording = open_once(path, recordings[each.path])
+            end = recording.duration if each.end is None else min(each.end, recording.duration)
+            if end <= each.start or end < (each.end or 0) - ROUNDING:
+                asked = f"lasts {recording.duration:.2f} s, but line {each.line} asks for {each.span}"
+                raise BadAudio(path, asked, BEYOND)
+            text, duration = transcript_of(each, path, intake), end - each.start
+            whole = utterance(
+                name, recording, text, each.speaker or None, start=each.start, duration=duration
             )
-    made = distinct_names((name_of(each.path) for each in listed if not each.id), taken=given)
-    sources = [(each, each.id or next(made)) for each in listed]
-    names = frozenset(name for _, name in sources)
-    open_once = opener()
+            return intake.parts(whole, taken)
 
-    def cuts_of(source: tuple[Listed, str]) -> list[MonoCut]:
-        each, name = source
-        path = locate(each.path, roots)
-        recording = open_once(path, name_of(each.path))
-        end = recording.duration if each.end is None else min(each.end, recording.duration)
-        if end <= each.start or end < (each.end or 0) - ROUNDING:
-            asked = f"lasts {recording.duration:.2f} s, but line {each.line} asks for {each.span}"
-            raise BadAudio(path, asked, BEYOND)
-        text = intake.usable(path, each.text) if each.text else None
-        duration = end - each.start
-        whole = utterance(name, recording, text, each.speaker or None, start=each.start, duration=duration)
-        return intake.parts(whole, names)
+        write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
 
-    write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
-    return out
+    def names(self) -> list[str]:
+        """Ids for all utterances: those given, which must differ, and others made of the paths."""
+        given: dict[str, int] = {}
+        for each in self.listed:
+            if each.id and given.setdefault(each.id, each.line) != each.line:
+                raise UserError(
+                    f"{self.file}, line {each.line}: the id {each.id!r} is on line {given[each.id]} already."
+                )
+        made = distinct_names((name_of(each.path) for each in self.listed if not each.id), taken=given)
+        return [each.id or next(made) for each in self.listed]
+
+
+def transcript_of(each: Listed, audio: Path, intake: Intake) -> str | None:
+    """The words of an utterance, None where nobody has told them; what cannot be read costs it where it is needed."""
+    if isinstance(each.text, str):
+        return intake.usable(audio, each.text) if each.text else None
+    try:
+        text = each.text.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        if not intake.transcripts_needed:
+            return None
+        reason = "is not UTF-8 text" if isinstance(error, ValueError) else f"cannot be read: {error.strerror}"
+        raise BadAudio(audio, f"its transcript {each.text.name} {reason}", "transcript unreadable") from error
+    return intake.usable(audio, text)
 
 
 def locate(path: Path, roots: Sequence[Path]) -> Path:

@@ -1,34 +1,23 @@
-"""NeMo's manifests, JSON lines that name audio files, to a manifest of cuts."""
+"""NeMo's manifests, JSON lines that name audio files."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from priormatch.data.intake import AS_IT_COMES, Intake
-from priormatch.data.listed import Listed, read_seconds, write_listed
+from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
 
 
-def prepare_nemo(
-    file: Path,
-    out: Path,
-    intake: Intake = AS_IT_COMES,
-    *,
-    max_bad_share: float = 0.05,
-    overwrite: bool = False,
-) -> Path:
-    """Write the manifest `out` of the audio that a NeMo manifest names, one JSON object a line.
+def list_nemo(file: Path) -> Listing:
+    """The audio that a NeMo manifest names, one JSON object a line.
 
     `audio_filepath` is relative to the manifest's folder or to the working directory; `offset` and `duration`
     in seconds, `text` (none or empty: untranscribed), `speaker` and `id` may be absent. A mistake in a line
-    stops with its number; unusable audio is skipped and listed.
+    stops with its number.
     """
-    listed = list(read_nemo(file))
-    if not listed:
-        raise UserError(f"{file} holds no line: write a JSON object for each utterance.")
-    return write_listed(listed, file, (file.parent, Path()), out, intake, max_bad_share, overwrite)
+    return Listing(list(read_nemo(file)), file, (file.parent, Path()))
 
 
 def read_nemo(file: Path) -> Iterator[Listed]:

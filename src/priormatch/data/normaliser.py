@@ -4,22 +4,24 @@ One normaliser serves transcripts, the prior's text and scores alike, and a toke
 """
 
 import unicodedata
+from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-from priormatch.config import LanguageSettings, NormalizerKind
-from priormatch.data.text import Unspoken, normalise_sentence, spoken_text
+from priormatch.config import LanguageSettings, NormaliserKind
+from priormatch.data.text import APOSTROPHES, Unspoken, normalise_sentence, spoken_text
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 
 LANGUAGE_FILE = "language.yaml"
 ENGLISH_LETTERS = "abcdefghijklmnopqrstuvwxyz'"
+FOREIGN = 0.01  # the share of letters above which a text is hardly English
 INSIDE = "'·\u05f3\u05f4\u200c\u200d"
 """Signs that stay between letters: apostrophe, middle dot, geresh, gershayim, and the invisible (non-)joiner."""
 
-_APOSTROPHES = str.maketrans(dict.fromkeys("‘’‛ʼ´`", "'") | {"ŉ": "'n"})
+_APOSTROPHES = str.maketrans(dict.fromkeys(APOSTROPHES + "´`", "'") | {"ŉ": "'n"})
 _SARA_AM = (
     ("\u0e4d\u0e32", "\u0e33"),
     ("\u0ecd\u0eb2", "\u0eb3"),
@@ -37,7 +39,7 @@ class Normaliser:
     With an `alphabet`, in small letters, a text that holds another letter is of no use.
     """
 
-    kind: NormalizerKind = "english"
+    kind: NormaliserKind = "english"
     alphabet: str = ""
 
     @property
@@ -88,6 +90,16 @@ class Normaliser:
 ENGLISH = Normaliser()
 
 
+def kind_for(letters: Counter[str]) -> NormaliserKind:
+    """The normaliser that suits text with these letters: another than English's where one in a hundred is foreign."""
+    written = {each for each in letters if unicodedata.category(each)[0] in "LM"}
+    counts = Counter({each: letters[each] for each in written})
+    most = FOREIGN * counts.total()
+    if sum(count for letter, count in counts.items() if letter not in ENGLISH_LETTERS) <= most:
+        return "english"
+    return "turkic" if counts["ı"] > most else "unicode"
+
+
 def normaliser_of(language: LanguageSettings) -> Normaliser:
     """The normaliser that settings ask for."""
     if language.alphabet != language.alphabet.lower():
@@ -110,21 +122,21 @@ def normaliser_in(folder: Path) -> Normaliser:
     except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{file} names no normaliser ({reason}): make or copy the folder again") from error
-    return Normaliser(cast(NormalizerKind, kind), alphabet)
+    return Normaliser(cast(NormaliserKind, kind), alphabet)
 
 
-def normalise_unicode(text: str, turkic: bool = False) -> str:
+def normalise_unicode(text: str, turkic: bool = False, numbers: bool = False) -> str:
     """Reduce text in any script to lower-case words with one space between; idempotent.
 
     Letters and the marks on them stay (ß, é, й, the vowel signs of Indic scripts, Arabic and Hebrew points), and so
-    do apostrophes and the like inside a word: l'ami, об'єкт, col·lega. Digits, punctuation and symbols part words;
-    soft hyphens, other invisible signs and the Arabic tatweel vanish. What Unicode has in several ways is written
-    in one: its NFKC form, but for two vowels that this would take apart.
+    do apostrophes and the like inside a word: l'ami, об'єкт, col·lega. Punctuation and symbols part words, and digits
+    too unless `numbers` stay; soft hyphens, other invisible signs and the Arabic tatweel vanish. What Unicode has in
+    several ways is written in one: its NFKC form, but for two vowels that this would take apart.
     """
     text = compose(text.translate(_APOSTROPHES)).replace("İ", "i")
     if turkic:
         text = text.replace("I", "ı")
-    words = compose(text.lower().translate(_KEPT)).split()
+    words = compose(text.lower().translate(_KEPT_WITH_NUMBERS if numbers else _KEPT)).split()
     return " ".join(filter(None, map(_trimmed, words)))
 
 
@@ -148,14 +160,20 @@ def _trimmed(word: str) -> str:
 class _Kept(dict[int, str]):
     """What becomes of a character, found out at its first occurrence: itself, nothing, or a space."""
 
+    def __init__(self, categories: str) -> None:
+        super().__init__(
+            {0x0640: "", 0x200B: " "}
+        )  # the tatweel lengthens a word; the zero-width space parts two
+        self.categories = categories
+
     def __missing__(self, code: int) -> str:
         letter = chr(code)
         category = unicodedata.category(letter)
-        if category[0] == "L" or category in ("Mn", "Mc") or letter in INSIDE:
+        if category[0] in self.categories or category in ("Mn", "Mc") or letter in INSIDE:
             self[code] = letter
         else:
             self[code] = "" if category in ("Cf", "Me") else " "
         return self[code]
 
 
-_KEPT = _Kept({0x0640: "", 0x200B: " "})  # the tatweel lengthens a word; the zero-width space parts two
+_KEPT, _KEPT_WITH_NUMBERS = _Kept("L"), _Kept("LN")

@@ -10,13 +10,12 @@ from lhotse import MonoCut
 from priormatch.config import AudioSettings
 from priormatch.data.batches import cut_text
 from priormatch.data.manifest import summary
-from priormatch.data.normaliser import Normaliser
+from priormatch.data.normaliser import Normaliser, kind_for
 
 SAMPLES = 3
 MOST_LETTERS = 12  # that seem out of place
 MOST_SHOWN = 120  # of a derived alphabet
 SELDOM = 1e-4  # the share of all letters below which one of a derived alphabet is worth a look
-FOREIGN = 0.01  # the share of letters above which a text is hardly English
 
 
 def overview(cuts: Iterable[MonoCut], normaliser: Normaliser, audio: AudioSettings) -> str:
@@ -82,8 +81,8 @@ def letters(texts: Sequence[str], normaliser: Normaliser) -> list[str]:
         )
         more = f" and {len(strange) - MOST_LETTERS} more" if len(strange) > MOST_LETTERS else ""
         lines.append(f"{what}: {told}{more}")
-    if normaliser.kind == "english" and sum(counts[each] for each in strange) > FOREIGN * total:
-        lines.append("is that English? for any other language set the normaliser to unicode")
+    if normaliser.kind == "english" and (kind := kind_for(counts)) != "english":
+        lines.append(f"is that English? if not, set the normaliser to {kind}")
     return lines
 
 

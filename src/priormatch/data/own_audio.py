@@ -1,84 +1,47 @@
-"""A user's own audio, in a folder or named in a table, to a manifest."""
+"""A user's own audio, in a folder or named in a table."""
 
 import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from lhotse import MonoCut
-
-from priormatch.data.audio import BadAudio, open_recording
-from priormatch.data.intake import AS_IT_COMES, Intake
-from priormatch.data.listed import Listed, read_seconds, write_listed
-from priormatch.data.manifest import distinct_names, existing_folder, name_of, utterance, write_manifests
+from priormatch.data.audio import audio_in
+from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.errors import UserError
 from priormatch.progress import say
 
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 COLUMNS = ("path", "text", "speaker", "id", "start", "end")
 
 
-def prepare_folder(
-    folder: Path,
-    out: Path,
-    intake: Intake = AS_IT_COMES,
-    *,
-    max_bad_share: float = 0.05,
-    overwrite: bool = False,
-) -> Path:
-    """Write the manifest `out` of all audio in a folder and below it, with transcripts where there are any.
+def list_folder(folder: Path) -> Listing:
+    """All audio in a folder and below it, with transcripts where there are any.
 
-    - `NAME.txt` beside `NAME.wav` (.flac, .ogg, .opus, .mp3) is its transcript; audio without is
+    - `NAME.txt` beside `NAME.wav` (.flac, .mp3 and so on) is its transcript; audio without is
       untranscribed. Where the transcript holds no word, or digits, the utterance is skipped and listed.
     - The speaker is the first folder below `folder` (ann/monday/one.wav is by ann); files directly in `folder`
       have none.
     - The id is the path below `folder` without suffix, with "-" for "/", numbered where two would be equal.
     - Of audio with several channels the first is used: Lhotse cannot mix them lazily.
-    - All samples are decoded to find damage.
-    - Untranscribed audio of more than `intake.segment` seconds is cut at its pauses.
     """
-    existing_folder(folder)
-    paths = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in AUDIO_SUFFIXES and not path.name.startswith(".") and not path.is_dir()
-    )
-    if not paths:
-        raise UserError(f"{folder} holds no audio ({' '.join(AUDIO_SUFFIXES)}): check the folder.")
-
-    def cuts_of(source: tuple[Path, str]) -> list[MonoCut]:
-        path, name = source
-        recording = open_recording(path, name, decode=True)
-        *above, _ = path.relative_to(folder).parts
-        speaker = above[0] if above else None
-        whole = utterance(name, recording, _read_transcript(path, intake), speaker)
-        return intake.parts(whole, taken)
-
-    names = list(distinct_names(name_of(path.relative_to(folder)) for path in paths))
-    taken = frozenset(names)
-    write_manifests({out: list(zip(paths, names, strict=True))}, cuts_of, max_bad_share, overwrite)
-    return out
+    listed = []
+    for path in audio_in(folder):
+        below, beside = path.relative_to(folder), path.with_suffix(".txt")
+        speaker = below.parts[0] if len(below.parts) > 1 else ""
+        listed.append(Listed(0, below, beside if beside.exists() else "", speaker))
+    return Listing(listed, folder, (folder,))
 
 
-def prepare_csv(
-    file: Path,
-    out: Path,
-    intake: Intake = AS_IT_COMES,
-    *,
-    max_bad_share: float = 0.05,
-    overwrite: bool = False,
-) -> Path:
-    """Write the manifest `out` of the audio that a table names, with commas or tabs between its columns.
+def list_table(file: Path) -> Listing:
+    """The audio that a table names, with commas or tabs between its columns.
 
     The header names the columns. `path` is relative to the table's folder or absolute; the others may be
     absent or empty in some lines: `text` (empty: untranscribed), `speaker`, `id` (else made of the path),
     `start` and `end` in seconds (else the whole file). In a table with commas a field may stand in quotes;
-    with tabs, quotes are just characters. A mistake in the table stops with its line number; unusable audio
-    is skipped and listed.
+    with tabs, quotes are just characters. A mistake in the table stops with its line number.
     """
     rows = list(read_rows(file))
     if not rows:
         raise UserError(f"{file} has no line below its header: add one for each utterance.")
-    return write_listed(rows, file, (file.parent,), out, intake, max_bad_share, overwrite)
+    return Listing(rows, file, (file.parent,))
 
 
 def read_rows(file: Path) -> Iterator[Listed]:
@@ -138,17 +101,3 @@ def _read_row(where: str, line: int, columns: list[str], fields: list[str]) -> L
     return Listed(
         line, path, cells.get("text", ""), cells.get("speaker", ""), cells.get("id", ""), start, end
     )
-
-
-def _read_transcript(audio: Path, intake: Intake) -> str | None:
-    path = audio.with_suffix(".txt")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        if not intake.transcripts_needed:
-            return None
-        reason = "is not UTF-8 text" if isinstance(error, ValueError) else f"cannot be read: {error.strerror}"
-        raise BadAudio(audio, f"its transcript {path.name} {reason}", "transcript unreadable") from error
-    return intake.usable(audio, text)

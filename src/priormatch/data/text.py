@@ -30,10 +30,10 @@ CONTRACTIONS = frozenset(
     + [f"{stem}in'" for stem in _BEFORE_IN.split()]
 )
 
-_APOSTROPHES = dict.fromkeys("‘’‛ʼ", "'")
+APOSTROPHES = "‘’‛ʼ"  # that are typed for the plain one
 _PARTING = dict.fromkeys("-‐‑‒–—―…", " ")
 _DELETED = dict.fromkeys('0123456789"“”„‟«»,?!#&(){}[]*+=;:.', "")
-_CHARACTERS = str.maketrans(_APOSTROPHES | _PARTING | _DELETED)
+_CHARACTERS = str.maketrans(dict.fromkeys(APOSTROPHES, "'") | _PARTING | _DELETED)
 
 
 def normalise_sentence(text: str) -> str:

@@ -1,12 +1,14 @@
 """Whether a recipe's speech and text can be used, and go together."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from priormatch.config import AudioSettings, Settings
 from priormatch.data.look import Speech, decode_some, letters, look_at_speech, look_at_text
+from priormatch.data.normaliser import ENGLISH, Normaliser, kind_for, normaliser_of
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
-from priormatch.data.text import spoken_text
+from priormatch.data.text import Unspoken
 from priormatch.doctor.finding import Finding
 from priormatch.errors import UserError
 from priormatch.runs.data import named_sets
@@ -23,6 +25,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     if settings.corpus == "demo":
         yield from demo_findings()
         return
+    normaliser = normaliser_of(settings.language)
     speech: dict[str, Speech] = {}
     for name, path in speech_paths(settings).items():
         try:
@@ -31,17 +34,18 @@ def findings(settings: Settings) -> Iterator[Finding]:
             yield Finding("problem", f"{name}: {error}")
             continue
         yield from speech_findings(name, speech[name], settings)
-    spoken = {name: normalised(found.transcripts()) for name, found in speech.items()}
+    spoken = {name: normalised(found.transcripts(), normaliser) for name, found in speech.items()}
     try:
-        sentences = look_at_text(require("text", settings.text))
+        sentences = look_at_text(require("text", settings.text), normaliser)
     except UserError as error:
         yield Finding("problem", f"text: {error}")
         return
     yield text_finding(sentences)
+    yield from language_findings({**spoken, "text": sentences}, normaliser)
     if spoken.get("labelled"):
         yield from letter_findings(spoken["labelled"], sentences, settings.tokenizer.source)
     known = {name: texts for name, texts in spoken.items() if name != "labelled" and texts}
-    yield from overlap_findings(known, sentences)
+    yield from overlap_findings(known, sentences, normaliser)
 
 
 def demo_findings() -> Iterator[Finding]:
@@ -79,10 +83,13 @@ def speech_findings(name: str, speech: Speech, settings: Settings) -> Iterator[F
     """What there is of speech, and whether it can be read, heard and learnt from."""
     yield Finding("ok", f"{name}: {speech}")
     yield from decoding_findings(name, *decode_some(speech, DECODED), settings.audio.max_bad_share)
-    yield from duration_findings(name, speech.durations, settings.audio)
     if name == "unlabelled":
+        longest = settings.audio.segment or math.inf  # to which a run cuts it
+        yield from duration_findings(name, [min(each, longest) for each in speech.durations], settings.audio)
         return
-    yield from transcript_findings(name, speech.transcripts(), settings.audio.max_bad_share)
+    yield from duration_findings(name, speech.durations, settings.audio)
+    normaliser = normaliser_of(settings.language)
+    yield from transcript_findings(name, speech.transcripts(), settings.audio.max_bad_share, normaliser)
     if name == "labelled" and not settings.validation and speech.speakers < 2:
         advice = (
             "put each speaker's audio into a folder, name speakers in the table, or give validation=[CUTS]"
@@ -120,14 +127,16 @@ def duration_findings(name: str, durations: Sequence[float], audio: AudioSetting
         )
 
 
-def transcript_findings(name: str, transcripts: Sequence[str], most: float) -> Iterator[Finding]:
+def transcript_findings(
+    name: str, transcripts: Sequence[str], most: float, normaliser: Normaliser = ENGLISH
+) -> Iterator[Finding]:
     """Whether transcripts give the words spoken."""
     if not transcripts:
         yield Finding(
             "problem", f"{name}: no transcripts", "put NAME.txt beside NAME.wav, or give a table or cuts"
         )
         return
-    reasons = [reason for each in transcripts if (reason := why_unusable(each))]
+    reasons = [reason for each in transcripts if (reason := why_unusable(each, normaliser))]
     if reasons:
         what = (
             f"{name}: {len(reasons)} of {len(transcripts)} transcripts cannot be used, such as: {reasons[0]}"
@@ -136,18 +145,27 @@ def transcript_findings(name: str, transcripts: Sequence[str], most: float) -> I
         yield Finding("problem" if many else "warning", what, "mend them, or leave them out")
 
 
-def why_unusable(transcript: str) -> str | None:
+def why_unusable(transcript: str, normaliser: Normaliser) -> str | None:
     """Why a transcript cannot be learnt from; None where it can."""
     try:
-        spoken_text(transcript)
-    except ValueError as error:
+        normaliser.spoken(transcript)
+    except Unspoken as error:
         return str(error)
     return None
 
 
-def normalised(transcripts: Sequence[str]) -> list[str]:
+def normalised(transcripts: Sequence[str], normaliser: Normaliser) -> list[str]:
     """Transcripts as training would have them, less those that cannot be used."""
-    return [spoken_text(each) for each in transcripts if why_unusable(each) is None]
+    return [normaliser(each) for each in transcripts if why_unusable(each, normaliser) is None]
+
+
+def language_findings(written: Mapping[str, Sequence[str]], normaliser: Normaliser) -> Iterator[Finding]:
+    """Whether what is taken for English is another language."""
+    for name, sentences in written.items():
+        kind = kind_for(letters(sentences))
+        if normaliser.kind == "english" and kind != "english":
+            what = f"{name}: many of its letters are not English, and language.normalizer is english"
+            yield Finding("warning", what, f"for another language set language.normalizer={kind}")
 
 
 def text_finding(sentences: Sequence[str]) -> Finding:
@@ -184,10 +202,12 @@ def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source
         )
 
 
-def overlap_findings(spoken: Mapping[str, Sequence[str]], sentences: Sequence[str]) -> Iterator[Finding]:
+def overlap_findings(
+    spoken: Mapping[str, Sequence[str]], sentences: Sequence[str], normaliser: Normaliser = ENGLISH
+) -> Iterator[Finding]:
     """Whether the prior's text already holds what is said in speech that is to be recognised."""
     for name, transcripts in spoken.items():
-        overlap = TranscriptOverlap(transcripts)
+        overlap = TranscriptOverlap(transcripts, normaliser)
         for _ in overlap.watch(sentences):
             pass
         what = (

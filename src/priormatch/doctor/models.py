@@ -6,9 +6,8 @@ from pathlib import Path
 from priormatch.data.tokenizer import MODEL_FILE, Tokenizer
 from priormatch.doctor.finding import Finding
 from priormatch.errors import UserError
-from priormatch.matching.prior import Prior
-from priormatch.models.folder import WEIGHTS, kind_of
-from priormatch.models.recognizer import Recognizer
+from priormatch.models.folder import WEIGHTS
+from priormatch.runs.publish import load_model
 
 
 def findings(folder: Path) -> Iterator[Finding]:
@@ -19,18 +18,13 @@ def findings(folder: Path) -> Iterator[Finding]:
     for place in sorted(file.parent for file in folder.rglob(WEIGHTS)):
         name = str(place.relative_to(folder))
         try:
-            tokenizers[name] = read_model_at(place).tokenizer
+            tokenizers[name] = load_model(place).tokenizer
         except UserError as error:
             yield Finding(
                 "problem", f"{name}: {error}", f"remove {folder / name.split('/')[0]} and run again"
             )
     if tokenizers:
         yield from piece_findings(tokenizers, folder)
-
-
-def read_model_at(folder: Path) -> Recognizer | Prior:
-    """The recogniser or prior of a folder, its weights fitted in."""
-    return Prior.load(folder) if kind_of(folder) == "prior" else Recognizer.load(folder)
 
 
 def piece_findings(tokenizers: Mapping[str, Tokenizer], folder: Path) -> Iterator[Finding]:

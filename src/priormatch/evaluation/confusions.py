@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from priormatch.evaluation.hypotheses import AlignedWord, align
+from priormatch.evaluation.alignment import AlignedWord, align
 from priormatch.evaluation.transcripts import Transcript
 
 Kind = Literal["substitute", "delete", "insert"]

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import Literal
 
-import jiwer
 import torch
 from torch import Tensor
 
 from priormatch.data.batches import Corpus
 from priormatch.device import mixed_precision
+from priormatch.evaluation.alignment import AlignedWord, align
 from priormatch.evaluation.decoding import encode
 from priormatch.matching.length_filter import SHORTEST, keep_all
 from priormatch.matching.local_prior import first_spellings, local_prior
@@ -18,21 +16,6 @@ from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter
 from priormatch.search.beam import Beam
-
-
-@dataclass(frozen=True)
-class AlignedWord:
-    """A word of a hypothesis beside that of the reference: "" for one deleted, or beside one inserted."""
-
-    hypothesis: str
-    reference: str
-
-    @property
-    def kind(self) -> Literal["equal", "substitute", "insert", "delete"]:
-        """What became of the word that was said."""
-        if self.hypothesis == self.reference:
-            return "equal"
-        return "delete" if not self.hypothesis else "insert" if not self.reference else "substitute"
 
 
 @dataclass(frozen=True)
@@ -164,14 +147,3 @@ def why_outside(length: int, reference: int) -> str:
     if reference == 0:
         return "no reference length"
     return f"too {'short' if length < reference else 'long'}, {length} for {reference}"
-
-
-def align(reference: str, hypothesis: str) -> list[AlignedWord]:
-    """The words of a hypothesis beside those of the reference, with the fewest errors."""
-    aligned = jiwer.process_words([reference], [hypothesis])
-    words = []
-    for chunk in aligned.alignments[0]:
-        heard = aligned.hypotheses[0][chunk.hyp_start_idx : chunk.hyp_end_idx]
-        said = aligned.references[0][chunk.ref_start_idx : chunk.ref_end_idx]
-        words += [AlignedWord(*pair) for pair in zip_longest(heard, said, fillvalue="")]
-    return words

@@ -63,7 +63,7 @@ def transcribe(
 
     transcribe(model, "talk.mp3", search=search_with_prior(prior, settings.fusion)).text
     """
-    cutting = cutting or Cutting()
+    cutting = cutting or cutting_for(model)
 
     def open_it() -> Recording:
         if isinstance(audio, str | PathLike):
@@ -74,6 +74,13 @@ def transcribe(
     if isinstance(outcome, BadAudio):
         raise UserError(f"{outcome}: give another file") from outcome
     return outcome
+
+
+def cutting_for(model: Recognizer, **chosen: float) -> Cutting:
+    """How recordings are cut for a model, unless chosen otherwise: not into longer segments than it has learnt from."""
+    usual = Cutting()
+    heard = max(model.longest_heard, usual.shortest) if model.longest_heard else usual.longest
+    return Cutting(**{"longest": min(heard, usual.longest)} | chosen)
 
 
 def transcribe_all(

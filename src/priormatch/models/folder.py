@@ -1,5 +1,6 @@
 """A model on disk: weights as safetensors, settings as YAML, the tokenizer's model; no pickles."""
 
+import math
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,15 +17,18 @@ AnySettings = TypeVar("AnySettings")
 
 
 def write_model(
-    folder: Path, kind: str, weights: dict[str, Tensor], settings: Any, tokenizer: Tokenizer
+    folder: Path, kind: str, weights: dict[str, Tensor], settings: Any, tokenizer: Tokenizer, **known: float
 ) -> None:
-    """Write a model folder; the weights go last and at once, so that a folder with weights is whole."""
+    """Write a model folder; the weights go last and at once, so that a folder with weights is whole.
+
+    Figures that are `known` of the model stand beside its settings.
+    """
     from omegaconf import OmegaConf
 
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(folder)
     tree = OmegaConf.create(
-        {"kind": kind, "settings": OmegaConf.to_container(OmegaConf.structured(settings))}
+        {"kind": kind, **known, "settings": OmegaConf.to_container(OmegaConf.structured(settings))}
     )
     replace_text(folder / SETTINGS, OmegaConf.to_yaml(tree))
     with replacing(folder / WEIGHTS) as temporary:
@@ -61,13 +65,25 @@ def read_model(
 
 def kind_of(folder: Path) -> str | None:
     """What a model folder says it holds; None where it says nothing."""
+    return _known(folder).get("kind")
+
+
+def figure_of(folder: Path, name: str) -> float:
+    """A figure that is known of the model in a folder, 0 where it is not."""
+    value = _known(folder).get(name, 0.0)
+    if isinstance(value, int | float) and 0 <= value < math.inf:
+        return float(value)
+    raise UserError(f"{folder / SETTINGS}: {name} is {value}, and must be a number: train or copy it again")
+
+
+def _known(folder: Path) -> dict[str, Any]:
     import yaml
 
     try:
         tree = yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return None
-    return tree.get("kind") if isinstance(tree, dict) else None
+        return {}
+    return tree if isinstance(tree, dict) else {}
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:

@@ -15,7 +15,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
-from priormatch.models.folder import load_weights, read_model, write_model
+from priormatch.models.folder import figure_of, load_weights, read_model, write_model
 from priormatch.models.hub import model_folder
 from priormatch.models.tds import TDSEncoder
 from priormatch.search.beam import Beam, beam_search
@@ -31,12 +31,12 @@ class Recognizer(nn.Module):
     """q(y|x): hears waveforms, speaks word pieces.
 
     Matching asks three things of it: `propose` hypotheses, the logits of given ones (`encode`, then `decoder`),
-    and to be copied.
+    and to be copied. `longest_heard` is the longest utterance it has learnt from, in seconds; 0: nobody knows.
     """
 
     def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
         super().__init__()
-        self.settings, self.tokenizer = settings, tokenizer
+        self.settings, self.tokenizer, self.longest_heard = settings, tokenizer, 0.0
         self.features = LogMel(settings.n_mels)
         self.encoder = TDSEncoder(
             settings.n_mels,
@@ -116,7 +116,8 @@ class Recognizer(nn.Module):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights, settings and tokenizer into a folder."""
-        write_model(Path(folder), "recognizer", self.state_dict(), self.settings, self.tokenizer)
+        known = {"longest_heard": round(self.longest_heard, 2)} if self.longest_heard else {}
+        write_model(Path(folder), "recognizer", self.state_dict(), self.settings, self.tokenizer, **known)
 
     @staticmethod
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Recognizer":
@@ -125,4 +126,5 @@ class Recognizer(nn.Module):
         settings, tokenizer, weights = read_model(found, "recognizer", ModelSettings)
         model = Recognizer(settings, tokenizer)
         load_weights(model, weights, found)
+        model.longest_heard = figure_of(found, "longest_heard")
         return model.to(device).eval()

@@ -12,6 +12,7 @@ from priormatch import __version__
 from priormatch.config import CardSettings
 from priormatch.data.batches import Corpus
 from priormatch.data.manifest import SUFFIX
+from priormatch.data.normaliser import ENGLISH, LANGUAGE_FILE
 from priormatch.matching.prior import Prior
 from priormatch.models.card import CARD, Card, read_card, write_card
 from priormatch.models.recognizer import Recognizer
@@ -40,17 +41,25 @@ def plain_card(name: str, model: Recognizer | Prior) -> Card:
         else "A prior: a gated convolutional language model that judges what a speech recogniser may have heard"
     )
     summary = f"{what}. {parameters(model)} parameters, {model.tokenizer.classes} classes."
+    if (normaliser := model.tokenizer.normaliser) != ENGLISH:
+        summary += f" Its text is written as the normaliser `{normaliser.name}` has it ({LANGUAGE_FILE})."
     return Card(facts, name, summary, {"Use": usage(model), "Limits": limits(model), "Licence": NO_LICENCE})
 
 
-def usage(model: Recognizer | Prior, name: str = "this folder, or owner/name on the Hub") -> str:
-    """How to load a model."""
+def usage(model: Recognizer | Prior, name: str = "MODEL") -> str:
+    """How to use a model; one that has no name yet is called MODEL."""
     kind = type(model).__name__
-    words = "--model" if isinstance(model, Recognizer) else "--prior"
-    return (
-        f'```python\nfrom priormatch import {kind}\n\nmodel = {kind}.load("{name}")\n```\n\n'
-        f"On the command line, the same goes behind `{words}`, as in `priormatch decode --help`."
-    )
+    hears = isinstance(model, Recognizer)
+    lines = [
+        f"from priormatch import {kind}",
+        "",
+        f'model = {kind}.load("{name}")',
+        'print(model.transcribe("talk.wav").text)' if hears else 'print(model.score_texts(["good morning"]))',
+    ]
+    words = f"{name} recordings" if hears else f"RECOGNISER recordings --prior {name}"
+    where = " MODEL is this folder, or its name on the Hub." if name == "MODEL" else ""
+    code = "\n".join(lines)
+    return f"```python\n{code}\n```\n\nOn the command line: `priormatch transcribe {words}`.{where}"
 
 
 def limits(model: Recognizer | Prior) -> str:
@@ -60,11 +69,12 @@ def limits(model: Recognizer | Prior) -> str:
             "It knows the text it was trained on, in that text's spelling, and is of use to recognisers with the same"
             " word pieces alone."
         )
+    heard = f" and has learnt from no more than {model.longest_heard:.1f} s" if model.longest_heard else ""
     return (
         "It knows the voices, the rooms, the words and the spelling of its training data: on other speech it may make"
         " far more errors than on its test sets. What it writes can be fluent and still not what was said: do"
-        f" not rely on it unread. It writes at most {model.settings.longest_output} word pieces, so that long"
-        " recordings have to be cut."
+        f" not rely on it unread. It writes at most {model.settings.longest_output} word pieces at a time{heard}:"
+        " longer recordings must be cut, as `priormatch transcribe` does."
     )
 
 

@@ -13,7 +13,8 @@ from priormatch.config import Settings
 from priormatch.data.batches import Corpus, read_cuts
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.evaluation.hypotheses import AlignedWord, Hypothesis, Inspection, Weighing, inspect
+from priormatch.evaluation.alignment import AlignedWord
+from priormatch.evaluation.hypotheses import Hypothesis, Inspection, Weighing, inspect
 from priormatch.evaluation.transcripts import read_transcripts
 from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from priormatch.config import load_settings, recipe_path
+from priormatch.config import NormaliserKind, load_settings, recipe_path
 from priormatch.config_checks import keys_of
 from priormatch.config_docs import WIDTH, commented_part
 from priormatch.data.look import Speech, letters, look_at_speech, look_at_text
+from priormatch.data.normaliser import Normaliser, kind_for
 from priormatch.data.tokenizer import CONTROL_PIECES, MARK
 from priormatch.errors import UserError
 from priormatch.files import replacing
@@ -37,7 +38,7 @@ DEMO_SIZES = """
 # What a user is likely to change, beside what was chosen for the data at hand.
 SHOWN = """
     name labelled unlabelled text validation test topline device wandb
-    audio.longest audio.workers tokenizer.pieces
+    audio.longest audio.workers language.normalizer language.alphabet tokenizer.pieces
     training.seed training.updates training.batch.seconds training.optimizer.learning_rate
     training.window_updates training.validate_every training.augment.speeds
     prior.updates prior.batch_tokens
@@ -64,9 +65,11 @@ def new_recipe(file: Path, labelled: str, unlabelled: str, text: str, tests: Map
     speech["unlabelled"] = look(unlabelled, "unlabelled", transcribed=False)
     for name, path in tests.items():
         look(path, f"test {name}", transcribed=True)
-    sentences = look_at_text(Path(text))
+    sentences, language = look_at_text(Path(text)), []
+    if (kind := kind_for(letters(sentences))) != "english":
+        sentences, language = look_at_text(Path(text), Normaliser(kind)), [language_rule(kind)]
     gpu = torch.cuda.is_available()
-    rules = rules_for(speech["labelled"].hours, pieces_for(sentences), gpu, os.cpu_count() or 1)
+    rules = language + rules_for(speech["labelled"].hours, pieces_for(sentences), gpu, os.cpu_count() or 1)
     given = {
         "name": file.stem,
         "labelled": labelled,
@@ -114,6 +117,12 @@ def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
         why = f"From {MANY_HOURS} labelled hours on, the larger models of recipes/librispeech-100h-360h.yaml may pay."
         rules.append(Rule(why, {}))
     return rules
+
+
+def language_rule(kind: NormaliserKind) -> Rule:
+    """The way of writing for a language that is not English."""
+    why = f"The normaliser {kind}, as many letters of the text are not English."
+    return Rule(why, {"language.normalizer": kind})
 
 
 def gpu_rule(hours: float, cores: int) -> Rule:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from priormatch.data.normaliser import LANGUAGE_FILE
 from priormatch.data.tokenizer import MODEL_FILE
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
@@ -14,11 +15,16 @@ from priormatch.progress import say
 from priormatch.runs.cards import plain_card, usage
 
 
+def load_model(folder: Path) -> Recognizer | Prior:
+    """The recogniser or prior of a folder, its weights fitted in."""
+    return Prior.load(folder) if kind_of(folder) == "prior" else Recognizer.load(folder)
+
+
 def publish(folder: Path, name: str, private: bool = False, revision: str | None = None) -> None:
     """Load a model to see that it is whole, complete its card unless that has been edited, and upload it."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: give the folder of a trained model")
-    model = Prior.load(folder) if kind_of(folder) == "prior" else Recognizer.load(folder)
+    model = load_model(folder)
     card = read_card(folder)
     if card is None and not (folder / CARD).exists():
         card = plain_card(name.partition("/")[2], model)
@@ -26,7 +32,8 @@ def publish(folder: Path, name: str, private: bool = False, revision: str | None
         write_card(folder, replace(card, sections=card.sections | {"Use": usage(model, name)}))
         if "license" not in card.facts:
             say(f"{folder / CARD} names no licence: choose one there, or others may not use the model")
-    files = [WEIGHTS, SETTINGS, MODEL_FILE, CARD]
+    known = (WEIGHTS, SETTINGS, MODEL_FILE, LANGUAGE_FILE, CARD)
+    files = [file for file in known if (folder / file).is_file()]
     size = sum((folder / file).stat().st_size for file in files)
     say(f"{folder}: {size / 1e6:,.1f} MB go to {name} ...")
     say(f"pushed to {upload(folder, files, name, private, revision)}")

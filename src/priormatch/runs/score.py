@@ -10,7 +10,7 @@ from priormatch.errors import UserError
 from priormatch.evaluation.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
 from priormatch.evaluation.confusions import AlignedUtterance, misheard
 from priormatch.evaluation.error_rates import ErrorCounts, character_errors, grouped
-from priormatch.evaluation.normalizers import NORMALIZERS
+from priormatch.evaluation.normalisers import NORMALISERS
 from priormatch.evaluation.perplexity import likelihoods, perplexity
 from priormatch.evaluation.references import references_of
 from priormatch.evaluation.transcripts import Transcript
@@ -114,7 +114,7 @@ def score(
     A prior adds its perplexity a piece of the hypotheses and of the references.
     """
     unit = require_known(resampled, UNITS, "nothing to draw")
-    normalizers = [require_known(name, NORMALIZERS, "no normaliser") for name in dict.fromkeys(normalizers)]
+    normalizers = [require_known(name, NORMALISERS, "no normaliser") for name in dict.fromkeys(normalizers)]
     found = [found_sets(path) for path in paths]
     pairs, notes = pairs_of(paths, found)
     said = [references_of(path) for path in references]
@@ -152,7 +152,7 @@ def require_known(name: str, known: Collection[Name], what: str) -> Name:
 
 def normalised(transcripts: Sequence[Transcript], name: str) -> list[Transcript]:
     """Both sides of every utterance under the normaliser of that name."""
-    apply = NORMALIZERS[name]
+    apply = NORMALISERS[name]
     return [
         replace(each, hypothesis=apply(each.hypothesis), reference=apply(each.reference or ""))
         for each in transcripts

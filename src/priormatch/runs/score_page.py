@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from priormatch.errors import UserError
+from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.bootstrap import SAMPLES
 from priormatch.evaluation.confusions import KINDS, AlignedUtterance, confusions, most_frequent, total
-from priormatch.evaluation.hypotheses import AlignedWord
 from priormatch.files import replace_text
 from priormatch.runs.hypotheses import STYLES
 from priormatch.runs.results import difference_in_words, without_nan

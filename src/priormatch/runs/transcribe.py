@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from priormatch.data.audio import BadAudio
+from priormatch.data.audio import BadAudio, audio_in
 from priormatch.data.clips import file_seconds, open_file
 from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
@@ -17,12 +17,6 @@ from priormatch.evaluation.transcribing import Transcription, transcribe_all
 from priormatch.files import replace_text
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, duration_text, say
-
-SUFFIXES = (
-    *(".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".nist", ".oga", ".ogg"),
-    *(".opus", ".rf64", ".snd", ".sph", ".voc", ".w64", ".wav", ".wave"),
-)
-"""Of files in a folder that soundfile can read; a file that is named itself may have any."""
 
 Put = Callable[[Path, Transcription], None]
 """Takes the transcription of a recording."""
@@ -34,17 +28,7 @@ def find_recordings(given: Sequence[Path]) -> list[Path]:
     for path in given:
         if not path.exists():
             raise UserError(f"{path}: there is no such file or folder")
-        if not path.is_dir():
-            found[path] = None
-            continue
-        inside = sorted(
-            each
-            for each in path.rglob("*")
-            if each.suffix.lower() in SUFFIXES and not each.name.startswith(".") and each.is_file()
-        )
-        if not inside:
-            raise UserError(f"{path} holds no audio ({' '.join(SUFFIXES)}): check the folder")
-        found |= dict.fromkeys(inside)
+        found |= dict.fromkeys(audio_in(path) if path.is_dir() else [path])
     return list({path.resolve(): path for path in found}.values())
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
-from priormatch.evaluation.hypotheses import AlignedWord, Hypothesis, Inspection, Weighing, look_into
+from priormatch.evaluation.alignment import AlignedWord
+from priormatch.evaluation.hypotheses import Hypothesis, Inspection, Weighing, look_into
 from priormatch.files import replace_text
 from priormatch.models.recognizer import Recognizer
 

@@ -59,6 +59,9 @@ class Matching:
         self.model, self.validation, self.targets, self.proposal = online, validation, targets, proposal
         self.training, self.matching, self.transcribed = training, matching, transcribed
         self.inspector = inspector
+        online.longest_heard = max(online.longest_heard, labelled.longest, unlabelled.longest)
+        if proposal is not None and proposal.policy != "never":
+            proposal.model.longest_heard = online.longest_heard
         share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
         self.paired = labelled_stream(
             labelled, online, training, share_of(matching.batch, share), labelled.audio

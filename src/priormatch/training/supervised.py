@@ -104,6 +104,7 @@ class Supervised:
         size: BatchSettings,
     ) -> None:
         self.model, self.validation, self.settings = model, validation, settings
+        model.longest_heard = max(model.longest_heard, labelled.longest)
         self.stream = labelled_stream(labelled, model, settings, size, labelled.audio)
         self.step = Graphed(self._step, model, recorded=not has_ctc(model, settings))
 

@@ -1,13 +1,15 @@
 """What scores do to both sides before errors are counted."""
 
 import unicodedata
+from typing import get_args
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from priormatch.data.text import normalise_sentence
-from priormatch.evaluation.normalizers import NORMALIZERS, basic, none
+from priormatch.config import LanguageSettings, NormaliserKind
+from priormatch.data.normaliser import INSIDE, normaliser_of
+from priormatch.evaluation.normalisers import NORMALISERS, basic, none
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ from priormatch.evaluation.normalizers import NORMALIZERS, basic, none
         ("e\u0301te\u0301", "été"),  # composed
         ("हिन्दी में।", "हिन्दी में"),  # the vowels are marks
         ("Привет, МИР!", "привет мир"),
-        ("ﬁne co\u00adoperate zero\u200bwidth", "fine cooperate zerowidth"),
+        ("ﬁne co\u00adoperate zero\u200bwidth", "fine cooperate zero width"),
         ("你好,世界", "你好 世界"),
         ("... ' -- ''", ""),
         ("snake_case", "snake case"),
@@ -36,22 +38,37 @@ def test_none_only_squeezes_white_space():
     assert none(" Don’t \t stop,\u00a0e\u0301te\u0301 \n") == "Don’t stop, e\u0301te\u0301"
 
 
-def test_english_is_what_prepare_does():
-    assert NORMALIZERS["english"] is normalise_sentence
-    assert NORMALIZERS["english"]("'Tis U.S. law, since 1990!") == "'tis us law since"
+@pytest.mark.parametrize("kind", get_args(NormaliserKind))
+def test_those_of_a_language_are_what_prepare_does(kind):
+    text = "'Tis U.S. law, since 1990! IŞIK"
+    assert NORMALISERS[kind](text) == normaliser_of(LanguageSettings(kind))(text)
+
+
+def test_english_by_hand():
+    assert NORMALISERS["english"]("'Tis U.S. law, since 1990!") == "'tis us law since"
+
+
+@given(st.text())
+def test_basic_is_unicode_that_keeps_numbers(text):
+    plain = "".join(" " if unicodedata.category(each)[0] == "N" else each for each in basic(text))
+    assert NORMALISERS["unicode"](plain) == NORMALISERS["unicode"](basic(text))
+    without = text.translate(
+        {code: " " for code in map(ord, text) if unicodedata.category(chr(code))[0] in "NS"}
+    )
+    assert basic(without) == NORMALISERS["unicode"](without)
 
 
 @given(st.text())
 @example("İ ŉ ΑΣ' ͅΑ")
 @example("a'\u0301b")
 def test_normalising_twice_changes_nothing_more(text):
-    for name, normalize in NORMALIZERS.items():
+    for name, normalize in NORMALISERS.items():
         once = normalize(text)
         assert normalize(once) == once, name
         assert once == " ".join(once.split()), name
 
 
 @given(st.text())
-def test_basic_keeps_nothing_but_letters_marks_numbers_and_apostrophes(text):
-    kinds = {unicodedata.category(character)[0] for character in basic(text) if character not in " '"}
+def test_basic_keeps_nothing_but_letters_marks_numbers_and_signs_inside_words(text):
+    kinds = {unicodedata.category(each)[0] for each in basic(text) if each not in f" {INSIDE}"}
     assert kinds <= {"L", "M", "N"}

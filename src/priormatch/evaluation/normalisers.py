@@ -1,0 +1,28 @@
+"""What is done to references and hypotheses alike before errors are counted.
+
+Error rates move with these rules as much as with the model, so every score names the one it was taken under.
+"""
+
+from collections.abc import Callable, Mapping
+
+from priormatch.data.normaliser import ENGLISH, Normaliser, normalise_unicode
+
+
+def none(text: str) -> str:
+    """The words as they stand, with one space between."""
+    return " ".join(text.split())
+
+
+def basic(text: str) -> str:
+    """Lower-case words of any script, as `unicode` writes them, but numbers stay too; idempotent."""
+    return normalise_unicode(text, numbers=True)
+
+
+NORMALISERS: Mapping[str, Callable[[str], str]] = {
+    "none": none,
+    "basic": basic,
+    "english": ENGLISH,
+    "unicode": Normaliser("unicode"),
+    "turkic": Normaliser("turkic"),
+}
+"""By the names that scores carry; the last three are those of `priormatch prepare`, and delete digits."""
