@@ -24,6 +24,7 @@ VERBS = [
     "match",
     "decode",
     "transcribe",
+    "serve",
     "tune",
     "label",
     "score",

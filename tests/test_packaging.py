@@ -82,7 +82,17 @@ def test_espeak_which_is_gpl_stays_out_of_the_core():
     assert "espeakng-loader" not in names(PROJECT["dependencies"])
 
 
-HEAVY = ["torch", "lhotse", "scipy", "matplotlib", "tensorboard", "huggingface_hub", "onnx", "wandb"]
+HEAVY = [
+    "torch",
+    "lhotse",
+    "scipy",
+    "matplotlib",
+    "tensorboard",
+    "huggingface_hub",
+    "onnx",
+    "wandb",
+    "gradio",
+]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])

@@ -26,6 +26,7 @@ from priormatch.cli_options import (
 from priormatch.cli_prepare import pack, prepare
 from priormatch.cli_report import report
 from priormatch.cli_results import compare, hypotheses, score, table
+from priormatch.cli_serve import serve
 from priormatch.cli_transcribe import transcribe
 from priormatch.errors import UserError
 
@@ -286,6 +287,7 @@ for verb in (
     tune,
     decode,
     transcribe,
+    serve,
     score,
     hypotheses,
     table,

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
@@ -11,8 +12,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
-def browser():
-    """Chromium as the system has it, or as the variable CHROMIUM names it."""
+def launch():
+    """Factory: `with launch(flag, ...)` runs Chromium as the system has it, or as the variable CHROMIUM names it."""
     library = pytest.importorskip(
         "playwright.sync_api", reason="needs the extra `browser`: make test-browser"
     )
@@ -20,9 +21,21 @@ def browser():
     if found is None:
         pytest.skip("needs Chromium: make test-browser")
     with library.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=FLAGS)
+
+        @contextmanager
+        def run(*flags: str):
+            chromium = playwright.chromium.launch(executable_path=found, args=[*FLAGS, *flags])
+            yield chromium
+            chromium.close()
+
+        yield run
+
+
+@pytest.fixture(scope="session")
+def browser(launch):
+    """Chromium without further flags."""
+    with launch() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,12 +18,15 @@ from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import GREEDY, Search, batch_seconds, evaluating
 from priormatch.matching.objective import sequence_loss
+from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
 
 POOLED = 8  # batches' worth of clips that are sorted by length together
 
 Source = Callable[[], Recording]
 """Opens a recording, or raises `BadAudio`."""
+
+Heard = TypeVar("Heard")
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def transcribe_all(
     waiting: list[Transcription | BadAudio] = []  # for those clips
 
     def empty_pool() -> Iterator[Transcription | BadAudio]:
-        heard = hear_all(model, pool, search, seconds, advance) if pool else []
+        heard = hear_all(pool, partial(hear, model, search=search), seconds, advance)
         for found, segment in zip(owners, heard, strict=True):
             if segment.text:
                 found.append(segment)
@@ -131,14 +135,19 @@ def transcribe_all(
 
 
 def hear_all(
-    model: Recognizer, clips: Sequence[Clip], search: Search, seconds: float, advance: Callable[[float], None]
-) -> list[Segment]:
-    """Hear clips in batches, those alike in length together; gives the segment of each."""
+    clips: Sequence[Clip],
+    hear: Callable[[Sequence[Clip]], list[Heard]],
+    seconds: float,
+    advance: Callable[[float], None],
+) -> list[Heard]:
+    """Hear clips in batches, those alike in length together; gives what was heard in each."""
+    if not clips:
+        return []
     lengths = np.array([clip.seconds for clip in clips])
     order = np.argsort(-lengths, kind="stable")
-    found: dict[int, Segment] = {}
+    found: dict[int, Heard] = {}
     for batch in np.split(order, cut_by_seconds(lengths[order], seconds)[1:]):
-        found |= zip(batch.tolist(), hear(model, [clips[index] for index in batch], search), strict=True)
+        found |= zip(batch.tolist(), hear([clips[index] for index in batch]), strict=True)
         advance(float(lengths[batch].sum()))
     return [found[index] for index in range(len(clips))]
 
@@ -146,12 +155,8 @@ def hear_all(
 @torch.no_grad()
 def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segment]:
     """Hear one batch of clips."""
-    count = len(clips)
-    waves = [clip.samples for clip in clips]
-    batch = collate([""] * count, [None] * count, waves, [[]] * count, model.tokenizer.eos, [])
-    batch = batch.to(model.device)
     with evaluating(model):
-        memory = model.memory(*model.encode(batch.waveforms, batch.samples))
+        memory = remember(model, clips)
         beam = search(model, memory)
         best, lengths = beam.classes[:, :1], beam.lengths[:, :1]
         log_q = -sequence_loss(model.decoder(memory, best), best, lengths)
@@ -160,3 +165,12 @@ def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segme
         Segment(clip.start, clip.start + clip.seconds, model.tokenizer.decode(classes), confidence)
         for clip, classes, confidence in zip(clips, best[:, 0].tolist(), confidences, strict=True)
     ]
+
+
+def remember(model: Recognizer, clips: Sequence[Clip]) -> Memory:
+    """What the decoder reads of a batch of clips."""
+    count = len(clips)
+    waves = [clip.samples for clip in clips]
+    batch = collate([""] * count, [None] * count, waves, [[]] * count, model.tokenizer.eos, [])
+    batch = batch.to(model.device)
+    return model.memory(*model.encode(batch.waveforms, batch.samples))

@@ -1,0 +1,187 @@
+"""What the page shows of a recording: the beam of each stretch of speech, and how much the prior has to say in it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from threading import Event, Lock
+
+import torch
+
+from priormatch.config import FusionSettings
+from priormatch.data.audio import BadAudio
+from priormatch.data.clips import Clip, file_seconds, open_file
+from priormatch.data.pauses import Cutting
+from priormatch.errors import UserError
+from priormatch.evaluation.decoding import Search, batch_seconds, evaluating, plain_search, search_with_prior
+from priormatch.evaluation.transcribing import hear_all, remember
+from priormatch.matching.objective import sequence_loss
+from priormatch.matching.prior import Prior
+from priormatch.models.recognizer import Recognizer
+from priormatch.progress import duration_text
+
+PARTS = 4  # that a batch is made of here: progress is seen, and the page can be closed, between them
+
+Advance = Callable[[float, float], None]
+"""Is told how many seconds of speech have been heard, and how many there are."""
+
+
+class Say(StrEnum):
+    """Where the prior has its say: nowhere, in the weights of the recogniser's beam, or in the search for the beam."""
+
+    none = "none"
+    weights = "weights"
+    search = "search"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A hypothesis with log q(y|x), the score that its search went by, and log p_y(y), or None without a prior."""
+
+    text: str
+    log_q: float
+    score: float
+    log_prior: float | None = None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of a recording, in seconds, and the hypotheses of what was said in it, the best first.
+
+    `ended` tells whether the search found an end of sentence.
+    """
+
+    start: float
+    end: float
+    beam: list[Scored]
+    ended: bool = True
+
+    @property
+    def text(self) -> str:
+        """The best hypothesis."""
+        return self.beam[0].text if self.beam else ""
+
+
+def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
+    """The weights inside a beam, which sum to one; None where the prior's are wanted and there is no prior.
+
+    They are q renormalised, p_y renormalised (the local prior, eq. 4 of the paper), or q · p_y^λ · e^bonus.
+    """
+    of_say: dict[Say, list[float | None]] = {
+        Say.none: [each.log_q for each in beam],
+        Say.weights: [each.log_prior for each in beam],
+        Say.search: [each.score for each in beam],
+    }
+    logarithms = [value for value in of_say[say] if value is not None]
+    return torch.tensor(logarithms).softmax(0).tolist() if len(logarithms) == len(beam) else None
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a user's browser has on its page: a recording, and what was heard in it by the searches made so far."""
+
+    path: Path | None = None
+    plain: list[Stretch] | None = None
+    fused: list[Stretch] | None = None
+
+    def heard(self, say: Say) -> list[Stretch] | None:
+        """What was heard where the prior has that say; None before it is."""
+        return self.fused if say is Say.search else self.plain
+
+    def hearing(self, say: Say, listener: "Listener", advance: Advance) -> "Visit":
+        """The same after listening, if that is still to be done."""
+        if self.path is None or self.heard(say) is not None:
+            return self
+        found = listener.hear(self.path, say, advance)
+        return replace(self, fused=found) if say is Say.search else replace(self, plain=found)
+
+
+class Listener:
+    """Hears recordings for many users, one at a time, and none that lasts more than `most_seconds`."""
+
+    def __init__(
+        self,
+        model: Recognizer,
+        prior: Prior | None,
+        beam_size: int,
+        fusion: FusionSettings,
+        cutting: Cutting,
+        most_seconds: float,
+    ) -> None:
+        self.model, self.prior, self.fusion = model, prior, fusion
+        self.cutting, self.most_seconds = cutting, most_seconds
+        self.plain = plain_search(beam_size)
+        self.fused = None if prior is None else search_with_prior(prior, fusion)
+        self.lock, self.closed = Lock(), Event()
+
+    def hear(self, path: Path, say: Say, advance: Advance = lambda done, total: None) -> list[Stretch]:
+        """The stretches of a recording in which words were heard; `UserError` tells why it cannot be heard."""
+        search = self.fused if say is Say.search else self.plain
+        if search is None:
+            raise UserError("there is no prior to search with: give --prior")
+        clips = self.clips(path)
+        total, done = sum(clip.seconds for clip in clips), 0.0
+
+        def count(seconds: float) -> None:
+            nonlocal done
+            done += seconds
+            advance(done, total)
+            self.require_open()
+
+        gpu = torch.cuda.device_of(next(self.model.parameters()))  # each thread has a current one of its own
+        with self.lock, gpu:
+            self.require_open()
+            hear = partial(hear_beams, self.model, self.prior, search)
+            found = hear_all(clips, hear, batch_seconds(self.model.device) / PARTS, count)
+        return [stretch for stretch in found if stretch.text]
+
+    def close(self) -> None:
+        """Hear no more, and wait for what is being heard: Python must not end while threads compute."""
+        self.closed.set()
+        with self.lock:
+            pass
+
+    def require_open(self) -> None:
+        """Refuse to go on after `close`."""
+        if self.closed.is_set():
+            raise UserError("the page has been closed: start `priormatch serve` again")
+
+    def clips(self, path: Path) -> list[Clip]:
+        """The speech of a recording, cut at its pauses."""
+        if not path.exists():
+            raise UserError(f"{path.name}: has been deleted meanwhile: record or upload it again")
+        try:
+            if (seconds := file_seconds(path)) > self.most_seconds:
+                raise UserError(
+                    f"{path.name}: lasts {duration_text(seconds)}, and at most {duration_text(self.most_seconds)} are"
+                    " heard here: give a part of it, or use `priormatch transcribe`"
+                )
+            return list(open_file(path, self.cutting).clips)
+        except BadAudio as bad:
+            raise UserError(
+                f"{path.name}: {bad.reason}; give a whole WAV, FLAC, Ogg, Opus or MP3 file"
+            ) from bad
+
+
+@torch.no_grad()
+def hear_beams(
+    model: Recognizer, prior: Prior | None, search: Search, clips: Sequence[Clip]
+) -> list[Stretch]:
+    """Hear one batch of clips, keeping all that the search found."""
+    with evaluating(model):
+        memory = remember(model, clips)
+        beam = search(model, memory)
+        log_q = -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
+    log_prior = None if prior is None else prior.score(beam.classes, beam.lengths)
+    columns = [beam.classes, beam.lengths, log_q, beam.scores, *([] if log_prior is None else [log_prior])]
+    rows = zip(*(each.tolist() for each in columns), strict=True)
+    stretches = []
+    for clip, row, ended in zip(clips, rows, beam.ended.tolist(), strict=True):
+        hypotheses = [
+            Scored(model.tokenizer.decode(classes), *figures)
+            for classes, length, *figures in zip(*row, strict=True)
+            if length > 0
+        ]
+        stretches.append(Stretch(clip.start, clip.start + clip.seconds, hypotheses, ended))
+    return stretches

@@ -1,0 +1,271 @@
+"""`priormatch serve` in Chromium: uploads, the microphone, the prior's say, broken files, phones; nothing leaves."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import soundfile
+from conftest import speak
+from tiny_run import command, make_folders
+
+from priormatch.evaluation.decoding import plain_search
+from priormatch.evaluation.transcribing import transcribe
+from priormatch.models.recognizer import Recognizer
+
+pytestmark = pytest.mark.browser
+pytest.importorskip("gradio", reason="needs the extra `page`: make test-browser")
+
+SOURCE = Path(__file__).parents[2] / "src"
+SECONDS = 60_000  # milliseconds to wait for what takes a moment
+TALKS = {"one": ["monday morning at nine"], "two": ["doctor ten", "meeting with doctor at ten"]}
+
+
+def quiet(seconds: float = 0.5) -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 0.001, round(16_000 * seconds))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with a trained recogniser and prior, recordings, and files that are none."""
+    root = tmp_path_factory.mktemp("page")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        make_folders(root)
+        given = ("labelled=labelled", "unlabelled=unlabelled", "text=text.txt", "training.updates=250")
+        assert command("run", "tiny.yaml", *given) == 0
+    for name, texts in TALKS.items():
+        parts = [part for text in texts for part in (speak(text), quiet())]
+        soundfile.write(root / f"{name}.wav", np.concatenate([quiet(), *parts]), 16_000)
+    soundfile.write(root / "silent.wav", np.zeros(16_000), 16_000)
+    soundfile.write(root / "long.flac", np.zeros(16_000 * 70), 16_000)
+    soundfile.write(root / "large.wav", np.zeros(16_000 * 40), 16_000)
+    (root / "empty.wav").touch()
+    (root / "<b>text.wav").write_text("no audio at all")
+    return root
+
+
+class Server:
+    """`priormatch serve` in a process of its own, which keeps recordings in a folder that is ours."""
+
+    def __init__(self, home: Path, *words: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}/"
+        self.uploads = home / f"uploads-{self.port}"
+        self.uploads.mkdir()
+        words = ("serve", "runs/tiny/supervised/model", "--port", str(self.port), "--beam-size", "4", *words)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from priormatch.cli import main; main()", *words],
+            cwd=home,
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "TMPDIR": str(self.uploads)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=lambda: signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            ),  # a shell's background ignores it
+        )
+        self.said = ""
+        while self.address not in self.said:
+            line = self.process.stdout.readline()
+            assert line, f"the page did not start: {self.said}"
+            self.said += line
+
+    def kept(self) -> list[str]:
+        """The names of recordings that lie on disk."""
+        return sorted(path.name for path in self.uploads.rglob("*") if path.suffix in (".wav", ".flac"))
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """End it; tells the exit code."""
+        self.process.send_signal(how)
+        try:
+            self.said += self.process.communicate(timeout=60)[0]
+        finally:
+            self.process.kill()
+        return self.process.returncode
+
+
+@pytest.fixture(scope="module")
+def server(home):
+    limits = ("--most-minutes", "1", "--most-megabytes", "1")
+    started = Server(home, "--prior", "runs/tiny/prior/model", *limits)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Factory: `open_page(server, width=...)` opens the page of a new user, and minds where it sends requests."""
+    contexts, asked = [], set()
+
+    def make(server: Server, width: int = 1000, dark: bool = False, chromium=browser):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme="dark" if dark else "light",
+            permissions=["microphone"],
+        )
+        contexts.append(context)
+        context.set_default_timeout(SECONDS)
+        page = context.new_page()
+        page.on("request", lambda request: asked.add(urlsplit(request.url)[:2]))
+        page.on("dialog", lambda dialog: pytest.fail("a name was run"))
+        page.goto(server.address)
+        page.locator("input[type=file]").wait_for(state="attached")
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    outside = {each for each in asked if each[0] in ("http", "https", "ws", "wss")}
+    assert outside and {host.split(":")[0] for _, host in outside} == {"127.0.0.1"}
+
+
+def upload(page, path: Path) -> None:
+    page.locator("input[type=file]").set_input_files(path)
+
+
+def words(page) -> list[str]:
+    """The lines of the transcript, once it is there."""
+    lines = page.get_by_role("status", name="Transcript").locator("p")
+    lines.first.wait_for()
+    return lines.all_inner_texts()
+
+
+def column(page, name: str) -> list[str]:
+    return page.locator(f"table.beam td[data-name='{name}']").all_inner_texts()
+
+
+def expected(home: Path, name: str) -> list[str]:
+    model = Recognizer.load(home / "runs/tiny/supervised/model")
+    return [each.text for each in transcribe(model, home / f"{name}.wav", search=plain_search(4)).segments]
+
+
+def test_an_upload_is_transcribed_and_its_beam_shown(open_page, server, home):
+    page = open_page(server)
+    upload(page, home / "one.wav")
+    assert words(page) == expected(home, "one")
+    rows = page.locator("table.beam tbody tr")
+    assert rows.count() == 4
+    assert rows.first.locator("td.hypothesis").inner_text() == words(page)[0]
+    log_q = [float(each) for each in column(page, "log q")]
+    assert log_q == sorted(log_q, reverse=True) and log_q[0] < 0
+    assert all(float(each) < 0 for each in column(page, "log p_y"))
+    assert sum(map(float, column(page, "weight"))) == pytest.approx(1, abs=0.003)
+    assert not page.get_by_label("Segment").is_visible(), "there is only one"
+
+
+def test_the_prior_says_what_it_is_let(open_page, server, home):
+    page = open_page(server)
+    upload(page, home / "one.wav")
+    words(page)
+    seen = {}
+    for name, note in (
+        ("none", "q(y|x)"),
+        ("in the search", "log q + 0.5 log p_y"),
+        ("in the weights", "local"),
+    ):
+        page.get_by_label(name, exact=True).check()
+        page.locator(".note", has_text=note).wait_for()
+        seen[name] = [float(each) for each in column(page, "weight")]
+        assert sum(seen[name]) == pytest.approx(1, abs=0.005)
+    assert seen["none"] != seen["in the weights"] != seen["in the search"]
+    share = np.exp([float(each) for each in column(page, "log p_y")])
+    assert seen["in the weights"] == pytest.approx(share / share.sum(), abs=0.01)
+
+
+def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page, server, home):
+    page = open_page(server)
+    upload(page, home / "two.wav")
+    lines = words(page)
+    assert lines == expected(home, "two") and len(lines) == 2
+    first = page.locator("table.beam caption").inner_text()
+    page.get_by_label("Segment").focus()
+    for key in ("ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    page.wait_for_function(f"document.querySelector('table.beam caption').innerText !== {first!r}")
+    assert page.locator("table.beam td.hypothesis").first.inner_text() == lines[1]
+    assert words(page) == lines
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("empty.wav", "empty.wav: the file is empty"),
+        ("<b>text.wav", "text.wav: cannot be opened"),
+        ("silent.wav", "No speech was heard"),
+        ("long.flac", "long.flac: lasts 1m10s, and at most 1m00s are heard here"),
+        ("large.wav", "exceed the maximum allowed size of 1.0 Mb"),
+    ],
+)
+def test_a_broken_upload_gets_a_sentence_and_the_next_is_heard(open_page, server, home, name, sentence):
+    page = open_page(server)
+    upload(page, home / name)
+    page.get_by_text(sentence).wait_for()
+    assert "Traceback" not in page.locator("body").inner_text()
+    assert page.locator("table.beam").count() == 0
+    if name != "large.wav":
+        page.get_by_label("Clear").click()
+        page.get_by_text(sentence).wait_for(state="hidden")
+        upload(page, home / "one.wav")
+        assert words(page) == expected(home, "one")
+
+
+def test_two_users_do_not_mix(open_page, server, home):
+    users = {name: open_page(server) for name in TALKS}
+    for name, page in users.items():
+        upload(page, home / f"{name}.wav")
+    heard = {name: words(page) for name, page in users.items()}
+    assert heard == {name: expected(home, name) for name in TALKS}
+    users["one"].get_by_label("none", exact=True).check()
+    users["one"].locator(".note", has_text="q(y|x)").wait_for()
+    assert words(users["one"]) == heard["one"]
+    assert "local prior" in users["two"].locator(".note").inner_text()
+
+
+def test_the_microphone(open_page, server, home, launch):
+    with launch(
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={home / 'two.wav'}",
+    ) as chromium:
+        page = open_page(server, chromium=chromium)
+        page.get_by_label("Record audio").click()
+        page.get_by_role("button", name="Record", exact=True).click()
+        page.wait_for_timeout(3000)  # of the recording that plays in a loop
+        page.get_by_role("button", name="Stop", exact=True).click()
+        assert any(words(page))
+        page.context.close()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(320, False), (360, True), (768, False)])
+def test_it_fits_every_width_without_scrolling_sideways(open_page, server, home, width, dark):
+    page = open_page(server, width, dark)
+    upload(page, home / "two.wav")
+    words(page)
+    page.locator("table.beam").wait_for()
+    page.get_by_role("button", name="Play", exact=True).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_without_a_prior_it_says_why_columns_are_empty_and_ctrl_c_deletes_and_ends_quietly(open_page, home):
+    server = Server(home)
+    try:
+        page = open_page(server)
+        assert not page.get_by_label("none", exact=True).is_visible()
+        upload(page, home / "one.wav")
+        assert words(page) == expected(home, "one")
+        assert {*column(page, "log p_y"), *column(page, "weight")} == {"no prior"}
+        assert "this page has none" in page.locator(".note").inner_text()
+        assert server.kept() == ["one.wav"]
+    finally:
+        code = server.stop(signal.SIGINT)
+    assert code == 0
+    assert re.search("the page is closed", server.said) and "Traceback" not in server.said, server.said
+    assert list(server.uploads.iterdir()) == []
