@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import soundfile
-from conftest import speak
+from tiny_language import speak
 from tiny_run import command, make_folders
 
 from priormatch.evaluation.decoding import plain_search

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from conftest import speak
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_language import speak
 
 from priormatch.config import FusionSettings
 from priormatch.data.clips import Clip
