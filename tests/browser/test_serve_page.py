@@ -60,7 +60,8 @@ class Server:
         self.address = f"http://127.0.0.1:{self.port}/"
         self.uploads = home / f"uploads-{self.port}"
         self.uploads.mkdir()
-        words = ("serve", "runs/tiny/supervised/model", "--port", str(self.port), "--beam-size", "4", *words)
+        given = ("--port", str(self.port), "--beam-size", "4", "--longest", "20")
+        words = ("serve", "runs/tiny/supervised/model", *given, *words)
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from priormatch.cli import main; main()", *words],
             cwd=home,
