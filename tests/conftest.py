@@ -1,5 +1,6 @@
 """Tiny things that many tests want: a tokenizer, a corpus of tones, a recogniser and a prior."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,6 +19,9 @@ settings.register_profile(
     "priormatch", deadline=None, derandomize=True
 )  # a busy machine must not fail a test
 settings.load_profile("priormatch")
+
+torch.set_num_threads(1)  # tiny products gain nothing by more, and wait for each other on a busy machine
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
 
 
 @pytest.fixture(autouse=True)

@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -217,10 +218,29 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
     assert "the same command goes on" in capsys.readouterr().err
 
 
-def test_an_error_of_ours_is_not_dressed_up_as_the_users(monkeypatch):
+def test_a_place_that_cannot_be_is_one_sentence(tmp_path, refused):
+    (tmp_path / "file").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").touch()
+    out = tmp_path / "file/report.html"
+    assert f"{tmp_path / 'file'}: File exists" in refused("report", tmp_path / "run", "--out", out)
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch, refused):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/x")
+
+    monkeypatch.setattr(config, "load_settings", full)
+    assert "runs/x: No space left on device; make room" in refused("settings")
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), FileNotFoundError(errno.ENOENT, "gone", "x")], ids=repr
+)
+def test_an_error_of_ours_is_not_dressed_up_as_the_users(monkeypatch, error):
     def wrong(*_):
-        raise ZeroDivisionError
+        raise error
 
     monkeypatch.setattr(config, "load_settings", wrong)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(error)):
         command("settings")

@@ -330,6 +330,7 @@ def test_recipes_are_found_by_path_or_name(tmp_path, monkeypatch):
     assert recipe_path("demo") == recipe_folder() / "demo.yaml"
     assert recipe_path("recipes/demo.yaml") == recipe_folder() / "demo.yaml"
     assert recipe_path("elsewhere/demo.yaml").parts == ("elsewhere", "demo.yaml")
+    assert str(recipe_path("mine.yaml")) == "mine.yaml", "what is nowhere keeps the name it was given"
     (tmp_path / "demo").mkdir()  # such as the folder of a corpus
     assert recipe_path("demo") == recipe_folder() / "demo.yaml"
     (tmp_path / "demo.yaml").write_text("name: mine\n")

@@ -1,5 +1,6 @@
 """The command line: verbs to functions. Heavy imports happen inside the verbs, so that help answers at once."""
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,11 @@ app.add_typer(prepare, name="prepare")
 app.command()(pack)
 
 STOPPED = 130  # the exit code after Ctrl-C
+REFUSALS = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+)
+"""What a disk says no with, wherever it happens, that only the user can put right."""
 
 
 def main() -> None:
@@ -49,6 +55,12 @@ def main() -> None:
             raise KeyboardInterrupt  # typer has turned it into a number
     except UserError as error:
         fail(str(error))
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        fail(
+            f"{error.filename or 'a file'}: {error.strerror}; make room or choose another place, and call it again"
+        )
     except (typer.Abort, KeyboardInterrupt):
         print("\npriormatch: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(STOPPED)

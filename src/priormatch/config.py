@@ -382,4 +382,5 @@ def recipe_path(name: str) -> Path:
         or (len(path.parts) > 1 and path.parts[0] != "recipes")
     ):
         return path
-    return recipe_folder() / f"{path.stem}.yaml"
+    known = recipe_folder() / f"{path.stem}.yaml"
+    return known if known.is_file() else path

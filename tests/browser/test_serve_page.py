@@ -15,6 +15,7 @@ import soundfile
 from tiny_language import speak
 from tiny_run import command, make_folders
 
+from priormatch.data.pauses import Cutting
 from priormatch.evaluation.decoding import plain_search
 from priormatch.evaluation.transcribing import transcribe
 from priormatch.models.recognizer import Recognizer
@@ -145,7 +146,8 @@ def column(page, name: str) -> list[str]:
 
 def expected(home: Path, name: str) -> list[str]:
     model = Recognizer.load(home / "runs/tiny/supervised/model")
-    return [each.text for each in transcribe(model, home / f"{name}.wav", search=plain_search(4)).segments]
+    found = transcribe(model, home / f"{name}.wav", search=plain_search(4), cutting=Cutting(20.0))
+    return [each.text for each in found.segments]
 
 
 def test_an_upload_is_transcribed_and_its_beam_shown(open_page, server, home):

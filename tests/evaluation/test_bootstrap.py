@@ -30,6 +30,7 @@ def test_rates_of_draws_weigh_utterances_by_length() -> None:
 @pytest.mark.parametrize("at_once", [1, 100, 1 << 20])
 def test_same_as_a_slow_loop_whatever_the_block(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     monkeypatch.setattr(bootstrap, "DRAWS_AT_ONCE", at_once)
+    bootstrap._resampled_sums.cache_clear()
     a = ErrorCounts(np.array([3, 0, 2, 1, 5]), np.array([9, 4, 7, 3, 8]))
     b = ErrorCounts(np.array([2, 1, 1, 1, 2]), a.lengths)
     generator = np.random.default_rng(7)
@@ -52,6 +53,21 @@ def test_same_as_a_slow_loop_whatever_the_block(monkeypatch: pytest.MonkeyPatch,
     assert test.relative_gain == pytest.approx(100 * 4 / 11)
     assert test.relative_interval == pytest.approx(tuple(np.quantile(gains, [0.025, 0.975])))
     assert bootstrap_interval(a, 500, seed=7) == pytest.approx(tuple(np.quantile(rates, [0.025, 0.975])))
+
+
+def test_a_system_is_drawn_once_however_often_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, draws = [], bootstrap._draws
+    monkeypatch.setattr(bootstrap, "_draws", lambda *shape: passes.append(shape) or draws(*shape))
+    generator = np.random.default_rng(3)
+    a, b, top = (simulated(generator, rate) for rate in (0.2, 0.1, 0.05))
+    bootstrap_interval(a)
+    paired_bootstrap(a, b)
+    recovered_interval(a, b, ErrorCounts(top.errors, top.lengths))
+    bootstrap_interval(ErrorCounts(top.errors.copy(), top.lengths.copy()))
+    assert len(passes) == 3
+    bootstrap_interval(a, seed=1)
+    bootstrap_interval(ErrorCounts(a.errors, a.lengths + 1))
+    assert len(passes) == 5, "other draws, or other figures"
 
 
 def test_interval_covers_the_truth_as_often_as_it_says() -> None:

@@ -19,6 +19,12 @@ def test_a_card_is_read_back_as_it_was_written(card: Card) -> None:
     assert parse(render(card)) == card
 
 
+@pytest.mark.parametrize("value", ["calls---", "---", "a\n---\nb"])
+def test_dashes_in_a_value_do_not_end_the_front_matter(value: str) -> None:
+    card = Card({"datasets": [value], "license": value}, "one", "The first.", {"Use": "Load it."})
+    assert parse(render(card)) == card
+
+
 @given(cards, st.data())
 def test_any_change_makes_it_somebody_elses(card: Card, data: st.DataObject) -> None:
     text = render(card)

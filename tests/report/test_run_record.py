@@ -101,6 +101,14 @@ def test_what_is_damaged_is_named_and_the_rest_is_read(run, name, content, word)
     assert record.matching
 
 
+def test_what_cannot_be_opened_is_named_and_the_rest_is_read(run):
+    (run / "lpm/stage.json").unlink()
+    (run / "lpm/stage.json").mkdir()
+    record = read_run(run)
+    assert any("Is a directory" in sentence for sentence in record.missing), record.missing
+    assert record.matching
+
+
 def test_damaged_metrics_are_counted_and_left_out(run):
     with (run / "metrics.jsonl").open("ab") as file:
         file.write(

@@ -47,6 +47,12 @@ def test_its_data_and_pieces_are_accepted_by_a_run(folder):
     assert run.tokenizer().classes == settings.tokenizer.pieces - 2
 
 
+def test_the_commands_it_names_can_be_typed(folder, capsys):
+    assert command("new", "my own.yaml", *WORDS[2:]) == 0
+    assert "`priormatch run 'my own.yaml'` runs it" in capsys.readouterr().err
+    assert "`priormatch run 'my own.yaml'`" in (folder / "my own.yaml").read_text()
+
+
 def test_paths_are_written_as_they_stand(folder):
     (folder / "labelled").rename(folder / "a: b, 'c' #1")
     assert command("new", "007.yaml", "--labelled", "a: b, 'c' #1", *WORDS[4:], "--test", "yes=test") == 0

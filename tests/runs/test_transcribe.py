@@ -203,4 +203,5 @@ def test_every_recording_has_a_place_of_its_own(tmp_path) -> None:
         "b/bare": "out/bare",
     }
     assert places(tmp_path, ["b/x.wav"]) == {"b/x.wav": "out/x"}
+    assert places(tmp_path / "a", ["../b/x.wav", "y.wav"]) == {"../b/x.wav": "out/b/x", "y.wav": "out/a/y"}
     assert len(set(places(tmp_path, ["a", "b"]).values())) == 6

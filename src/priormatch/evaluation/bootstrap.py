@@ -7,6 +7,7 @@ a recording are alike, draw those instead (Liu and Peng, 2020): `error_rates.gro
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -34,9 +35,7 @@ def bootstrap_interval(
     counts: ErrorCounts | Sequence[ErrorCounts], samples: int = SAMPLES, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of the error rate, in percent; nan where there is no reference."""
-    counts = _one(counts)
-    errors, lengths = _resampled_sums([counts.errors, counts.lengths], samples, seed)
-    return _interval(_percent(errors, lengths), level)
+    return _interval(_resampled_rates(_one(counts), samples, seed), level)
 
 
 def paired_bootstrap(
@@ -53,11 +52,8 @@ def paired_bootstrap(
     """
     a, b = _one(a), _one(b)
     _require_same_references(a, b)
-    errors_a, lengths_a, errors_b, lengths_b = _resampled_sums(
-        [a.errors, a.lengths, b.errors, b.lengths], samples, seed
-    )
-    rates = _percent(errors_a, lengths_a)
-    differences = rates - _percent(errors_b, lengths_b)
+    rates = _resampled_rates(a, samples, seed)
+    differences = rates - _resampled_rates(b, samples, seed)
     difference = a.rate - b.rate
     nearer = np.abs(differences - difference) < abs(difference)  # false where undefined: the safe side
     return PairedTest(
@@ -81,9 +77,7 @@ def recovered_interval(
     base, x, top = _one(base), _one(x), _one(top)
     _require_same_references(base, x)
     _require_same_references(base, top)
-    columns = [column for each in (base, x, top) for column in (each.errors, each.lengths)]
-    sums = _resampled_sums(columns, samples, seed)
-    low, mid, high = (_percent(sums[number], sums[number + 1]) for number in (0, 2, 4))
+    low, mid, high = (_resampled_rates(each, samples, seed) for each in (base, x, top))
     return _interval(_percent(low - mid, low - high), level)
 
 
@@ -96,10 +90,19 @@ def _require_same_references(a: ErrorCounts, b: ErrorCounts) -> None:
         raise ValueError("the systems were not scored on the same references in the same order")
 
 
-def _resampled_sums(columns: Sequence[np.ndarray], samples: int, seed: int) -> np.ndarray:
-    """Sum each column over the same draws of utterances; (columns, samples)."""
-    blocks = _draws(len(columns[0]), samples, seed)
-    return np.hstack([[column.take(draws).sum(axis=1) for column in columns] for draws in blocks])
+def _resampled_rates(counts: ErrorCounts, samples: int, seed: int) -> np.ndarray:
+    """The error rate of each draw of utterances, (samples,); the draws are the same for all systems of a seed."""
+    both = counts.errors.astype(np.int64) << 32 | counts.lengths  # one look-up a draw instead of two
+    sums = _resampled_sums(both.tobytes(), samples, seed)
+    return _percent(sums >> 32, sums & 0xFFFF_FFFF)
+
+
+@lru_cache(maxsize=64)
+def _resampled_sums(column: bytes, samples: int, seed: int) -> np.ndarray:
+    """Sum a column of int64 over draws of utterances, (samples,); kept, as a system is often compared with several."""
+    values = np.frombuffer(column, np.int64)
+    blocks = _draws(len(values), samples, seed)
+    return np.concatenate([values.take(draws).sum(axis=1) for draws in blocks])
 
 
 def _draws(utterances: int, samples: int, seed: int) -> Iterator[np.ndarray]:

@@ -12,6 +12,7 @@ from priormatch.files import replace_text
 
 CARD = "README.md"
 MARK = re.compile(r"<!-- written by priormatch, which leaves an edited card alone: ([0-9a-f]{16}) -->\n\Z")
+RULE = re.compile(r"^---\n", re.MULTILINE)  # a line of its own: a value may end in dashes too
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def parse(text: str) -> Card | None:
     mark = MARK.search(text)
     if mark is None or mark[1] != _digest(text[: mark.start()]):
         return None
-    _, front, body = text[: mark.start()].split("---\n", 2)
+    _, front, body = RULE.split(text[: mark.start()], maxsplit=2)
     head, *sections = body.strip().split("\n\n## ")
     title, _, summary = head.removeprefix("# ").partition("\n\n")
     named = (section.partition("\n\n") for section in sections)

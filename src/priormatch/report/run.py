@@ -111,7 +111,7 @@ def attempt(read: Callable[[Path], Found], path: Path, otherwise: Found, missing
     """What can be read at a path, or something instead and a sentence on why not."""
     try:
         return read(path)
-    except UserError as error:
+    except (UserError, OSError) as error:
         missing.append(f"{error}.")
         return otherwise
 

@@ -1,6 +1,7 @@
 """`priormatch new`: a commented recipe for a user's folders, sized by what is in them and by what computes."""
 
 import os
+import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,8 @@ def new_recipe(file: Path, labelled: str, unlabelled: str, text: str, tests: Map
             load_settings(temporary)  # what does not load is not left behind
     except OSError as error:
         raise UserError(f"cannot write {file} ({error.strerror}): choose another place") from error
-    say(f"{file}: written; `priormatch doctor {file}` looks closer, `priormatch run {file}` runs it")
+    typed = shlex.quote(str(file))
+    say(f"{file}: written; `priormatch doctor {typed}` looks closer, `priormatch run {typed}` runs it")
 
 
 def look(path: str, name: str, transcribed: bool) -> Speech:
@@ -171,9 +173,10 @@ def recipe_text(
     heard = " and ".join(
         f"{duration_text(3600 * found.hours)} of {name} speech" for name, found in speech.items()
     )
+    typed = shlex.quote(str(file))
     paragraphs = [
-        f"Written by `priormatch new` for {heard}. Run it with `priormatch run {file}`.",
-        f"What is not set here is as in the recipe `{BASE}`; `priormatch settings --recipe {file}` prints every"
+        f"Written by `priormatch new` for {heard}. Run it with `priormatch run {typed}`.",
+        f"What is not set here is as in the recipe `{BASE}`; `priormatch settings --recipe {typed}` prints every"
         " setting with what it means. Sizes were chosen by these rules:",
         *(f"- {rule.why}" for rule in rules),
     ]

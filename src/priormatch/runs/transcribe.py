@@ -38,9 +38,9 @@ def places_in(out: Path, recordings: Sequence[Path], given: Sequence[Path]) -> d
     Below `out` the folders are as below the folder that all of the given paths have in common. A recording's own ending
     is kept where another would else have the same place, as talk.wav.txt beside talk.mp3.txt.
     """
-    roots = [path.absolute() if path.is_dir() else path.absolute().parent for path in given]
-    common = os.path.commonpath(roots)
-    whole = {path: out / os.path.relpath(path.absolute(), common) for path in recordings}
+    roots = [os.path.abspath(path if path.is_dir() else path.parent) for path in given]
+    common = os.path.commonpath(roots)  # which knows nothing of `..`
+    whole = {path: out / os.path.relpath(path, common) for path in recordings}
     taken = Counter([*whole.values(), *(place.with_suffix("") for place in whole.values())])
     return {
         path: short if taken[short := place.with_suffix("")] == 1 else place for path, place in whole.items()

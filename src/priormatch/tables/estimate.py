@@ -1,5 +1,7 @@
 """What tables would take: the data they need, the updates they make, and their time by a short probe."""
 
+import itertools
+import math
 import sys
 import tempfile
 import time
@@ -23,11 +25,12 @@ from priormatch.data.manifest import utterance
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import find_device
 from priormatch.matching.length_filter import keep_all
+from priormatch.matching.mixing import is_paired, paired_share
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets, given_labels
 from priormatch.models.recognizer import Recognizer
-from priormatch.progress import say
+from priormatch.progress import say, track
 from priormatch.stopwatch import Stopwatch
 from priormatch.tables.corpora import ENSEMBLE, light_files, wanted_files
 from priormatch.tables.hypotheses import SHOWN
@@ -36,12 +39,14 @@ from priormatch.tables.request import Request
 from priormatch.tables.study import Plan
 from priormatch.tables.systems import System
 from priormatch.training.loop import Task, make_update
-from priormatch.training.matching import Matching
+from priormatch.training.matching import Matching, share_of
 from priormatch.training.optimizer import make_optimizer
 from priormatch.training.supervised import Supervised
 
 SECONDS, PIECES = 12.3, 43  # of an utterance of LibriSpeech's training sets
-WARM_UP, COUNTED = 6, 10  # updates
+WARM_UP, COUNTED = 6, 10  # updates, or fewer where they are slow
+ENOUGH = 2.0  # seconds of either on a CPU; a GPU first compiles and records
+FEW = 6  # utterances that tell enough of a batch on a CPU, where a batch takes as long as its parts
 
 Step = Literal["supervised", "further", "labels", "matching"]
 """An update from scratch, one with matching's batch, one on fixed labels as well, and one of matching."""
@@ -62,7 +67,8 @@ def tell(request: Request) -> None:
     plan = request.plan(request.seeds[0])
     if request.scale != "demo":
         tell_files(request)
-    works = work_of(request, plan)
+    works, device = work_of(request, plan), find_device(plan.settings.device)
+    say(f"measuring what an update takes on {device}, on noise ...")
     shown = Table(
         title=f"{', '.join(TITLES[each] for each in request.tables)}: for each of {len(request.seeds)} seeds",
         title_justify="left",
@@ -70,13 +76,13 @@ def tell(request: Request) -> None:
     for name in ("training", "updates", "seconds an update", "hours"):
         shown.add_column(name, overflow="fold")
     hours, measured = 0.0, Probe()
-    for work in works:
+    for work in track(works, "trainings measured"):
         seconds = measured.seconds(work)
         hours += (its := work.updates * seconds / 3600)
         shown.add_row(work.name, f"{work.updates:,}", f"{seconds:.3f}", f"{its:.2f}")
     Console(width=None if sys.stdout.isatty() else 160).print(shown)
     say(
-        f"{hours * len(request.seeds):.2f} hours in all on {find_device(plan.settings.device)}, one after another;"
+        f"{hours * len(request.seeds):.2f} hours in all on {device}, one after another;"
         f" priors ({plan.settings.prior.updates:,} updates), decoding and validation not counted"
     )
 
@@ -170,11 +176,22 @@ class Probe:
 def probe(step: Step, settings: Settings) -> float:
     """Train on noise for a few updates with these settings; the seconds of an update."""
     device = find_device(settings.device)
+    utterances = largest(settings.training.batch, settings.matching.batch)
+    parts = max(utterances // FEW, 1) if device.type == "cpu" else 1
+    training = replace(settings.training, batch=share_of(settings.training.batch, 1 / parts))
+    matching = replace(settings.matching, batch=share_of(settings.matching.batch, 1 / parts), selected=1.0)
     settings = replace(
         settings,
         model=replace(settings.model, longest_output=PIECES),
-        matching=replace(settings.matching, selected=1.0),  # the noise is one batch
+        audio=replace(settings.audio, workers=0 if device.type == "cpu" else settings.audio.workers),
+        training=training,
+        matching=matching,
     )
+    return parts * probe_exactly(step, settings, device)
+
+
+def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float:
+    """The same with the batches of the settings."""
     training, matching = settings.training, settings.matching
     tokenizer = cast(Tokenizer, Numbers(max(settings.tokenizer.pieces - 2, 8)))
     with tempfile.TemporaryDirectory() as folder:
@@ -219,19 +236,39 @@ def noise(folder: Path, utterances: int, tokenizer: Tokenizer, settings: Setting
 def seconds_an_update(task: Task, settings: Settings) -> float:
     """The mean time of an update once everything has been met before; of matching, over its mixing."""
     device = next(task.model.parameters()).device
-    optimizer, watch = (
-        make_optimizer(list(task.model.parameters()), settings.matching.optimizer),
-        Stopwatch(device),
-    )
-    first = settings.training.window_updates
-    with closing(task):
-        for update in range(WARM_UP + COUNTED):
-            if update == WARM_UP:
-                _wait(device)
-                began = time.perf_counter()
-            make_update(task, optimizer, settings.matching.optimizer.clip, first + update, watch)
+    parameters, clip = list(task.model.parameters()), settings.matching.optimizer.clip
+    optimizer, watch = make_optimizer(parameters, settings.matching.optimizer), Stopwatch(device)
+
+    enough = ENOUGH if device.type == "cpu" else math.inf
+
+    def mean_seconds(update: int, most: int) -> float:
+        """Make one update over and over."""
+        made, began = 0, time.perf_counter()
+        while made < most and (not made or time.perf_counter() - began < enough):
+            make_update(task, optimizer, clip, update, watch)
+            made += 1
         _wait(device)
-        return (time.perf_counter() - began) / COUNTED
+        return (time.perf_counter() - began) / made
+
+    mean = 0.0
+    with closing(task):
+        for share, update in kinds_of(task, settings):
+            mean_seconds(update, WARM_UP)
+            mean += share * mean_seconds(update, COUNTED)
+    return mean
+
+
+def kinds_of(task: Task, settings: Settings) -> list[tuple[float, int]]:
+    """The kinds of updates that a task makes: the share of each, and the number of one behind the attention window."""
+    first, mixing = settings.training.window_updates, settings.matching.mixing
+    if isinstance(task, Supervised) or settings.matching.combine == "sum":
+        return [(1.0, first)]
+    share = paired_share(*mixing)
+    return [
+        (part, next(update for update in itertools.count(first) if is_paired(update, *mixing) == paired))
+        for part, paired in ((share, True), (1 - share, False))
+        if part
+    ]
 
 
 def _wait(device: torch.device) -> None:
