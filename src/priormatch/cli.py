@@ -2,7 +2,6 @@
 
 import errno
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,23 +10,12 @@ from priormatch import __version__
 from priormatch.cli_first_day import doctor, new, settings
 from priormatch.cli_hearing import decode, label, lengths, tune
 from priormatch.cli_models import export, push
-from priormatch.cli_options import (
-    Labelled,
-    Model,
-    Out,
-    Overrides,
-    Recipe,
-    TokenizerFolder,
-    Unlabelled,
-    Validation,
-    complete_recipe,
-    model_option,
-    settings_of,
-)
+from priormatch.cli_options import Overrides, complete_recipe, settings_of
 from priormatch.cli_prepare import pack, prepare
 from priormatch.cli_report import report
 from priormatch.cli_results import compare, hypotheses, score, table
 from priormatch.cli_serve import serve
+from priormatch.cli_training import match, tokenizer, train, train_prior
 from priormatch.cli_transcribe import transcribe
 from priormatch.errors import UserError
 
@@ -37,8 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(prepare, name="prepare")
-app.command()(pack)
 
 STOPPED = 130  # the exit code after Ctrl-C
 REFUSALS = (
@@ -96,7 +82,6 @@ def root(
     """Semi-supervised speech recognition by local prior matching."""
 
 
-@app.command()
 def run(
     recipe: Annotated[
         str,
@@ -117,7 +102,6 @@ def run(
     run_all(wanted)
 
 
-@app.command()
 def demo(overrides: Overrides = None) -> None:
     """Make a small corpus on the spot and see local prior matching work on it, in about a quarter of an hour.
 
@@ -126,186 +110,11 @@ def demo(overrides: Overrides = None) -> None:
     run("demo", overrides)
 
 
-@app.command()
-def tokenizer(
-    out: Out,
-    cuts: Annotated[
-        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to learn from.")
-    ] = None,
-    text: Annotated[list[Path] | None, typer.Option("--text", help="Sentences to learn from.")] = None,
-    recipe: Recipe = None,
-    overrides: Overrides = None,
-) -> None:
-    """Learn word pieces.
+FIRST_DAY = (demo, new, doctor, run, report, settings)
+STAGES = (pack, tokenizer, train_prior, train, lengths, label, match)
+USE = (tune, decode, transcribe, serve, push, export)
+RESULTS = (score, compare, hypotheses, table)
 
-    Example: priormatch tokenizer --cuts data/train-clean-100.jsonl.gz --out exp/tokenizer tokenizer.pieces=5000
-    """
-    wanted = settings_of(recipe, overrides)
-    if not cuts and not text:
-        raise UserError("nothing to learn word pieces from: give --cuts or --text")
-    from priormatch.data.normaliser import normaliser_of
-    from priormatch.runs import work
-    from priormatch.runs.recipe import recipe_of_text
-    from priormatch.runs.stage import Stage
-
-    inputs = {f"input-{number}": path for number, path in enumerate([*(cuts or []), *(text or [])])}
-    with Stage(out, {"tokenizer": wanted.tokenizer} | recipe_of_text(wanted), inputs).work() as todo:
-        if todo:
-            sentences = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
-            sentences += [sentence for path in text or [] for sentence in work.sentences_of(path)]
-            work.make_tokenizer(sentences, wanted.tokenizer.pieces, out, normaliser_of(wanted.language))
-
-
-@app.command("train-prior")
-def train_prior(
-    text: Annotated[
-        Path, typer.Option("--text", help="Sentences, one a line, as `prepare text` writes them.")
-    ],
-    validation_text: Annotated[Path, typer.Option("--validation-text", help="Held-out sentences.")],
-    tokenizer: TokenizerFolder,
-    out: Out,
-    recipe: Recipe = None,
-    overrides: Overrides = None,
-) -> None:
-    """Train the prior, a language model, on text.
-
-    Example: priormatch train-prior --text books.txt --validation-text dev.txt --tokenizer exp/tokenizer --out exp/prior
-    """
-    wanted = settings_of(recipe, overrides)
-    from priormatch.data.tokenizer import Tokenizer
-    from priormatch.runs import work
-    from priormatch.runs.stage import Stage
-
-    pieces = Tokenizer.load(tokenizer)
-    inputs = {"text": text, "validation_text": validation_text, "tokenizer": tokenizer}
-    sentences, held_out = work.sentences_of(text), work.sentences_of(validation_text)
-    with Stage(out, {"prior": wanted.prior, "seed": wanted.training.seed}, inputs).work() as todo:
-        if todo:
-            work.train_prior(sentences, held_out, pieces, wanted, out, out)
-
-
-@app.command()
-def train(
-    labelled: Labelled,
-    validation: Validation,
-    tokenizer: TokenizerFolder,
-    out: Out,
-    recipe: Recipe = None,
-    overrides: Overrides = None,
-) -> None:
-    """Train a recogniser on transcribed speech.
-
-    Example: priormatch train --labelled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer
-    --out exp/sup
-    """
-    wanted = settings_of(recipe, overrides)
-    from priormatch.data.tokenizer import Tokenizer
-    from priormatch.runs import work
-    from priormatch.runs.data import named_sets
-    from priormatch.runs.recipe import recipe_of_training
-    from priormatch.runs.stage import Stage
-
-    pieces, sets = Tokenizer.load(tokenizer), named_sets(validation)
-    inputs = {
-        "labelled": labelled,
-        "tokenizer": tokenizer,
-        **{f"validation/{name}": path for name, path in sets.items()},
-    }
-    with Stage(out, recipe_of_training(wanted), inputs).work() as todo:
-        if todo:
-            work.train_supervised([labelled], sets, pieces, wanted, out, out)
-
-
-@app.command()
-def match(
-    model: Model,
-    labelled: Labelled,
-    unlabelled: Unlabelled,
-    validation: Validation,
-    out: Out,
-    prior: Annotated[
-        Path | None, model_option("--prior", "Folder of a prior; none with matching.prior_exponent=0.")
-    ] = None,
-    lengths: Annotated[
-        Path | None,
-        typer.Option(
-            "--lengths",
-            help="What `priormatch lengths` wrote, which matching.context reads too; none with"
-            " matching.length_filter=[].",
-        ),
-    ] = None,
-    proposal: Annotated[
-        Path | None,
-        model_option("--proposal", "Folder of another recogniser to start the proposal from."),
-    ] = None,
-    transcribed: Annotated[
-        Path | None,
-        typer.Option(
-            "--transcribed",
-            help="Cuts of --unlabelled with transcripts, to score the proposal's labels; never to learn from.",
-        ),
-    ] = None,
-    labels_given: Annotated[
-        bool,
-        typer.Option(
-            "--labels-given", help="Learn the texts of --unlabelled, which `priormatch label` wrote."
-        ),
-    ] = False,
-    recipe: Recipe = None,
-    overrides: Overrides = None,
-) -> None:
-    """Train a recogniser further by local prior matching, or with the same schedule on labels that are given.
-
-    Example: priormatch match --model exp/sup/model --prior exp/prior/model --labelled train.jsonl.gz
-    --unlabelled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
-    """
-    wanted = settings_of(recipe, overrides)
-    from priormatch.runs import work
-    from priormatch.runs.data import named_sets
-    from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
-    from priormatch.runs.stage import Stage
-
-    work.refuse_names(wanted)
-    sets = named_sets(validation)
-    if labels_given:
-        if prior or lengths or proposal or transcribed:
-            raise UserError(
-                "--labels-given needs no --prior, --lengths, --proposal or --transcribed: leave them out"
-            )
-        given = {"model": model, "labelled": labelled, "pseudo_labelled": unlabelled}
-        given |= {f"validation/{name}": path for name, path in sets.items()}
-        with Stage(out, recipe_of_schedule(wanted), given).work() as todo:
-            if todo:
-                work.train_on_pseudo_labels(model, labelled, unlabelled, sets, wanted, out, out)
-        return
-    work.require_inputs(prior, lengths, wanted)
-    given = {"model": model, "labelled": labelled, "unlabelled": unlabelled}
-    given |= {f"validation/{name}": path for name, path in sets.items()}
-    optional = {"prior": prior, "lengths": lengths, "proposal": proposal}
-    given |= {name: path for name, path in optional.items() if path is not None}
-    with Stage(out, recipe_of_matching(wanted), given).work() as todo:
-        if todo:
-            work.match(
-                model, prior, labelled, unlabelled, lengths, sets, wanted, out, out, proposal, transcribed
-            )
-
-
-for verb in (
-    new,
-    doctor,
-    settings,
-    lengths,
-    label,
-    tune,
-    decode,
-    transcribe,
-    serve,
-    score,
-    hypotheses,
-    table,
-    compare,
-    report,
-    push,
-    export,
-):
-    app.command()(verb)
+app.add_typer(prepare, name="prepare")
+for verb in (*FIRST_DAY, *STAGES, *USE, *RESULTS):
+    app.command(verb.__name__.replace("_", "-"))(verb)
