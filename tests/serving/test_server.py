@@ -5,7 +5,7 @@ import socket
 import pytest
 from tiny_run import command
 
-from priormatch.cli_serve import is_this_machine
+from priormatch.cli.serve import is_this_machine
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
 from priormatch.serving import server

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from priormatch.cli_options import BeamSize, Force, FusedPrior, Fusion, model_argument, settings_of
+from priormatch.cli.options import BeamSize, Force, FusedPrior, Fusion, model_argument, settings_of
 from priormatch.errors import UserError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli_options import Force, model_argument
+from priormatch.cli.options import Force, model_argument
 from priormatch.errors import UserError
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli_options import (
+from priormatch.cli.options import (
     Labelled,
     Model,
     Out,

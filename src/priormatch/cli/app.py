@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from priormatch import __version__
-from priormatch.cli_first_day import doctor, new, settings
-from priormatch.cli_hearing import decode, label, lengths, tune
-from priormatch.cli_models import export, push
-from priormatch.cli_options import Overrides, complete_recipe, settings_of
-from priormatch.cli_prepare import pack, prepare
-from priormatch.cli_report import report
-from priormatch.cli_results import compare, hypotheses, score, table
-from priormatch.cli_serve import serve
-from priormatch.cli_training import match, tokenizer, train, train_prior
-from priormatch.cli_transcribe import transcribe
+from priormatch.cli.first_day import doctor, new, settings
+from priormatch.cli.hearing import decode, label, lengths, tune
+from priormatch.cli.models import export, push
+from priormatch.cli.options import Overrides, complete_recipe, settings_of
+from priormatch.cli.prepare import pack, prepare
+from priormatch.cli.report import report
+from priormatch.cli.results import compare, hypotheses, score, table
+from priormatch.cli.serve import serve
+from priormatch.cli.training import match, tokenizer, train, train_prior
+from priormatch.cli.transcribe import transcribe
 from priormatch.errors import UserError
 
 app = typer.Typer(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli_options import Force, Model, Overrides, PriorModel, Recipe, model_option, settings_of
+from priormatch.cli.options import Force, Model, Overrides, PriorModel, Recipe, model_option, settings_of
 
 
 def score(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli_options import Fusion, model_argument, model_option, settings_of
+from priormatch.cli.options import Fusion, model_argument, model_option, settings_of
 from priormatch.errors import UserError
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli_options import Overrides, Recipe, complete_recipe, settings_of
+from priormatch.cli.options import Overrides, Recipe, complete_recipe, settings_of
 from priormatch.errors import UserError
 
 

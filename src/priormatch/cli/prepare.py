@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli_options import Force, Out
+from priormatch.cli.options import Force, Out
 from priormatch.config import LanguageSettings, NormaliserKind
 
 prepare = typer.Typer(
