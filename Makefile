@@ -12,7 +12,7 @@ PYTHON ?= $(or $(shell for python in python3.11 python3 python3.12 python3.13; d
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-browser lint types format clean
+.PHONY: help venv demo docs test test-slow test-browser lint types format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ venv: ## create, complete or repair .venv (every other target does this first)
 
 demo: venv ## local prior matching from raw audio to a table of word error rates
 	@$(BIN)/priormatch demo
+
+docs: venv ## docs/ as a site, in site/
+	$(BIN)/python -m mkdocs build --strict
 
 test: lint types ## lint, types and tests
 	$(BIN)/python -m pytest
@@ -45,5 +48,5 @@ format: venv ## rewrite the code in ruff's format, with what it can mend by itse
 	$(BIN)/python -m ruff format .
 
 clean: ## remove .venv, caches and built packages; runs/ and data/ stay
-	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

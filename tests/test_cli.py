@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_run import command, files
+from tiny_run import command, files, verbs
 
 import priormatch
 from priormatch import config
@@ -33,7 +33,6 @@ VERBS = [
     "push",
     "export",
 ]
-PREPARES = ["librispeech", "librilight", "audio", "text", "demo"]
 
 
 def process(*words: str) -> subprocess.CompletedProcess:
@@ -68,7 +67,7 @@ def refused(tmp_path, monkeypatch, capsys):
     return refused
 
 
-@pytest.mark.parametrize("verb", [*VERBS, *[f"prepare {each}" for each in PREPARES]])
+@pytest.mark.parametrize("verb", verbs())
 def test_every_verb_explains_itself_with_an_example(verb, capsys):
     assert command(*verb.split(), "--help") == 0
     said = capsys.readouterr().out

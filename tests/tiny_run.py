@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import soundfile
+import typer
 from tiny_language import sentences, speak
 
 from priormatch.cli import main
+from priormatch.cli.app import app
 
 RECIPE = """
 name: tiny
@@ -72,6 +74,13 @@ def command(*words: object) -> int:
         except SystemExit as end:
             return int(end.code or 0)
     return 0
+
+
+def verbs() -> list[str]:
+    """Every verb as it is typed, those below `prepare` too."""
+    root = typer.main.get_command(app)
+    inner = {f"prepare {name}" for name in root.commands["prepare"].commands}
+    return sorted({*root.commands} - {"prepare"} | inner)
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -1,6 +1,5 @@
 """The exported recogniser under onnxruntime does what ours does, and the example in the documentation too."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import onnxruntime
 import pytest
 import soundfile
 import torch
+from doc_blocks import PYTHON, ROOT, runnable
 from tiny_run import command
 
 from priormatch.config import ModelSettings
@@ -18,7 +18,7 @@ from priormatch.models import export as exporting
 from priormatch.models.export import ENCODER, FACTS, STEP, LogMelByConvolution, check
 from priormatch.models.recognizer import Recognizer
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "export.md"
+PAGE = ROOT / "docs" / "export.md"
 LENGTHS = [16_000, 399, 7_777, 1]
 
 
@@ -85,11 +85,11 @@ def test_log_probabilities_of_a_batch_of_different_lengths(home: Path, model: Re
 def test_the_documented_search_finds_what_ours_finds(
     home: Path, model: Recognizer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), flags=re.DOTALL)
+    (example,) = [each.code for each in runnable(PAGE) if each.kind == PYTHON]
     monkeypatch.chdir(home)
     soundfile.write("speech.wav", sounds()[0], 16_000, subtype="FLOAT")
     names: dict = {}
-    exec(compile(example, str(DOCUMENT), "exec"), names)
+    exec(compile(example, str(PAGE), "exec"), names)
     beam = model.propose(*batch(), 1)
     ours = [model.tokenizer.decode(row[0].tolist()) for row in beam.classes]
     assert names["transcribe"](sounds()) == ours

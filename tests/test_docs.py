@@ -1,0 +1,137 @@
+"""The documentation as a site, and what it says of verbs, settings, files and blocks that are not run."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from doc_blocks import BLOCK, KINDS, PAGES, ROOT, SHELL, blocks, prose
+from tiny_run import verbs
+
+from priormatch.config import all_keys
+
+DOCS = ROOT / "docs"
+NOT_RUN = {
+    ("README.md", "installs"),
+    ("README.md", "it is what runs this"),
+    ("export.md", "installs"),
+    ("index.md", "installs"),
+    ("models.md", "asks for your token"),
+    ("page.md", "it serves until it is stopped"),
+}
+FILES = {"language.yaml", "model.safetensors", "model.yaml", "tokenizer.model"}  # which are no settings
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+REMOTE = re.compile(r"^(?:https?:)?//")
+
+
+class Fetched(HTMLParser):
+    """What a page makes a browser fetch by itself: scripts, styles, pictures, fonts."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given = dict(attributes)
+        self.addresses += [
+            value for name, value in attributes if name in ("src", "srcset", "poster") and value
+        ]
+        if tag == "link" and given.get("rel") != "canonical":
+            self.addresses.append(given.get("href") or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The built site; a warning, such as one of a link to nowhere, is an error."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+def test_the_site_has_every_page_and_picture(site: Path):
+    made = {str(path.relative_to(site)) for path in site.rglob("*")}
+    assert {f"{page.stem}.html" for page in DOCS.glob("*.md")} <= made
+    assert {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.png")} <= made
+    assert not [name for name in made if name.endswith((".py", ".md"))]
+
+
+def test_nothing_in_the_site_comes_from_another_server(site: Path):
+    pages = list(site.glob("*.html"))
+    fetched = {address for page in pages for address in Fetched(page).addresses}
+    assert any(address.endswith(".css") for address in fetched)
+    assert not [address for address in fetched if REMOTE.match(address)]
+    for style in site.rglob("*.css"):
+        named = re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", style.read_text(encoding="utf-8"))
+        assert not [address for address in named if REMOTE.match(address)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page: Path):
+    for target in LINK.findall(prose(page)):
+        if not re.match(r"https?://", target):
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_says_what_it_is(page: Path):
+    text = page.read_text(encoding="utf-8")
+    assert {found["language"] for found in BLOCK.finditer(text)} <= KINDS.keys()
+    assert text.count("```") == 2 * len(blocks(page))
+    assert text.count("<!-- not run:") == sum(each.reason is not None for each in blocks(page))
+    assert not re.search(r"^(?: {4,}|\t)(?:\$ )?(?:priormatch|make|pip|python) ", prose(page), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_heading_begins_with_a_digit_over_which_the_scripts_of_the_theme_stumble(page: Path):
+    assert re.findall(r"^#+ \d.*$", prose(page), re.MULTILINE) == []
+
+
+def test_the_tutorial_has_the_figures_of_the_readme():
+    figures = re.findall(
+        r"^\| .*\d \(\d.*$", (DOCS / "tutorial.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(figures) == 4
+    assert "\n".join(figures) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_blocks_that_are_not_run_are_these():
+    assert {
+        (each.page.name, each.reason) for page in PAGES for each in blocks(page) if each.reason
+    } == NOT_RUN
+
+
+def test_every_verb_is_told_of():
+    told = " ".join(page.read_text(encoding="utf-8") for page in PAGES)
+    words = " ".join(told.split())
+    assert [verb for verb in verbs() if not re.search(rf"priormatch {verb}\b", words)] == []
+
+
+def test_every_verb_that_is_told_of_exists():
+    known = {verb.split()[0] for verb in verbs()} | {"VERB", "prepare"}
+    for page in PAGES:
+        commands = [each.code for each in blocks(page) if each.kind == SHELL]
+        lines = "\n".join([*re.findall(r"`([^`]+)`", prose(page)), *commands])
+        told = set(re.findall(r"^priormatch ([a-z][a-z-]*)", lines, re.MULTILINE))
+        assert told <= known, page.name
+
+
+def test_every_setting_that_is_told_of_exists():
+    keys = all_keys()
+    parts = {key.split(".")[0] for key in keys if "." in key}
+    for page in PAGES:
+        named = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)(?:=[^`]*)?`", prose(page))
+        told = {name for name in named if name.split(".")[0] in parts} - FILES
+        unknown = [name for name in told if not any(f"{key}.".startswith(f"{name}.") for key in keys)]
+        assert unknown == [], page.name
+
+
+def test_files_of_the_repository_that_are_told_of_exist():
+    for page in PAGES:
+        named = re.findall(
+            r"\b((?:recipes|benchmarks|docs|tests)/[\w./-]+\.\w+)", page.read_text(encoding="utf-8")
+        )
+        assert [name for name in named if not (ROOT / name).exists()] == [], page.name
