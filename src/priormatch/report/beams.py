@@ -44,8 +44,7 @@ class Utterance:
             return "no hypothesis left"
         if self.reference is None:
             return ""
-        counts = " → ".join("none left" if count is None else str(count) for count in self.errors)
-        return f"{counts} {'error' if self.errors[-1] == 1 else 'errors'}"
+        return f"errors: {' → '.join('no hypothesis' if count is None else str(count) for count in self.errors)}"
 
 
 def utterances(inspected: Sequence[Inspected], room: int) -> list[Utterance]:
