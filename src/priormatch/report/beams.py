@@ -44,7 +44,9 @@ class Utterance:
             return "no hypothesis left"
         if self.reference is None:
             return ""
-        return f"errors: {' → '.join('no hypothesis' if count is None else str(count) for count in self.errors)}"
+        return (
+            f"errors: {' → '.join('no hypothesis' if count is None else str(count) for count in self.errors)}"
+        )
 
 
 def utterances(inspected: Sequence[Inspected], room: int) -> list[Utterance]:
