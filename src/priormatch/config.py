@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -302,6 +302,15 @@ def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
 
     tree = OmegaConf.merge(OmegaConf.structured(settings), *map(parse_override, overrides))
     return cast(Settings, OmegaConf.to_object(tree))
+
+
+def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """The leaves of a tree of settings by their dotted names; an empty branch is a leaf."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        key = f"{before}{name}"
+        leaves |= flat(value, f"{key}.") if isinstance(value, dict) and value else {key: value}
+    return leaves
 
 
 def with_bases(given: Any, recipe: Path, before: tuple[Path, ...] = ()) -> list[Any]:

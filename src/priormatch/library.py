@@ -16,9 +16,10 @@ from priormatch.errors import UserError
 from priormatch.evaluation.decoding import greedy_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
+from priormatch.runs.matching import heard_before, match_corpora, refuse_names
 from priormatch.runs.recipe import recipe_of_matching
 from priormatch.runs.stage import Stage, digest
-from priormatch.runs.work import heard_before, match_corpora, refuse_names, thin
+from priormatch.runs.work import thin
 
 AnyPath = str | os.PathLike[str]
 Cuts = AnyPath | Iterable[Any]

@@ -7,7 +7,7 @@ from tiny_run import command, files, make_folders
 
 from priormatch.config import load_settings, recipe_path
 from priormatch.config_docs import meanings
-from priormatch.data.tokenizer import train_tokenizer
+from priormatch.data.tokenizer import CONTROL_PIECES, train_tokenizer
 from priormatch.runs.data import make_own_data
 from priormatch.runs.new import pieces_for, rules_for
 from priormatch.runs.pipeline import Run
@@ -120,7 +120,9 @@ def test_a_tokenizer_of_so_many_pieces_can_be_trained(seed):
     drawn = random.Random(seed)
     words = ["".join(drawn.choices("abcdefgh", k=drawn.randint(1, 8))) for _ in range(drawn.randint(1, 50))]
     text = [" ".join(drawn.choices(words, k=drawn.randint(1, 6))) for _ in range(drawn.randint(1, 80))]
-    train_tokenizer(text, pieces_for(text))
+    assert train_tokenizer(text, pieces_for(text)).classes == pieces_for(text) - CONTROL_PIECES + 1, (
+        "with the end"
+    )
 
 
 def test_every_letter_gets_a_piece_however_many_there_are():

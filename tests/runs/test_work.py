@@ -6,8 +6,9 @@ from lhotse import CutSet
 from priormatch.config import AudioSettings, load_settings
 from priormatch.data.batches import Corpus, cut_text
 from priormatch.errors import UserError
+from priormatch.runs.matching import transcribed_sample, with_lengths
 from priormatch.runs.recipe import recipe_of_matching
-from priormatch.runs.work import load_validation, thin, transcribed_sample, with_lengths
+from priormatch.runs.work import load_validation, thin
 
 
 @pytest.fixture

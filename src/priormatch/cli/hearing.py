@@ -53,11 +53,9 @@ def decode(
     Example: priormatch decode --model exp/lpm/model --cuts test.jsonl.gz --out exp/test.jsonl
     --prior exp/prior/model --fusion exp/fusion.yaml
     """
-    if fusion is not None and prior is None:
-        raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
     if prior is not None and beam_size != 1:
         raise UserError(f"with --prior the beam size is a setting: give fusion.beam_size={beam_size}")
-    wanted = settings_of(recipe, overrides, fusion)
+    wanted = settings_of(recipe, overrides, fusion, prior)
     refuse_existing(out, overwrite)
     from priormatch.runs import work
 

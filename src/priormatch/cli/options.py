@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from priormatch.config import Settings
+from priormatch.errors import UserError
 from priormatch.models.hub import model_folder
 
 
@@ -75,8 +76,27 @@ FusedPrior = Annotated[
 Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch tune` wrote, for --prior.")]
 
 
-def settings_of(recipe: str | None, overrides: list[str] | None, fusion: Path | None = None) -> Settings:
-    """Settings for a verb; what `tune` wrote beats the recipe, and overrides beat both."""
+Longest = Annotated[
+    float | None,
+    typer.Option(
+        "--longest",
+        min=1.0,
+        max=240.0,
+        help="Seconds of the longest segment; by default the longest the model has learnt from, up to 20.",
+    ),
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
+
+
+def settings_of(
+    recipe: str | None,
+    overrides: list[str] | None,
+    fusion: Path | None = None,
+    prior: Path | None = None,
+) -> Settings:
+    """Settings for a verb; what `tune` wrote for a prior beats the recipe, and overrides beat both."""
+    if fusion is not None and prior is None:
+        raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
     from priormatch.config import load_settings, recipe_path
     from priormatch.search.tuning import read_tuned
 

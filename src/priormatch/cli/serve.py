@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli.options import Fusion, model_argument, model_option, settings_of
-from priormatch.errors import UserError
+from priormatch.cli.options import Device, Fusion, Longest, model_argument, model_option, settings_of
 
 
 def serve(
@@ -22,15 +21,7 @@ def serve(
     beam_size: Annotated[
         int, typer.Option("--beam-size", min=1, max=100, help="Hypotheses that the recogniser alone finds.")
     ] = 8,
-    longest: Annotated[
-        float | None,
-        typer.Option(
-            "--longest",
-            min=1.0,
-            max=240.0,
-            help="Seconds of the longest segment; by default the longest the model has learnt from, up to 20.",
-        ),
-    ] = None,
+    longest: Longest = None,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is for the whole network.")
     ] = "127.0.0.1",
@@ -41,7 +32,7 @@ def serve(
     most_megabytes: Annotated[
         int, typer.Option("--most-megabytes", min=1, help="Of an upload; larger ones are refused.")
     ] = 50,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Serve a page on this machine: record or upload speech, read the transcript, look into the beams behind it.
 
@@ -50,31 +41,23 @@ def serve(
 
     Example: priormatch serve runs/demo/lpm/model --prior runs/demo/prior/model
     """
-    if fusion is not None and prior is None:
-        raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
-    settings = settings_of(None, None, fusion)
+    settings = settings_of(None, None, fusion, prior)
     from priormatch.serving.server import require_free, require_gradio
 
     require_gradio()
     require_free(host, port)
-    from priormatch.device import find_device
     from priormatch.evaluation.transcribing import cutting_for
-    from priormatch.matching.prior import Prior
-    from priormatch.models.recognizer import Recognizer
     from priormatch.progress import say
+    from priormatch.runs.transcribe import load_models
     from priormatch.serving.beams import Listener
     from priormatch.serving.server import serve as serve_page
 
-    place = find_device(device)
-    recognizer = Recognizer.load(model, place)
-    judge = None if prior is None else Prior.load(prior, place)
-    if judge is not None:
-        judge.require_tokenizer(recognizer.tokenizer, str(model))
+    recognizer, judge = load_models(model, prior, device)
     if not is_this_machine(host):
         say(
             f"WARNING: listening on {host} without a password: anyone who reaches this machine can use the page"
         )
-    cutting = cutting_for(recognizer, **({} if longest is None else {"longest": longest}))
+    cutting = cutting_for(recognizer, longest)
     listener = Listener(recognizer, judge, beam_size, settings.fusion, cutting, 60 * most_minutes)
     serve_page(listener, host, port, most_megabytes)
 

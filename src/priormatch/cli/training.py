@@ -150,12 +150,12 @@ def match(
     --unlabelled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
     """
     wanted = settings_of(recipe, overrides)
-    from priormatch.runs import work
+    from priormatch.runs import matching
     from priormatch.runs.data import named_sets
     from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
     from priormatch.runs.stage import Stage
 
-    work.refuse_names(wanted)
+    matching.refuse_names(wanted)
     sets = named_sets(validation)
     if labels_given:
         if prior or lengths or proposal or transcribed:
@@ -166,15 +166,15 @@ def match(
         given |= {f"validation/{name}": path for name, path in sets.items()}
         with Stage(out, recipe_of_schedule(wanted), given).work() as todo:
             if todo:
-                work.train_on_pseudo_labels(model, labelled, unlabelled, sets, wanted, out, out)
+                matching.train_on_pseudo_labels(model, labelled, unlabelled, sets, wanted, out, out)
         return
-    work.require_inputs(prior, lengths, wanted)
+    matching.require_inputs(prior, lengths, wanted)
     given = {"model": model, "labelled": labelled, "unlabelled": unlabelled}
     given |= {f"validation/{name}": path for name, path in sets.items()}
     optional = {"prior": prior, "lengths": lengths, "proposal": proposal}
     given |= {name: path for name, path in optional.items() if path is not None}
     with Stage(out, recipe_of_matching(wanted), given).work() as todo:
         if todo:
-            work.match(
+            matching.match(
                 model, prior, labelled, unlabelled, lengths, sets, wanted, out, out, proposal, transcribed
             )

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from priormatch.cli.options import BeamSize, Force, FusedPrior, Fusion, model_argument, settings_of
+from priormatch.cli.options import (
+    BeamSize,
+    Device,
+    Force,
+    FusedPrior,
+    Fusion,
+    Longest,
+    model_argument,
+    settings_of,
+)
 from priormatch.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,21 +50,13 @@ def transcribe(
     prior: FusedPrior = None,
     fusion: Fusion = None,
     beam_size: BeamSize = 1,
-    longest: Annotated[
-        float | None,
-        typer.Option(
-            "--longest",
-            min=1.0,
-            max=240.0,
-            help="Seconds of the longest segment; by default the longest the model has learnt from, up to 20.",
-        ),
-    ] = None,
+    longest: Longest = None,
     pause: Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of quiet at which to cut.")] = 0.4,
     batch_seconds: Annotated[
         float | None,
         typer.Option("--batch-seconds", min=1.0, help="Audio heard at a time; less needs less memory."),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
     overwrite: Force = False,
 ) -> None:
     """Transcribe recordings, which are cut at their pauses; in folders, what is not audio by its name is passed over.
@@ -68,33 +69,22 @@ def transcribe(
     """
     if formats and out is None:
         raise UserError("--format is for files: give --out, the folder they go to")
-    if fusion is not None and prior is None:
-        raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
     if prior is not None and beam_size != 1:
         raise UserError("with --prior the beam size is a setting, fusion.beam_size: write it into --fusion")
-    settings = settings_of(None, None, fusion)
-    from priormatch.device import find_device
-    from priormatch.evaluation.decoding import plain_search
+    settings = settings_of(None, None, fusion, prior)
+    from priormatch.evaluation.decoding import plain_search, search_with_prior
     from priormatch.evaluation.transcribing import cutting_for
-    from priormatch.models.recognizer import Recognizer
     from priormatch.runs import transcribe as work
 
     found = work.find_recordings(recordings)
-    place = find_device(device)
-    recognizer, search = Recognizer.load(model, place), plain_search(beam_size)
-    cutting = cutting_for(recognizer, pause=pause, **({} if longest is None else {"longest": longest}))
+    recognizer, judge = work.load_models(model, prior, device)
+    search = plain_search(beam_size) if judge is None else search_with_prior(judge, settings.fusion)
+    cutting = cutting_for(recognizer, longest, pause=pause)
     if batch_seconds is not None and batch_seconds < cutting.longest:
         raise UserError(
             f"--batch-seconds {batch_seconds:g} must hold the longest segment, of {cutting.longest:g} s:"
             " give a lower --longest too"
         )
-    if prior is not None:
-        from priormatch.evaluation.decoding import search_with_prior
-        from priormatch.matching.prior import Prior
-
-        judge = Prior.load(prior, place)
-        judge.require_tokenizer(recognizer.tokenizer, str(model))
-        search = search_with_prior(judge, settings.fusion)
     put = printed(several=len(found) > 1)
     if out is not None:
         wanted = [each.value for each in formats or [Format.txt]]

@@ -80,11 +80,12 @@ def transcribe(
     return outcome
 
 
-def cutting_for(model: Recognizer, **chosen: float) -> Cutting:
-    """How recordings are cut for a model, unless chosen otherwise: not into longer segments than it has learnt from."""
-    usual = Cutting()
-    heard = max(model.longest_heard, usual.shortest) if model.longest_heard else usual.longest
-    return Cutting(**{"longest": min(heard, usual.longest)} | chosen)
+def cutting_for(model: Recognizer, longest: float | None = None, pause: float = Cutting.pause) -> Cutting:
+    """How recordings are cut for a model: unless a length is given, into none longer than what it has learnt from."""
+    if longest is None:
+        known = max(model.longest_heard, Cutting.shortest) if model.longest_heard else Cutting.longest
+        longest = min(known, Cutting.longest)
+    return Cutting(longest, pause=pause)
 
 
 def transcribe_all(

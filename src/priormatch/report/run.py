@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import yaml
 
-from priormatch.config import Settings
+from priormatch.config import Settings, flat
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX, Summary, summary
 from priormatch.errors import UserError
@@ -127,15 +127,6 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise UserError(f"{path} holds no settings")
     return flat(tree)
-
-
-def flat(tree: dict[str, Any], before: str = "") -> dict[str, Any]:
-    """The leaves of a tree by their dotted names; an empty branch is a leaf."""
-    leaves: dict[str, Any] = {}
-    for name, value in tree.items():
-        key = f"{before}{name}"
-        leaves |= flat(value, f"{key}.") if isinstance(value, dict) and value else {key: value}
-    return leaves
 
 
 def read_results(path: Path) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from priormatch.evaluation.transcripts import read_transcripts
 from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
-from priormatch.runs.work import heard_before, thin
+from priormatch.runs.matching import heard_before
+from priormatch.runs.work import thin
 
 STYLES = {"equal": "", "substitute": "red", "insert": "magenta", "delete": "blue"}
 LEGEND = "said→heard: a substitution; +word: an insertion; -word: a deletion"

@@ -18,6 +18,7 @@ from priormatch.matching.reference_lengths import lengths_by_rate, oracle_length
 from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
+from priormatch.runs import matching as matching_work
 from priormatch.runs import work
 from priormatch.runs.cards import add_results
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
@@ -205,7 +206,7 @@ class Run:
         }
         with self.stage("pseudo_label", wanted, inputs).work() as todo:
             if todo:
-                work.train_on_pseudo_labels(
+                matching_work.train_on_pseudo_labels(
                     model, self.data.labelled, labels, self.data.validation, self.settings, out, self.folder
                 )
         return out / "model"
@@ -220,7 +221,7 @@ class Run:
         inputs |= {"labelled": data.labelled, "unlabelled": data.unlabelled, **data.validation}
         with self.stage("lpm", wanted, inputs).work() as todo:
             if todo:
-                work.match(
+                matching_work.match(
                     start,
                     prior,
                     data.labelled,
@@ -265,7 +266,7 @@ def run(settings: Settings) -> Path:
     this = Run(folder, settings, data)
     matching = settings.matching
     if matching.context:
-        work.require_recordings(read_cuts(data.unlabelled), str(data.unlabelled))
+        matching_work.require_recordings(read_cuts(data.unlabelled), str(data.unlabelled))
 
     tokenizer = this.tokenizer()
     prior = this.prior(tokenizer)

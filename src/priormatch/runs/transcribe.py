@@ -10,16 +10,29 @@ from pathlib import Path
 from priormatch.data.audio import BadAudio, audio_in
 from priormatch.data.clips import file_seconds, open_file
 from priormatch.data.pauses import Cutting
+from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import Search
 from priormatch.evaluation.formats import FORMATS
 from priormatch.evaluation.transcribing import Transcription, transcribe_all
 from priormatch.files import replace_text
+from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, duration_text, say
 
 Put = Callable[[Path, Transcription], None]
 """Takes the transcription of a recording."""
+
+
+def load_models(model: Path, prior: Path | None, device: str) -> tuple[Recognizer, Prior | None]:
+    """A recogniser and, where one is given, a prior of the same pieces."""
+    place = find_device(device)
+    recognizer = Recognizer.load(model, place)
+    if prior is None:
+        return recognizer, None
+    judge = Prior.load(prior, place)
+    judge.require_tokenizer(recognizer.tokenizer, str(model))
+    return recognizer, judge
 
 
 def find_recordings(given: Sequence[Path]) -> list[Path]:

@@ -7,41 +7,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from lhotse.cut import Cut
 
 from priormatch.config import Settings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
 from priormatch.data.normaliser import ENGLISH, Normaliser
-from priormatch.data.recordings import previous_in_recording
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import (
     decode_to_file,
-    mean_cer,
     plain_search,
     search_with_prior,
-    validation_errors,
 )
-from priormatch.evaluation.hypotheses import Weighing
-from priormatch.evaluation.transcripts import Transcript, read_transcripts, write_transcripts
-from priormatch.matching.cache import CachedTargets
-from priormatch.matching.context import contexts_of
-from priormatch.matching.length_filter import LengthFilter, keep_all
+from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.matching.prior import Prior
-from priormatch.matching.proposal import Proposal, require_fit
-from priormatch.matching.targets import BeamTargets, TargetsOf, given_labels
 from priormatch.models.folder import WEIGHTS
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
-from priormatch.runs.cards import PAPER, heard, leave_card, parameters, trained_card
-from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
+from priormatch.runs.cards import heard, leave_card, parameters, trained_card
+from priormatch.runs.recipe import recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import fingerprint
-from priormatch.training.inspected import FILE as INSPECTED
-from priormatch.training.inspected import Inspector
 from priormatch.training.loop import Schedule, fit
-from priormatch.training.matching import Matching
 from priormatch.training.prior import PriorTraining, Sentences
 from priormatch.training.supervised import Supervised
 from priormatch.training.wandb_log import wandb_plan
@@ -133,22 +120,6 @@ def thin(corpus: Corpus, most: int) -> Corpus:
     return Corpus([corpus.cuts[index] for index in kept], corpus.audio, corpus.name)
 
 
-def transcribed_sample(transcribed: Path, unlabelled: Corpus, settings: Settings) -> Corpus | None:
-    """Of the unlabelled utterances whose transcripts are known, those to score a proposal's labels on, if any."""
-    most = settings.matching.score_labels_on
-    if most == 0:
-        return None
-    ids = {cut.id for cut in unlabelled.cuts}
-    known = [cut for cut in read_cuts(transcribed) if cut.id in ids and cut_text(cut)]
-    if not known:
-        say(
-            f"{transcribed} has no transcript of an utterance of {unlabelled.name}:"
-            " the proposal's labels are not scored"
-        )
-        return None
-    return thin(Corpus(known, settings.audio, str(transcribed)), most)
-
-
 def train_supervised(
     labelled: Sequence[Path],
     validation: Mapping[str, Path],
@@ -213,171 +184,6 @@ def matching_schedule(settings: Settings) -> Schedule:
     )
 
 
-def match(
-    model: Path,
-    prior: Path | None,
-    labelled: Path,
-    unlabelled: Path,
-    lengths: Path | None,
-    validation: Mapping[str, Path],
-    settings: Settings,
-    out: Path,
-    log: Path,
-    proposal: Path | None = None,
-    transcribed: Path | None = None,
-) -> None:
-    """Local prior matching from files: the model at `model` is the online model, and without another the proposal.
-
-    The proposal's labels are scored on unlabelled utterances that `transcribed` has, with their transcripts.
-    """
-    device = find_device(settings.device)
-    online = Recognizer.load(model, device)
-    judge = None if prior is None else Prior.load(prior, device)
-    if judge is not None:
-        judge.require_tokenizer(online.tokenizer, str(model))
-    heard = None if lengths is None else read_transcripts(lengths)
-    speech = Corpus.load(unlabelled, settings.audio)
-    match_corpora(
-        online,
-        judge,
-        Corpus.load(labelled, settings.audio, transcribed=True),
-        speech,
-        None if heard is None else {each.id: each.pieces for each in heard},
-        load_validation(validation, settings),
-        settings,
-        out,
-        log,
-        online if proposal is None else Recognizer.load(proposal, device),
-        heard_before(speech, heard) if settings.matching.context else None,
-        None if transcribed is None else transcribed_sample(transcribed, speech, settings),
-    )
-
-
-def match_corpora(
-    online: Recognizer,
-    prior: Prior | None,
-    labelled: Corpus,
-    unlabelled: Corpus,
-    reference_lengths: Mapping[str, int] | None,
-    validation: Mapping[str, Corpus],
-    settings: Settings,
-    out: Path,
-    log: Path,
-    first_proposal: Recognizer,
-    contexts: Mapping[str, str] | None = None,
-    transcribed: Corpus | None = None,
-) -> None:
-    """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
-
-    The prior may be missing where matching.prior_exponent is 0, and reference lengths where there is no filter.
-    `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
-    proposal's labels are scored. Beams of a few unlabelled utterances, transcribed ones where there are any, are kept
-    in `out/inspected.jsonl`.
-    """
-    matching = settings.matching
-    require_inputs(prior, reference_lengths, settings)
-    if prior is not None:
-        prior.require_tokenizer(online.tokenizer, "the recogniser")
-        if contexts is not None:
-            prior.require_context()
-    if first_proposal.tokenizer != online.tokenizer:
-        raise UserError(
-            "the proposal's tokenizer is not that of the online model: train both with one tokenizer"
-        )
-    cer = mean_cer(validation_errors(first_proposal, validation))
-    require_fit(cer, matching.max_proposal_cer)
-    proposal = Proposal(first_proposal, cer, matching.refresh, matching.average)
-    lengths = reference_lengths or {}
-    keep = LengthFilter(*matching.length_filter) if matching.length_filter else keep_all
-    exponents = matching.prior_exponent, matching.proposal_exponent
-    targets: TargetsOf = BeamTargets(
-        proposal,
-        prior,
-        matching.beam_size,
-        keep,
-        lengths,
-        matching.merge_spellings,
-        exponents,
-        contexts,
-    )
-    if matching.renewed < 1:
-        targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
-    speech = with_lengths(unlabelled, lengths) if matching.length_filter else unlabelled
-    say(f"{out.name}: {speech.hours:.2f} unlabelled hours, proposal's validation CER {cer:.2f} %")
-    inspector = None
-    if prior is not None and matching.inspect_on > 0:
-        weighing = Weighing(prior, keep, lengths, matching.merge_spellings, contexts or {}, exponents)
-        shown = thin(speech if transcribed is None else transcribed, matching.inspect_on)
-        few = Corpus(shown.cuts, replace(settings.audio, workers=0), shown.name)
-        inspector = Inspector(few, matching.beam_size, weighing, out / INSPECTED)
-    task = Matching(
-        online,
-        labelled,
-        speech,
-        validation,
-        targets,
-        proposal,
-        settings.training,
-        matching,
-        transcribed,
-        inspector,
-    )
-    best = fit(task, matching_schedule(settings), out, log, out.name)
-    proposal.model.save(out / "proposal")
-    how = f"Trained further on untranscribed speech by {PAPER}."
-    data = {"transcribed speech": labelled, "untranscribed speech": speech}
-    recipe = recipe_of_matching(settings)
-    leave_recogniser_card(out, online, how, data, validation, best, recipe, settings)
-
-
-def refuse_names(settings: Settings) -> None:
-    """Refuse settings that name what only a run knows, where models and lengths are given by their paths."""
-    for name, nothing in (("start", ""), ("proposal", ""), ("prior", ""), ("reference_lengths", "greedy")):
-        value = getattr(settings.matching, name)
-        if value != nothing:
-            raise UserError(
-                f"matching.{name}={value} is for `priormatch run`: here give the path of what it names instead"
-            )
-
-
-def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
-    """Refuse to match without what the settings need."""
-    matching = settings.matching
-    if prior is None and matching.prior_exponent != 0:
-        raise UserError(
-            "there is no prior: give one, or leave it out of the weights (matching.prior_exponent=0)"
-        )
-    if lengths is None and matching.length_filter:
-        raise UserError(
-            "there are no reference lengths: give them, or switch the filter off (matching.length_filter=[])"
-        )
-
-
-def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> dict[str, str]:
-    """What was heard before each utterance in its recording, for the prior to read; there must be something."""
-    heard = {each.id: each.hypothesis for each in transcripts or []}
-    if not any(heard.values()):
-        raise UserError(
-            "matching.context needs transcripts of the unlabelled speech, not lengths alone: give what"
-            " `priormatch lengths` wrote, or match without (matching.context=false)"
-        )
-    require_recordings(corpus.cuts, corpus.name)
-    found = contexts_of(corpus.cuts, heard)
-    say(
-        f"{corpus.name}: {len(found)} of {len(corpus)} utterances are judged after what was heard before them"
-    )
-    return found
-
-
-def require_recordings(cuts: Sequence[Cut], name: str) -> None:
-    """Refuse speech in which nothing comes before anything, where the prior is to read that."""
-    if not previous_in_recording(cuts):
-        raise UserError(
-            f"matching.context: no utterance of {name} follows another in its recording: give cuts of longer"
-            " recordings, or match without (matching.context=false)"
-        )
-
-
 def write_lengths(lengths: Mapping[str, int], out: Path) -> None:
     """Reference lengths as `match` reads them."""
     write_transcripts(out, [Transcript(name, "", pieces, None, []) for name, pieces in lengths.items()])
@@ -389,41 +195,6 @@ def kept_copy(model: Path, name: str) -> Path:
     if name and not (copy / WEIGHTS).is_file():
         raise UserError(f"{copy} does not exist: the training ended before that copy was due")
     return copy if name else model
-
-
-def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
-    """Leave out utterances in which greedy decoding heard nothing, as the authors do."""
-    kept = [cut for cut in corpus.cuts if lengths.get(cut.id, 0) > 0]
-    if len(kept) == len(corpus):
-        return corpus
-    if not kept:
-        raise UserError(
-            f"no utterance of {corpus.name} has a reference length: make them of it with `priormatch lengths`"
-        )
-    without = len(corpus) - len(kept)
-    say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length: left out")
-    return Corpus(kept, corpus.audio, corpus.name)
-
-
-def train_on_pseudo_labels(
-    model: Path,
-    labelled: Path,
-    pseudo_labelled: Path,
-    validation: Mapping[str, Path],
-    settings: Settings,
-    out: Path,
-    log: Path,
-) -> None:
-    """Train on from `model` on transcripts and fixed pseudo-labels, mixed and scheduled as in matching."""
-    online = Recognizer.load(model, find_device(settings.device))
-    paired = Corpus.load(labelled, settings.audio, transcribed=True)
-    speech = Corpus.load(pseudo_labelled, settings.audio, transcribed=True)
-    sets = load_validation(validation, settings)
-    task = Matching(online, paired, speech, sets, given_labels, None, settings.training, settings.matching)
-    best = fit(task, matching_schedule(settings), out, log, out.name)
-    how = "Trained further on speech that another recogniser transcribed."
-    data = {"transcribed speech": paired, "speech with pseudo-labels": speech}
-    leave_recogniser_card(out, online, how, data, sets, best, recipe_of_schedule(settings), settings)
 
 
 def leave_recogniser_card(

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from priormatch.config import Settings, changed
+from priormatch.config import Settings, changed, flat
 from priormatch.data.manifest import SUFFIX, join_manifests
 from priormatch.matching.label_filters import LabelFilter
 from priormatch.runs.data import RunData
@@ -226,12 +226,3 @@ class Study:
 def as_file_name(words: str) -> str:
     """The same with an underscore for whatever does not belong into the name of a folder."""
     return re.sub(r"[^\w.=,+\-]+", "_", words)
-
-
-def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """A nested dictionary with dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        key = f"{before}{name}"
-        found |= flat(value, f"{key}.") if isinstance(value, dict) else {key: value}
-    return found
