@@ -200,9 +200,9 @@ class FusionSettings:
     """
 
     beam_size: int = 8  # hypotheses that the search follows
-    lm_weight: float = 0.5  # λ
-    token_bonus: float = 0.0  # for every piece but the end of sentence
-    eos_threshold: float = math.inf  # γ: the end may follow only where log q(end) >= γ · max log q
+    lm_weight: float = 0.3  # λ
+    token_bonus: float = 0.5  # for every piece but the end of sentence
+    eos_threshold: float = 1.5  # γ: the end may follow only where log q(end) >= γ · max log q
     token_margin: float = math.inf  # δ: another piece may follow only where log q >= max log q - δ
     attention_jump: float = math.inf  # encoder frames; hypotheses whose attention jumps farther are dropped
     beam_threshold: float = math.inf  # open hypotheses that lie farther below the best extension are dropped

@@ -13,6 +13,7 @@ from priormatch.config import FusionSettings
 from priormatch.evaluation.transcripts import read_transcripts
 from priormatch.runs import tune as module
 from priormatch.runs import work
+from priormatch.search.tuning import STARTS
 
 GRID = {"lm_weight": (0.0, 0.5, 1.0), "token_bonus": (0.0, 1.0)}
 
@@ -61,9 +62,12 @@ def test_what_is_written_is_the_best_that_was_tried(home, capsys):
     assert tune() == 0
     tuned = yaml.safe_load((home / "exp/fusion.yaml").read_text())
     trials = [json.loads(line) for line in (home / "exp/fusion.yaml.trials.jsonl").read_text().splitlines()]
-    assert {(each["fusion"]["lm_weight"], each["fusion"]["token_bonus"]) for each in trials} >= {
-        (weight, 0.0) for weight in GRID["lm_weight"]
-    }
+    tried = {(each["fusion"]["lm_weight"], each["fusion"]["token_bonus"]) for each in trials}
+    starts = {(start["lm_weight"], start["token_bonus"]) for start in STARTS}
+    assert tried >= starts
+    assert tried - starts - {(FusionSettings.lm_weight, FusionSettings.token_bonus)}, (
+        "and it walked from the best"
+    )
     best = min((each["wer"], each["cer"]) for each in trials)
     about = tuned["tuned"]
     assert (about["with_prior"]["wer"], about["with_prior"]["cer"]) == best
@@ -128,7 +132,8 @@ def test_another_model_is_tried_anew(home, tiny_recognizer):
 def test_the_weight_changes_what_is_decoded(home):
     found = {}
     for weight in (0.0, 5.0):
-        words = ("--prior", "prior", f"fusion.lm_weight={weight}", "fusion.beam_size=3")
+        off = ("fusion.token_bonus=0", "fusion.eos_threshold=.inf")
+        words = ("--prior", "prior", f"fusion.lm_weight={weight}", "fusion.beam_size=3", *off)
         assert decode(f"{weight}.jsonl", *words) == 0
         found[weight] = read_transcripts(home / f"{weight}.jsonl")
     assert decode("plain.jsonl", "--beam-size", 3) == 0

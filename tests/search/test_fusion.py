@@ -19,10 +19,11 @@ from priormatch.search.fusion import fused_scores, fused_search
 NEVER = -math.inf
 LOG_Q = torch.tensor([0.5, 0.2, 0.1, 0.2]).log()  # the last is the end
 LOG_P = torch.tensor([0.1, 0.4, 0.3, 0.2]).log()
+OFF = {"token_bonus": 0.0, "eos_threshold": math.inf}
 
 
 def added(**values: float) -> list[float]:
-    fusion = replace(FusionSettings(lm_weight=0.5), **values)
+    fusion = replace(FusionSettings(lm_weight=0.5, **OFF), **values)
     return fused_scores(LOG_Q, LOG_P, 3, fusion).tolist()
 
 
@@ -141,7 +142,7 @@ def test_it_equals_the_slow_search(models: tuple[Toy, Toy], fusion: FusionSettin
 @given(models=pairs, k=st.integers(1, 5))
 def test_without_a_weight_and_limits_it_is_the_plain_search(models: tuple[Toy, Toy], k: int) -> None:
     acoustic, language = models
-    fused = search(acoustic, language, FusionSettings(beam_size=k, lm_weight=0.0))
+    fused = search(acoustic, language, FusionSettings(beam_size=k, lm_weight=0.0, **OFF))
     plain = acoustic.search(k)
     for name in ("classes", "lengths", "scores", "ended"):
         assert torch.equal(getattr(fused, name), getattr(plain, name))
@@ -174,7 +175,7 @@ def test_a_beam_that_covers_everything_finds_the_best_of_all_sequences(weight: f
     lm.output.parametrizations.weight.original0.mul_(3.0)
     memory = decoder.memory(torch.randn(2, 5, 16), torch.tensor([5, 3]))
     eos, k = CLASSES - 1, CLASSES * (CLASSES - 1) ** LONGEST
-    fusion = FusionSettings(beam_size=k, lm_weight=weight, token_bonus=bonus)
+    fusion = FusionSettings(beam_size=k, lm_weight=weight, token_bonus=bonus, eos_threshold=math.inf)
     states = decoder.first_state(2, k), lm.first_cache(2, k)
     steps = DecoderSteps(decoder, memory).with_peaks
     beam = fused_search(steps, states[0], lm.step, states[1], eos, LONGEST, fusion)
@@ -198,7 +199,7 @@ def test_a_beam_that_covers_everything_finds_the_best_of_all_sequences(weight: f
 def test_so_does_one_over_toys(models: tuple[Toy, Toy], weight: float, bonus: float) -> None:
     acoustic, language = models
     k = acoustic.classes * acoustic.eos**acoustic.longest
-    fusion = FusionSettings(beam_size=k, lm_weight=weight, token_bonus=bonus)
+    fusion = FusionSettings(beam_size=k, lm_weight=weight, token_bonus=bonus, eos_threshold=math.inf)
     beam = search(acoustic, language, fusion)
     for row in range(acoustic.utterances):
         scores = slow_scores(acoustic, language, row, fusion)
@@ -210,12 +211,14 @@ def test_a_recogniser_and_a_prior_together(tiny_recognizer, tiny_prior) -> None:
     tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
     waveforms, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 6_000])
     memory = tiny_recognizer.memory(*tiny_recognizer.encode(waveforms, samples))
-    alone = tiny_recognizer.search_with(tiny_prior.lm, memory, FusionSettings(beam_size=4, lm_weight=0.0))
+    alone = tiny_recognizer.search_with(
+        tiny_prior.lm, memory, FusionSettings(beam_size=4, lm_weight=0.0, **OFF)
+    )
     plain = tiny_recognizer.propose(waveforms, samples, 4)
     assert torch.equal(alone.classes, plain.classes)
     torch.testing.assert_close(alone.scores, plain.scores)
 
-    fusion = FusionSettings(beam_size=4, lm_weight=0.6, token_bonus=0.5)
+    fusion = FusionSettings(beam_size=4, lm_weight=0.6, token_bonus=0.5, eos_threshold=math.inf)
     beam = tiny_recognizer.search_with(tiny_prior.lm, memory, fusion)
     assert beam.ended.all()
     log_q = tiny_recognizer.decoder(memory, beam.classes).log_softmax(dim=-1)

@@ -12,9 +12,19 @@ from hypothesis import strategies as st
 from priormatch.config import FusionSettings, load_settings
 from priormatch.config_checks import BOUNDS, keys_of
 from priormatch.errors import UserError
-from priormatch.search.tuning import GRID, Errors, Trials, descend, read_tuned, write_tuned
+from priormatch.search.tuning import (
+    GRID,
+    LIMITS,
+    Errors,
+    Trials,
+    descend,
+    neighbour,
+    read_tuned,
+    starts_from,
+    write_tuned,
+)
 
-START = FusionSettings()
+START = FusionSettings(eos_threshold=math.inf, token_bonus=0.0)
 
 
 def bowl(lm_weight, token_bonus):
@@ -29,40 +39,77 @@ def bowl(lm_weight, token_bonus):
 
 @given(st.sampled_from(GRID["lm_weight"]), st.sampled_from(GRID["token_bonus"]))
 def test_it_finds_the_bottom_of_a_bowl(weight, bonus):
-    assert descend(bowl(weight, bonus), START, GRID) == replace(START, lm_weight=weight, token_bonus=bonus)
+    assert descend(bowl(weight, bonus), [START], GRID) == replace(START, lm_weight=weight, token_bonus=bonus)
 
 
 def test_it_goes_round_until_nothing_changes():
-    """A valley across both axes: each step along one makes room for a step along the other."""
+    """Each step along one axis makes room for a step along the other."""
 
+    def slanted(fusion):
+        return Errors(abs(fusion.lm_weight - fusion.token_bonus) - 1.5 * fusion.token_bonus, 0.0)
+
+    grid = {"lm_weight": (0.0, 0.1, 0.2, 0.3), "token_bonus": (0.0, 0.1, 0.2, 0.3)}
+    best = descend(slanted, [replace(START, lm_weight=0.0, token_bonus=0.0)], grid)
+    assert (best.lm_weight, best.token_bonus) == (0.3, 0.3)
+
+
+def test_weight_and_bonus_step_together_along_a_narrow_valley():
     def measure(fusion):
         apart = abs(fusion.lm_weight - fusion.token_bonus)
         return Errors(10 * apart - fusion.lm_weight - fusion.token_bonus, 0.0)
 
     grid = {"lm_weight": (0.0, 0.1, 0.2, 0.3), "token_bonus": (0.0, 0.1, 0.2, 0.3)}
-    stuck = descend(measure, replace(START, lm_weight=0.0), grid)
-    assert stuck == replace(START, lm_weight=0.0), "no single step is better"
+    best = descend(measure, [replace(START, lm_weight=0.0, token_bonus=0.0)], grid)
+    assert (best.lm_weight, best.token_bonus) == (0.3, 0.3), "no step of one alone is better"
 
-    def slanted(fusion):
-        return Errors(abs(fusion.lm_weight - fusion.token_bonus) - 1.5 * fusion.token_bonus, 0.0)
 
-    best = descend(slanted, replace(START, lm_weight=0.0), grid)
-    assert (best.lm_weight, best.token_bonus) == (0.3, 0.3), "the bonus goes first, the weight follows"
+def test_it_begins_at_the_best_of_its_starts():
+    """Two hollows with a ridge between them: the deeper is found from the start that lies in it."""
+
+    def measure(fusion):
+        return Errors(5.0 if fusion.eos_threshold == math.inf else 1 + abs(fusion.lm_weight - 0.6), 0.0)
+
+    starts = [replace(START, eos_threshold=math.inf), replace(START, eos_threshold=1.1, lm_weight=0.2)]
+    grid = {"lm_weight": GRID["lm_weight"], "token_bonus": GRID["token_bonus"]}
+    best = descend(measure, starts, grid)
+    assert (best.eos_threshold, best.lm_weight) == (1.1, 0.6)
+
+
+def test_the_usual_starts_have_the_limits_off_and_on():
+    starts = starts_from(START)
+    assert starts[0] == START
+    for name in LIMITS:
+        assert {getattr(each, name) for each in starts[1:]} == {math.inf, LIMITS[name]}
+    assert all(each.beam_size == START.beam_size for each in starts)
+
+
+@pytest.mark.parametrize(("step", "expected"), [(1, 0.5), (-1, 0.4)])
+def test_a_value_beside_the_list_steps_to_the_nearest_in_it(step, expected):
+    found = neighbour(replace(START, lm_weight=0.45), GRID, ["lm_weight"], step)
+    assert found == replace(START, lm_weight=expected)
+
+
+def test_a_list_ends():
+    assert neighbour(replace(START, lm_weight=1.5), GRID, ["lm_weight", "token_bonus"], 1) is None
+    assert neighbour(replace(START, eos_threshold=math.inf), GRID, ["eos_threshold"], 1) is None
+    assert neighbour(replace(START, eos_threshold=math.inf), GRID, ["eos_threshold"], -1) == replace(
+        START, eos_threshold=2.0
+    )
 
 
 def test_ties_of_words_are_broken_by_characters_and_ties_of_both_change_nothing():
     def measure(fusion):
         return Errors(10.0, 3.0 if fusion.token_margin == 6.0 else 4.0)
 
-    assert descend(measure, START, GRID) == replace(START, token_margin=6.0)
-    assert descend(lambda _: Errors(10.0, 4.0), START, GRID) == START
+    assert descend(measure, [START], GRID) == replace(START, token_margin=6.0)
+    assert descend(lambda _: Errors(10.0, 4.0), [START], GRID) == START
 
 
 def test_every_value_that_is_tried_may_be_set():
     bounds = {key: holds for _, holds, patterns in BOUNDS for key in keys_of(patterns)}
     for name, values in GRID.items():
         assert all(map(bounds[f"fusion.{name}"], values))
-        assert len(set(values)) == len(values)
+        assert list(values) == sorted(set(values))
 
 
 @pytest.fixture
@@ -84,13 +131,13 @@ class Counted:
 
 
 def test_nothing_is_tried_twice_and_a_stopped_descent_goes_on(log):
-    first, second = Counted(stop_after=12), Counted()
+    first, second = Counted(stop_after=9), Counted()
     with pytest.raises(KeyboardInterrupt):
-        descend(Trials(log, "key").measured(first), START, GRID)
-    best = descend(Trials(log, "key").measured(second), START, GRID)
+        descend(Trials(log, "key").measured(first), starts_from(START), GRID)
+    best = descend(Trials(log, "key").measured(second), starts_from(START), GRID)
     assert best == replace(START, lm_weight=0.8, token_bonus=1.0)
     whole = Counted()
-    descend(Trials(log.with_name("whole"), "key").measured(whole), START, GRID)
+    descend(Trials(log.with_name("whole"), "key").measured(whole), starts_from(START), GRID)
     assert first.asked + second.asked == whole.asked
     assert log.read_bytes() == log.with_name("whole").read_bytes()
     for line in log.read_text().splitlines():
@@ -139,7 +186,7 @@ def test_overrides_beat_the_file_and_it_needs_not_name_everything(tmp_path):
     path = tmp_path / "fusion.yaml"
     path.write_text("fusion: {lm_weight: 0.25, eos_threshold: .inf}\n")
     found = load_settings(None, [*read_tuned(path), "fusion.token_bonus=2"])
-    assert found.fusion == FusionSettings(lm_weight=0.25, token_bonus=2.0)
+    assert found.fusion == FusionSettings(lm_weight=0.25, token_bonus=2.0, eos_threshold=math.inf)
 
 
 @pytest.mark.parametrize(

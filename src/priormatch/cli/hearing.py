@@ -71,9 +71,9 @@ def tune(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Find good values for decoding with a prior: its weight, the bonus a piece, where sentences may end.
+    """Find good values for decoding with a prior: its weight, the bonus a piece, and its limits.
 
-    Starts from the settings fusion.*; those of the beam and of the attention stay as they are.
+    Tries the settings fusion.* and a few other starts, and goes on from the best; those of the beam stay as they are.
 
     Example: priormatch tune --model exp/lpm/model --prior exp/prior/model --validation dev.jsonl.gz
     --out exp/fusion.yaml fusion.beam_size=16

@@ -22,11 +22,11 @@ from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
 from priormatch.runs.stage import digest, fingerprint
 from priormatch.runs.work import load_validation
-from priormatch.search.tuning import GRID, Errors, Trials, descend, finite, write_tuned
+from priormatch.search.tuning import GRID, Errors, Trials, descend, finite, starts_from, write_tuned
 
 
 def tune(model: Path, prior: Path, validation: Mapping[str, Path], settings: Settings, out: Path) -> None:
-    """Find the fusion settings with the lowest mean WER on validation sets, starting from settings.fusion.
+    """Find the fusion settings with the lowest mean WER on validation sets, from settings.fusion and other starts.
 
     Every set is encoded once. What has been tried is put down in `OUT.trials.jsonl`: the same call goes on from it.
     """
@@ -50,7 +50,7 @@ def tune(model: Path, prior: Path, validation: Mapping[str, Path], settings: Set
             return errors
 
         measured = trials.measured(measure)
-        best = descend(measured, settings.fusion, GRID)
+        best = descend(measured, starts_from(settings.fusion), GRID)
     about = {
         "model": str(model),
         "prior": str(prior),

@@ -1,9 +1,9 @@
-"""Tuning a fused search: coordinate descent over short lists of values, and a log of what has been tried."""
+"""Tuning a fused search: descent by small steps through lists of values, and a log of what has been tried."""
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, astuple, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +14,24 @@ from priormatch.files import replace_text
 GRID: Mapping[str, Sequence[float]] = {
     "lm_weight": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5),
     "token_bonus": (0.0, 0.5, 1.0, 1.5, 2.0, 3.0),
-    "eos_threshold": (math.inf, 2.0, 1.5, 1.25, 1.1, 1.0),
-    "token_margin": (math.inf, 10.0, 8.0, 6.0, 4.0),
+    "eos_threshold": (1.0, 1.1, 1.25, 1.5, 2.0, math.inf),
+    "token_margin": (4.0, 6.0, 8.0, 10.0, math.inf),
+    "attention_jump": (20.0, 30.0, 40.0, math.inf),
 }
-"""What is tried of each setting, one setting after the other."""
+"""The values that a setting may take, from the lowest to the highest."""
+
+Grid = Mapping[str, Sequence[float]]
+NAMES = [each.name for each in fields(FusionSettings)]
+LIMITS = {"eos_threshold": 1.5, "token_margin": 10.0, "attention_jump": 30.0}
+STARTS: Sequence[Mapping[str, Any]] = [
+    {"lm_weight": weight, "token_bonus": bonus, **limits}
+    for weight, bonus in ((0.2, 0.5), (0.5, 1.0), (1.0, 2.0))
+    for limits in (dict.fromkeys(LIMITS, math.inf), LIMITS)
+]
+"""Where a descent may begin beside the settings it is given: with the limits off, and with them on."""
+
+TOGETHER = ["lm_weight", "token_bonus"]
+"""Settings that also take steps together: what the prior takes from longer hypotheses, the bonus gives back."""
 
 
 class Errors(NamedTuple):
@@ -33,29 +47,58 @@ class Errors(NamedTuple):
 Measure = Callable[[FusionSettings], Errors]
 
 
-def descend(measure: Measure, start: FusionSettings, grid: Mapping[str, Sequence[float]]) -> FusionSettings:
-    """Coordinate descent: the best value of one setting after the other, until a whole round changes nothing.
-
-    A value must be strictly better to take another's place, so the errors of every round are lower.
-    """
-    best, fewest = start, measure(start)
+def descend(measure: Measure, starts: Iterable[FusionSettings], grid: Grid) -> FusionSettings:
+    """From the best of the starts walk in one direction after the other, until a whole round finds nothing better."""
+    best = min(starts, key=measure)
+    directions = [*([name] for name in grid), *([TOGETHER] if grid.keys() >= set(TOGETHER) else [])]
     while True:
         before = best
-        for name, values in grid.items():
-            for value in values:
-                change: dict[str, Any] = {name: value}
-                tried = replace(best, **change)
-                if (errors := measure(tried)) < fewest:
-                    best, fewest = tried, errors
+        for names in directions:
+            for step in (1, -1):
+                best = walk(measure, best, grid, names, step)
         if best == before:
             return best
+
+
+def starts_from(settings: FusionSettings) -> list[FusionSettings]:
+    """Where a descent may begin: the settings themselves, and the same with the usual starts' values."""
+    return [settings, *(replace(settings, **start) for start in STARTS)]
+
+
+def walk(
+    measure: Measure, start: FusionSettings, grid: Grid, names: Sequence[str], step: int
+) -> FusionSettings:
+    """The best of the settings that lie in one direction, up to the first that is worse than that.
+
+    Equal ones are passed over: a limit that nothing reached may bite when it is closer still.
+    """
+    best, fewest, here = start, measure(start), start
+    while (there := neighbour(here, grid, names, step)) is not None:
+        here, errors = there, measure(there)
+        if errors > fewest:
+            break
+        if errors < fewest:
+            best, fewest = here, errors
+    return best
+
+
+def neighbour(settings: FusionSettings, grid: Grid, names: Sequence[str], step: int) -> FusionSettings | None:
+    """The same with the next higher values (`step` 1) or the next lower ones (-1); None where one has no next."""
+    next_values: dict[str, Any] = {}
+    for name in names:
+        here = getattr(settings, name)
+        beyond = [value for value in grid[name] if (value > here if step > 0 else value < here)]
+        if not beyond:
+            return None
+        next_values[name] = min(beyond) if step > 0 else max(beyond)
+    return replace(settings, **next_values)
 
 
 class Trials:
     """Error rates of settings that have been tried, in a file of JSON lines, so that nothing is tried twice.
 
-    Every line tells what it holds of (`key`), such as a model and a set: of others the file may hold trials too.
-    Lines that are no trials, such as one cut off by a kill, are passed over.
+    Every line tells what it holds of (`key`), such as a model and a set: of others the file may hold trials too. Limits
+    that are off are null there. Lines that are no trials, such as one cut off by a kill, are passed over.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -66,8 +109,10 @@ class Trials:
             try:
                 entry = json.loads(line)
                 if entry["of"] == key:
-                    settings = FusionSettings(**entry["fusion"])
-                    self.found[astuple(settings)] = Errors(float(entry["wer"]), float(entry["cer"]))
+                    settings = [
+                        math.inf if entry["fusion"][name] is None else entry["fusion"][name] for name in NAMES
+                    ]
+                    self.found[tuple(settings)] = Errors(float(entry["wer"]), float(entry["cer"]))
             except (ValueError, TypeError, KeyError):
                 continue
         if content and not content.endswith(b"\n"):
@@ -80,7 +125,8 @@ class Trials:
             tried = astuple(settings)
             if tried not in self.found:
                 self.found[tried] = measure(settings)
-                entry = {"of": self.key, "fusion": finite(settings), **self.found[tried]._asdict()}
+                fusion = {name: finite(settings).get(name) for name in NAMES}
+                entry = {"of": self.key, "fusion": fusion, **self.found[tried]._asdict()}
                 self._append(json.dumps(entry) + "\n")
             return self.found[tried]
 
@@ -93,7 +139,7 @@ class Trials:
 
 
 def finite(settings: FusionSettings) -> dict[str, Any]:
-    """The settings but for limits that are off, of which JSON knows no number."""
+    """The settings but for limits that are off."""
     return {name: value for name, value in asdict(settings).items() if value != math.inf}
 
 
