@@ -4,12 +4,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from priormatch.data.augment import SpecAugment
+from priormatch.config import AugmentSettings
+from priormatch.data.augment import spec_augment
 
 
-def hidden(augment: SpecAugment, lengths: list[int], mels: int) -> torch.Tensor:
+def hidden(settings: AugmentSettings, lengths: list[int], mels: int) -> torch.Tensor:
     features = torch.ones(len(lengths), max(lengths), mels)
-    found = augment(features, torch.tensor(lengths))
+    found = spec_augment(features, torch.tensor(lengths), settings)
     assert torch.all((found == 0) | (found == 1))
     assert torch.all(features == 1), "the input is left alone"
     return found == 0
@@ -25,7 +26,7 @@ def test_time_masks_keep_to_their_width_share_and_utterance(
     lengths: list[int], masks: int, width: int, seed: int
 ) -> None:
     torch.manual_seed(seed)
-    found = hidden(SpecAugment(time_masks=masks, time_width=width), lengths, 4)
+    found = hidden(AugmentSettings(time_masks=masks, time_width=width), lengths, 4)
     assert torch.equal(found, found[:, :, :1].expand_as(found)), "a time mask hides all bands"
     for row, length in zip(found[:, :, 0], lengths, strict=True):
         assert not row[length:].any()
@@ -35,13 +36,13 @@ def test_time_masks_keep_to_their_width_share_and_utterance(
 @given(masks=st.integers(0, 3), width=st.integers(0, 40), seed=st.integers(0, 1000))
 def test_frequency_masks_keep_to_their_width(masks: int, width: int, seed: int) -> None:
     torch.manual_seed(seed)
-    found = hidden(SpecAugment(frequency_masks=masks, frequency_width=width), [5, 3], 20)
+    found = hidden(AugmentSettings(frequency_masks=masks, frequency_width=width), [5, 3], 20)
     assert torch.equal(found, found[:, :1].expand_as(found)), "a frequency mask hides all frames"
     assert torch.all(found[:, 0].sum(dim=-1) <= masks * min(width, 20))
 
 
 def test_a_mask_is_one_band_and_every_width_and_place_occurs() -> None:
-    found = hidden(SpecAugment(frequency_masks=1, frequency_width=3), [1] * 2000, 6)[:, 0].long()
+    found = hidden(AugmentSettings(frequency_masks=1, frequency_width=3), [1] * 2000, 6)[:, 0].long()
     edges = found.diff(dim=-1).abs().sum(dim=-1) + found[:, 0] + found[:, -1]
     assert set(edges.tolist()) == {0, 2}
     widths = torch.bincount(found.sum(dim=-1), minlength=4) / 2000
@@ -50,10 +51,10 @@ def test_a_mask_is_one_band_and_every_width_and_place_occurs() -> None:
 
 
 def test_utterances_are_masked_independently() -> None:
-    found = hidden(SpecAugment(frequency_masks=1), [5] * 50, 80)
+    found = hidden(AugmentSettings(frequency_masks=1), [5] * 50, 80)
     assert len({tuple(row.tolist()) for row in found[:, 0]}) > 10
 
 
 def test_no_masks_change_nothing() -> None:
     features = torch.randn(2, 9, 4)
-    assert torch.equal(SpecAugment()(features, torch.tensor([9, 4])), features)
+    assert torch.equal(spec_augment(features, torch.tensor([9, 4]), AugmentSettings()), features)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lhotse import CutSet, MonoCut
 from tiny_run import command, files
 
-from priormatch.data import SAMPLE_RATE, speech
+from priormatch.data import SAMPLE_RATE, spoken
 from priormatch.data.synthetic import SyntheticOptions, prepare_synthetic
 from priormatch.data.synthetic import recording as recordings
 from priormatch.data.synthetic.corpus import deal
@@ -164,9 +164,9 @@ def test_the_manner_of_a_part_goes_with_its_name() -> None:
 def test_every_voice_exists() -> None:
     voices = sorted({voice for cast in CASTS.values() for voice in cast.voices})
     accents = sorted({voice.split("+")[0] for voice in voices})
-    spoken = speech.speak([("see doctor kent at four", voice, 175, 50) for voice in (*voices, *accents)])
+    heard = spoken.speak([("see doctor kent at four", voice, 175, 50) for voice in (*voices, *accents)])
     spectra = dict(
-        zip((*voices, *accents), (np.abs(np.fft.rfft(each, 2**16)) for each in spoken), strict=True)
+        zip((*voices, *accents), (np.abs(np.fft.rfft(each, 2**16)) for each in heard), strict=True)
     )
     for voice in voices:  # an unknown variant would sound like its bare accent
         bare, own = spectra[voice.split("+")[0]], spectra[voice]
@@ -198,7 +198,7 @@ def test_a_recording_is_speech_between_pauses_in_noise_at_the_asked_level() -> N
     edges = [0, *(edge for start, length in spans for edge in (start, start + length)), len(samples) // 160]
     pauses = [after - before for before, after in list(pairwise(edges))[::2]]
     assert len(pauses) == 4 and all(30 <= pause <= 100 for pause in pauses)
-    noise, speech_and_noise = (speech.rms(samples[where] / 32767) for where in (~audible, audible))
+    noise, speech_and_noise = (spoken.rms(samples[where] / 32767) for where in (~audible, audible))
     inside = speech_and_noise * np.sqrt(audible.sum() / (audible.sum() - len(spans) * 0.25 * SAMPLE_RATE))
     assert 20 * np.log10(inside / noise) == pytest.approx(20, abs=1.0)
     assert -29.5 < 20 * np.log10(inside) < -20.5
@@ -352,7 +352,7 @@ def test_cuts_hold_audible_speech_of_the_speakers_of_their_part(made: Path) -> N
         for cut in load(made, name):
             samples = read_samples(cut)
             assert samples.dtype == np.int16 and samples.shape == (round(cut.duration * SAMPLE_RATE),)
-            assert 0.01 < speech.rms(samples / 32768) < 0.2
+            assert 0.01 < spoken.rms(samples / 32768) < 0.2
             assert cut.supervisions[0].speaker in names
             assert (round(cut.start, 2), round(cut.duration, 2)) == (cut.start, cut.duration)
 

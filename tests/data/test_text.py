@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from priormatch.data.text import CONTRACTIONS, normalise_sentence, split_sentences, spoken_text
+from priormatch.data.normaliser import ENGLISH
+from priormatch.data.text import CONTRACTIONS, normalise_sentence, split_sentences
 
 TRICKY = st.text(alphabet=st.sampled_from("abIS '’\"“.…!?,-—3tis\n\u00a0\u0130Σ"), max_size=60)
 
@@ -32,17 +33,17 @@ def test_normalising_twice_changes_nothing(text: str) -> None:
 
 
 def test_a_transcript_gives_the_words_spoken_or_the_reason_why_not() -> None:
-    assert spoken_text(" “At five,” he said.\n") == "at five he said"
+    assert ENGLISH.spoken(" “At five,” he said.\n") == "at five he said"
     with pytest.raises(ValueError, match=r"^its transcript 'at 5 pm' has digits: write numbers as words$"):
-        spoken_text("at 5 pm\n")
+        ENGLISH.spoken("at 5 pm\n")
     with pytest.raises(ValueError, match=r"^its transcript '\?!' holds no word$"):
-        spoken_text(" ?!")
+        ENGLISH.spoken(" ?!")
 
 
 @given(st.text() | TRICKY)
 def test_a_transcript_without_digits_is_normalised_like_any_sentence(text: str) -> None:
     try:
-        assert spoken_text(text) == normalise_sentence(text) != ""
+        assert ENGLISH.spoken(text) == normalise_sentence(text) != ""
     except ValueError:
         assert any(letter.isdigit() for letter in text) or not normalise_sentence(text)
 

@@ -92,15 +92,15 @@ def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("voice", "words"), [("de", GERMAN), ("ru", RUSSIAN)])
 def test_spoken_words_are_learnt_and_written_in_their_own_letters(voice, words, tmp_path, monkeypatch):
     pytest.importorskip("espeakng_loader")
-    from priormatch.data import speech
+    from priormatch.data import spoken
 
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(RECIPE)
     lines = []
     given = sentences(words, 120, 1)
-    spoken = speech.speak([(text, voice, 170, 40 + number % 20) for number, text in enumerate(given)])
-    for number, (text, samples) in enumerate(zip(given, spoken, strict=True)):
-        soundfile.write(tmp_path / f"{number}.wav", speech.resample(samples), 16_000)
+    heard = spoken.speak([(text, voice, 170, 40 + number % 20) for number, text in enumerate(given)])
+    for number, (text, samples) in enumerate(zip(given, heard, strict=True)):
+        soundfile.write(tmp_path / f"{number}.wav", samples, 16_000)
         entry = {"audio_filepath": f"{number}.wav", "text": text, "speaker": f"s{number % 5}"}
         lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
     Path("mine.jsonl").write_text("".join(lines), encoding="utf-8")

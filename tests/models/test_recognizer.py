@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from priormatch.config import AudioSettings, ModelSettings
-from priormatch.data.augment import SpecAugment
+from priormatch.config import AudioSettings, AugmentSettings, ModelSettings
 from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
@@ -66,7 +65,8 @@ def test_too_little_audio_for_a_frame_is_heard_as_nothing(tiny_recognizer: Recog
 def test_augmentation_happens_where_it_is_asked_for(tiny_recognizer: Recognizer) -> None:
     waveforms, samples = 0.1 * torch.randn(1, 8_000), torch.tensor([8_000])
     clean, _ = tiny_recognizer.encode(waveforms, samples)
-    masked, _ = tiny_recognizer.encode(waveforms, samples, SpecAugment(frequency_masks=4, frequency_width=10))
+    masks = AugmentSettings(frequency_masks=4, frequency_width=10)
+    masked, _ = tiny_recognizer.encode(waveforms, samples, masks)
     assert torch.equal(clean, tiny_recognizer.encode(waveforms, samples)[0])
     assert not torch.allclose(clean, masked)
 

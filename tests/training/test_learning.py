@@ -37,7 +37,7 @@ def test_a_tiny_recogniser_learns_its_utterances_by_heart(tiny_corpus, tiny_toke
     corpus = Corpus.load(tiny_corpus(8), AudioSettings(workers=0))
     task = Supervised(Recognizer(settings, tiny_tokenizer), corpus, {"dev": corpus}, training, training.batch)
     optimizer = OptimizerSettings("adamw", 0.005, clip=5.0, warm_up=20)
-    fit(task, Schedule(120, optimizer, 0, 40, report_every=40), tmp_path / "out", tmp_path, "supervised")
+    fit(task, Schedule(120, optimizer, 0, 40, report_every=40), tmp_path / "out", tmp_path)
     best = Recognizer.load(tmp_path / "out" / "model")
     assert validation_errors(best, {"dev": corpus})["dev"] == {"wer": 0.0, "cer": 0.0}
     assert best.longest_heard == pytest.approx(max(corpus.durations), abs=0.01)
@@ -50,7 +50,7 @@ def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer, tmp_path):
     task = PriorTraining(prior, text, held_out, PriorSettings(batch_tokens=100), seed=0)
     before, _ = task.validate(0)
     optimizer = OptimizerSettings("adamw", 0.02, clip=1.0, warm_up=10)
-    fit(task, Schedule(100, optimizer, 0, 50), tmp_path, tmp_path, "prior")
+    fit(task, Schedule(100, optimizer, 0, 50), tmp_path, tmp_path)
     found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     after = min(each["perplexity"] for each in found if "perplexity" in each)
     assert before > 10
@@ -102,7 +102,7 @@ def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer, tmp_path)
     text, held_out = Sentences(cycle * 8, tiny_tokenizer), Sentences(cycle * 2, tiny_tokenizer)
     settings = ConvLMSettings(16, 16, [[16, 16, 2]], 16, kernel=5, dropout=0.0, context=True)
     task = PriorTraining(Prior(settings, tiny_tokenizer), text, held_out, PriorSettings(batch_tokens=200), 0)
-    fit(task, Schedule(150, OptimizerSettings("adamw", 0.02, clip=1.0), 0, 150), tmp_path, tmp_path, "prior")
+    fit(task, Schedule(150, OptimizerSettings("adamw", 0.02, clip=1.0), 0, 150), tmp_path, tmp_path)
     prior = Prior.load(tmp_path / "model")
     alone = prior.score_texts(cycle)
     after = prior.score_texts(cycle, [cycle[-1], *cycle[:-1]])

@@ -59,7 +59,7 @@ def lines(folder):
 
 def run(task, folder, **changes):
     how = {"updates": 6, "optimizer": SGD, "seed": 0, "validate_every": 2, "report_every": 3, **changes}
-    fit(task, Schedule(**how), folder, folder, "stage")
+    fit(task, Schedule(**how), folder, folder)
 
 
 def test_the_best_model_is_kept_and_a_tie_keeps_the_first(tmp_path):
@@ -74,7 +74,7 @@ def test_a_trained_model_can_be_the_best_from_the_start(tmp_path):
     run(task, tmp_path, validate_first=True)
     assert task.saved == [1.0]
     assert lines(tmp_path)[0] == {
-        "stage": "stage",
+        "stage": tmp_path.name,
         "update": 0,
         "validation_score": 1.0,
         "validation": {"dev": 0},

@@ -177,7 +177,7 @@ def test_a_sum_without_a_survivor_teaches_the_paired_part_alone(make):
 def test_training_without_any_survivor_stays_finite(make, tmp_path):
     task, _, _ = make(nothing, combine="sum")
     optimizer = OptimizerSettings("adamw", 0.01, clip=1.0)
-    fit(task, Schedule(3, optimizer, 0, 3, report_every=1), tmp_path, tmp_path, "lpm")
+    fit(task, Schedule(3, optimizer, 0, 3, report_every=1), tmp_path, tmp_path)
     assert all(each.isfinite().all() for each in task.model.parameters())
     reports = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [each["unpaired_loss"] for each in reports if "loss" in each] == [0.0, 0.0, 0.0]

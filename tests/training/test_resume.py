@@ -143,16 +143,20 @@ def schedule(optimizer=ADAMW, checkpoint_seconds=1e9, validate_first=False):
 
 def train(task, folder, how):
     try:
-        fit(task, how, folder, folder, "stage")
+        fit(task, how, folder, folder)
     finally:
         assert not multiprocessing.active_children(), "workers end with the training, however it ends"
 
 
 def lines(folder):
-    """All that was reported but how long it took."""
+    """All that was reported but the folder's name and how long it took."""
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [
-        {name: value for name, value in each.items() if not re.match("seconds_per|audio_per|time_", name)}
+        {
+            name: value
+            for name, value in each.items()
+            if not re.match("stage|seconds_per|audio_per|time_", name)
+        }
         for each in found
     ]
 

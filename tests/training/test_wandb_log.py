@@ -32,7 +32,7 @@ def test_a_stage_that_was_killed_goes_on_as_the_same_run_with_the_same_names(off
     with pytest.raises(Killed):
         run(Dying(), tmp_path, wandb=PLAN, report_every=1)
     run(OneNumber(), tmp_path, wandb=PLAN, report_every=1)
-    identity = (tmp_path / "wandb" / "stage.id").read_text().strip()
+    identity = (tmp_path / "wandb" / f"{tmp_path.name}.id").read_text().strip()
     logged = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     assert {file.name for file in logged} == {f"run-{identity}.wandb"}
     names = {name for line in lines(tmp_path) for name in line if not name.startswith("time_")}

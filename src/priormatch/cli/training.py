@@ -157,23 +157,22 @@ def match(
 
     matching.refuse_names(wanted)
     sets = named_sets(validation)
+    inputs = {"model": model, "labelled": labelled}
+    inputs |= {f"validation/{name}": path for name, path in sets.items()}
     if labels_given:
         if prior or lengths or proposal or transcribed:
             raise UserError(
                 "--labels-given needs no --prior, --lengths, --proposal or --transcribed: leave them out"
             )
-        given = {"model": model, "labelled": labelled, "pseudo_labelled": unlabelled}
-        given |= {f"validation/{name}": path for name, path in sets.items()}
-        with Stage(out, recipe_of_schedule(wanted), given).work() as todo:
+        inputs["pseudo_labelled"] = unlabelled
+        with Stage(out, recipe_of_schedule(wanted), inputs).work() as todo:
             if todo:
                 matching.train_on_pseudo_labels(model, labelled, unlabelled, sets, wanted, out, out)
         return
     matching.require_inputs(prior, lengths, wanted)
-    given = {"model": model, "labelled": labelled, "unlabelled": unlabelled}
-    given |= {f"validation/{name}": path for name, path in sets.items()}
-    optional = {"prior": prior, "lengths": lengths, "proposal": proposal}
-    given |= {name: path for name, path in optional.items() if path is not None}
-    with Stage(out, recipe_of_matching(wanted), given).work() as todo:
+    others = {"unlabelled": unlabelled, "prior": prior, "lengths": lengths, "proposal": proposal}
+    inputs |= {name: path for name, path in others.items() if path is not None}
+    with Stage(out, recipe_of_matching(wanted), inputs).work() as todo:
         if todo:
             matching.match(
                 model, prior, labelled, unlabelled, lengths, sets, wanted, out, out, proposal, transcribed

@@ -103,6 +103,12 @@ def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
     return recording if info.samplerate == SAMPLE_RATE else recording.resample(SAMPLE_RATE)
 
 
+def recording_at(file: Path, samples: int) -> Recording:
+    """Describe a WAV file at 16 kHz with one channel and so many samples; it is called as the file is."""
+    source = AudioSource(type="file", channels=[0], source=str(file))
+    return Recording(file.stem, [source], SAMPLE_RATE, samples, samples / SAMPLE_RATE)
+
+
 def decoded_blocks(sound: soundfile.SoundFile, frames: int = BLOCK) -> Iterator[np.ndarray]:
     """All samples of a file in blocks (frames, channels), float32; a `ValueError` says what is wrong with them."""
     found = 0

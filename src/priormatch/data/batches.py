@@ -342,8 +342,7 @@ def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[
     """Every utterance once, in batches of about `seconds`, the longest first."""
     order = np.argsort(-reader.corpus.durations, kind="stable")
     starts = cut_by_seconds(reader.corpus.durations[order], seconds)
-    requests = ([(int(index), (0, 0)) for index in batch] for batch in np.split(order, starts[1:]))
-    yield from _loader(reader, requests, workers)
+    yield from _loader(reader, _requests_of(np.split(order, starts[1:]), 0, 0), workers)
 
 
 def _loader(
@@ -354,14 +353,13 @@ def _loader(
         yield from (reader.__getitems__(request).to(HOST) for request in requests)
         return
     gpu = torch.cuda.is_available()
+    start_method = "fork" if sys.platform == "linux" else None  # also in a process that was spawned
     loader: DataLoader[Batch] = DataLoader(
         reader,  # type: ignore[arg-type]
         batch_sampler=_Requests(requests),
         num_workers=workers,
         collate_fn=_as_it_is,
-        multiprocessing_context="fork"
-        if sys.platform == "linux"
-        else None,  # also in a process that was spawned
+        multiprocessing_context=start_method,
         pin_memory=gpu,
         generator=torch.Generator(),  # else it would draw from the generator of the training, once a start
     )

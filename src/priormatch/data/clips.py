@@ -80,11 +80,6 @@ def mixed(block: np.ndarray) -> np.ndarray:
     return block.mean(axis=1)
 
 
-def first_channel(block: np.ndarray) -> np.ndarray:
-    """The first channel, which cuts are made of."""
-    return block[:, 0]
-
-
 def at_model_rate(samples: np.ndarray, rate: int) -> np.ndarray:
     """Samples (N,) of any rate at 16 kHz, float32."""
     common = math.gcd(rate, SAMPLE_RATE)

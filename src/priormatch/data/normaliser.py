@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from priormatch.config import LanguageSettings, NormaliserKind
-from priormatch.data.text import APOSTROPHES, Unspoken, normalise_sentence, spoken_text
+from priormatch.data.text import APOSTROPHES, Unspoken, normalise_sentence
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 
@@ -22,10 +22,8 @@ INSIDE = "'·\u05f3\u05f4\u200c\u200d"
 """Signs that stay between letters: apostrophe, middle dot, geresh, gershayim, and the invisible (non-)joiner."""
 
 _APOSTROPHES = str.maketrans(dict.fromkeys(APOSTROPHES + "´`", "'") | {"ŉ": "'n"})
-_SARA_AM = (
-    ("\u0e4d\u0e32", "\u0e33"),
-    ("\u0ecd\u0eb2", "\u0eb3"),
-)  # Thai and Lao vowels that NFKC takes apart
+# Thai and Lao vowels that NFKC takes apart.
+_SARA_AM = (("\u0e4d\u0e32", "\u0e33"), ("\u0ecd\u0eb2", "\u0eb3"))
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,18 @@ class Normaliser:
         return sorted(set(words) - self._letters - {" "}) if self._letters else []
 
     def spoken(self, transcript: str) -> str:
-        """Normalise a transcript; raise `Unspoken` where that does not give the words spoken."""
-        words = spoken_text(transcript, self)
+        """Normalise a transcript; raise `Unspoken` where that does not give the words spoken.
+
+        Normalisation deletes digits, and a transcript with words missing would teach nonsense.
+        """
+        if any(map(str.isdigit, transcript)):
+            raise Unspoken(transcript, "has digits: write numbers as words", "digits in the transcript")
+        if "\N{REPLACEMENT CHARACTER}" in transcript:
+            reason = "was read in a wrong encoding once: make it anew from its source"
+            raise Unspoken(transcript, reason, "wrong encoding of the transcript")
+        words = self(transcript)
+        if not words:
+            raise Unspoken(transcript, "holds no word", "empty transcript")
         if foreign := " ".join(self.foreign(words)):
             raise Unspoken(
                 transcript, f"has {foreign}, which the alphabet lacks", f"{foreign} not in the alphabet"
@@ -161,9 +169,8 @@ class _Kept(dict[int, str]):
     """What becomes of a character, found out at its first occurrence: itself, nothing, or a space."""
 
     def __init__(self, categories: str) -> None:
-        super().__init__(
-            {0x0640: "", 0x200B: " "}
-        )  # the tatweel lengthens a word; the zero-width space parts two
+        # The tatweel lengthens a word; the zero-width space parts two.
+        super().__init__({0x0640: "", 0x200B: " "})
         self.categories = categories
 
     def __missing__(self, code: int) -> str:

@@ -9,12 +9,12 @@ from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
-from lhotse import CutSet, MonoCut, Recording
-from lhotse.audio import AudioSource
+from lhotse import CutSet, MonoCut
 from lhotse.cut import Cut
 from lhotse.utils import fastcopy
 
 from priormatch.data import SAMPLE_RATE
+from priormatch.data.audio import recording_at
 from priormatch.data.manifest import SUFFIX, list_bad, map_in_threads
 from priormatch.data.recordings import PART_OF, place_of
 from priormatch.data.waveforms import FULL_SCALE, one_thread, read_samples, wav_header, why_unreadable
@@ -146,13 +146,7 @@ def to_int16(samples: np.ndarray) -> tuple[np.ndarray, int]:
 
 def packed_cuts(shard: Shard, record: Record) -> Iterable[MonoCut]:
     """The cuts of a shard's file."""
-    recording = Recording(
-        id=shard.file.stem,
-        sources=[AudioSource(type="file", channels=[0], source=str(shard.file.absolute()))],
-        sampling_rate=SAMPLE_RATE,
-        num_samples=record.samples,
-        duration=record.samples / SAMPLE_RATE,
-    )
+    recording = recording_at(shard.file.absolute(), record.samples)
     start = 0
     for cut, samples in zip(shard.cuts, record.cuts, strict=True):
         if isinstance(samples, str):

@@ -9,7 +9,6 @@ The rules are those of the text pipeline behind the paper's language model, chan
 """
 
 import re
-from collections.abc import Callable
 from itertools import pairwise
 
 # Words with an apostrophe of their own at an edge. One inside a word always stays, so don't needs no entry.
@@ -57,21 +56,6 @@ class Unspoken(ValueError):
     def __init__(self, transcript: str, reason: str, kind: str) -> None:
         super().__init__(f"its transcript {transcript.strip()[:40]!r} {reason}")
         self.kind = kind
-
-
-def spoken_text(transcript: str, normalise: Callable[[str], str] = normalise_sentence) -> str:
-    """Normalise a transcript; raise `Unspoken` where that does not give the words spoken.
-
-    Normalisation deletes digits, and a transcript with words missing would teach nonsense.
-    """
-    if any(map(str.isdigit, transcript)):
-        raise Unspoken(transcript, "has digits: write numbers as words", "digits in the transcript")
-    if "\N{REPLACEMENT CHARACTER}" in transcript:
-        reason = "was read in a wrong encoding once: make it anew from its source"
-        raise Unspoken(transcript, reason, "wrong encoding of the transcript")
-    if text := normalise(transcript):
-        return text
-    raise Unspoken(transcript, "holds no word", "empty transcript")
 
 
 def _unquoted(word: str) -> str:

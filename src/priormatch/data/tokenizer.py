@@ -16,6 +16,7 @@ from priormatch.files import replacing
 MODEL_FILE = "tokenizer.model"
 CONTROL_PIECES = 3  # <unk>, <s> and </s> lead SentencePiece's vocabulary and are no classes of ours
 SPELLINGS = 10
+MOST_SENTENCES = 1_000_000  # that a tokenizer is trained on
 MARK = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece writes a word's beginning so
 
 
@@ -117,12 +118,10 @@ class Tokenizer:
             raise UserError(f"{file} is not a SentencePiece model ({error}): make it again") from error
 
 
-def train_tokenizer(
-    sentences: Sequence[str], pieces: int, normaliser: Normaliser = ENGLISH, most_sentences: int = 1_000_000
-) -> Tokenizer:
+def train_tokenizer(sentences: Sequence[str], pieces: int, normaliser: Normaliser = ENGLISH) -> Tokenizer:
     """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalised sentences.
 
-    Of more than `most_sentences`, so many are drawn at random.
+    Of more than a million, so many are drawn at random.
     """
     if not any(sentence.strip() for sentence in sentences):
         raise UserError("the text for the tokenizer is empty: give transcripts or sentences")
@@ -137,7 +136,7 @@ def train_tokenizer(
             split_by_unicode_script=False,
             # SentencePiece's own rules, as in the paper, would part words at joiners and take Thai vowels apart.
             normalization_rule_name="nmt_nfkc" if normaliser.kind == "english" else "identity",
-            input_sentence_size=most_sentences,
+            input_sentence_size=MOST_SENTENCES,
             shuffle_input_sentence=True,
             num_threads=1,  # the order of additions, and so the model, must not depend on the machine
             minloglevel=2,

@@ -14,7 +14,11 @@ import numpy as np
 from priormatch.evaluation.error_rates import ErrorCounts, summed
 
 SAMPLES = 10_000
+LEVEL = 0.95
 DRAWS_AT_ONCE = 1 << 20
+
+Runs = ErrorCounts | Sequence[ErrorCounts]
+"""A run of a system, or several, which count as one."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +36,13 @@ class PairedTest:
 
 
 def bootstrap_interval(
-    counts: ErrorCounts | Sequence[ErrorCounts], samples: int = SAMPLES, level: float = 0.95, seed: int = 0
+    counts: Runs, samples: int = SAMPLES, level: float = LEVEL, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of the error rate, in percent; nan where there is no reference."""
     return _interval(_resampled_rates(_one(counts), samples, seed), level)
 
 
-def paired_bootstrap(
-    a: ErrorCounts | Sequence[ErrorCounts],
-    b: ErrorCounts | Sequence[ErrorCounts],
-    samples: int = SAMPLES,
-    level: float = 0.95,
-    seed: int = 0,
-) -> PairedTest:
+def paired_bootstrap(a: Runs, b: Runs, samples: int = SAMPLES, seed: int = 0) -> PairedTest:
     """Compare two systems by drawing the same utterances for both.
 
     The two-sided p-value is (1 + #{|d* - d| >= |d|}) / (1 + samples), with d the difference and d* that of a
@@ -58,30 +56,23 @@ def paired_bootstrap(
     nearer = np.abs(differences - difference) < abs(difference)  # false where undefined: the safe side
     return PairedTest(
         difference=difference,
-        interval=_interval(differences, level),
+        interval=_interval(differences),
         p_value=(1 + samples - int(nearer.sum())) / (1 + samples),
         relative_gain=float(_percent(np.array(difference), np.array(a.rate))),
-        relative_interval=_interval(_percent(differences, rates), level),
+        relative_interval=_interval(_percent(differences, rates)),
     )
 
 
-def recovered_interval(
-    base: ErrorCounts | Sequence[ErrorCounts],
-    x: ErrorCounts | Sequence[ErrorCounts],
-    top: ErrorCounts | Sequence[ErrorCounts],
-    samples: int = SAMPLES,
-    level: float = 0.95,
-    seed: int = 0,
-) -> tuple[float, float]:
+def recovered_interval(base: Runs, x: Runs, top: Runs) -> tuple[float, float]:
     """Percentile interval of the recovered word error rate, drawing the same utterances for all three systems."""
     base, x, top = _one(base), _one(x), _one(top)
     _require_same_references(base, x)
     _require_same_references(base, top)
-    low, mid, high = (_resampled_rates(each, samples, seed) for each in (base, x, top))
-    return _interval(_percent(low - mid, low - high), level)
+    low, mid, high = (_resampled_rates(each, SAMPLES, 0) for each in (base, x, top))
+    return _interval(_percent(low - mid, low - high))
 
 
-def _one(counts: ErrorCounts | Sequence[ErrorCounts]) -> ErrorCounts:
+def _one(counts: Runs) -> ErrorCounts:
     return counts if isinstance(counts, ErrorCounts) else summed(counts)
 
 
@@ -119,7 +110,7 @@ def _percent(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return 100 * part / np.where(whole == 0, np.nan, whole)
 
 
-def _interval(values: np.ndarray, level: float) -> tuple[float, float]:
+def _interval(values: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
     """Percentile interval over the draws in which the value is defined."""
     values = values[~np.isnan(values)]
     if not len(values):

@@ -13,7 +13,7 @@ from priormatch.data.batches import Corpus, UtteranceReader, once
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import character_errors, word_errors
-from priormatch.evaluation.transcripts import PartialTranscripts, Transcript, write_transcripts
+from priormatch.evaluation.transcripts import PartialTranscripts, Transcript, both_sides, write_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
@@ -35,8 +35,7 @@ def plain_search(beam_size: int) -> Search:
 
 def search_with_prior(prior: Prior, settings: FusionSettings) -> Search:
     """Search with the recogniser and the prior together; scores are those of both."""
-    on_gpu = next(prior.parameters()).is_cuda
-    lm = (prior.in_half_precision() if on_gpu else prior).lm
+    lm = (prior.in_half_precision() if prior.device.type == "cuda" else prior).lm
     return lambda model, memory: model.search_with(lm, memory, settings)
 
 
@@ -167,12 +166,8 @@ def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str
 
 def error_rates(transcripts: Sequence[Transcript]) -> dict[str, float]:
     """WER and CER of transcripts that know their references, in percent."""
-    references = [each.reference or "" for each in transcripts]
-    hypotheses = [each.hypothesis for each in transcripts]
-    return {
-        "wer": word_errors(references, hypotheses).rate,
-        "cer": character_errors(references, hypotheses).rate,
-    }
+    sides = both_sides(transcripts)
+    return {"wer": word_errors(*sides).rate, "cer": character_errors(*sides).rate}
 
 
 def mean_rate(errors: Mapping[str, Mapping[str, float]], kind: str) -> float:

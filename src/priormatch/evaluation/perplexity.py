@@ -20,7 +20,7 @@ Likelihoods = Mapping[str, tuple[float, int]]
 @torch.no_grad()
 def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
     """Score every different text once, spelt as the tokenizer spells it."""
-    tokenizer, device = prior.tokenizer, next(prior.parameters()).device
+    tokenizer = prior.tokenizer
     rows = {text: [*tokenizer.encode(text), tokenizer.eos] for text in texts}
     order = sorted(rows, key=lambda text: (len(rows[text]), text))
     starts = cut_by_seconds(np.array([len(rows[text]) for text in order]), BATCH_PIECES) if order else []
@@ -29,7 +29,7 @@ def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
         for start, end in pairwise([*starts, len(order)]):
             batch = order[start:end]
             labels, lengths = pad([rows[text] for text in batch])
-            scores = prior.score(labels.to(device), lengths.to(device))
+            scores = prior.score(labels.to(prior.device), lengths.to(prior.device))
             found |= zip(batch, zip(scores.tolist(), lengths.tolist(), strict=True), strict=True)
             meter.advance(len(batch))
     return found

@@ -30,6 +30,11 @@ class Transcript:
         return self.nbest[0][1] if self.nbest else None
 
 
+def both_sides(transcripts: Sequence[Transcript]) -> tuple[list[str], list[str]]:
+    """What was said and what was heard, utterance by utterance; "" where nobody has told what was said."""
+    return [each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts]
+
+
 def to_line(transcript: Transcript) -> str:
     """A transcript as a line of JSON."""
     entry: dict[str, object] = {

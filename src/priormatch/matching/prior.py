@@ -30,6 +30,11 @@ class Prior(nn.Module):
         self.settings, self.tokenizer = settings, tokenizer
         self.lm = ConvLM(settings, tokenizer.classes)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.parameters()).device
+
     def token_log_probabilities(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """log p of each label, 0 beyond the lengths: (N, U), (N,) -> (N, U)."""
         chosen = self.lm(labels).float().log_softmax(dim=-1).gather(-1, labels[:, :, None])[:, :, 0]
@@ -89,9 +94,8 @@ class Prior(nn.Module):
     def score_texts(self, texts: Sequence[str], contexts: Sequence[str] | None = None) -> Tensor:
         """log p_y of sentences, or of sentences each of which follows a text: -> (N,)."""
         labels, lengths = pad([[*self.tokenizer.encode(text), self.tokenizer.eos] for text in texts])
-        device = next(self.parameters()).device
-        before = None if contexts is None else self.contexts(contexts).to(device)
-        return self.score(labels.to(device), lengths.to(device), before)
+        before = None if contexts is None else self.contexts(contexts).to(self.device)
+        return self.score(labels.to(self.device), lengths.to(self.device), before)
 
     def require_tokenizer(self, tokenizer: Tokenizer, owner: str) -> None:
         """Refuse a prior whose pieces are not the recogniser's."""

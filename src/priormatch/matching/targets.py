@@ -113,8 +113,7 @@ class RecordedPrior:
     """A prior's `score`, with the recordings of a GPU where there is one."""
 
     def __init__(self, prior: Prior) -> None:
-        device = next(prior.parameters()).device
-        self.prior = prior.in_half_precision() if has_kernels(device) else prior
+        self.prior = prior.in_half_precision() if has_kernels(prior.device) else prior
         self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(self.prior.score_tree)
 
     def __call__(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:

@@ -151,9 +151,8 @@ class ConvLM(nn.Module):
         if classes is None:
             classes = torch.full(cache.shape[:-1], self.eos, device=cache.device)
         windows = OneMore(cache)
-        with torch.autocast(
-            cache.device.type, torch.float16, enabled=cache.is_cuda
-        ):  # as in `Prior.score_tree`
+        # As in `Prior.score_tree`.
+        with torch.autocast(cache.device.type, torch.float16, enabled=cache.is_cuda):
             logits = self._logits(classes, windows)
         return logits.log_softmax(dim=-1, dtype=torch.float32), torch.cat(windows.kept, dim=-1)
 

@@ -67,11 +67,8 @@ class Encoder(nn.Module):
 
     def __init__(self, model: Recognizer) -> None:
         super().__init__()
-        self.features, self.encoder, self.decoder = (
-            LogMelByConvolution(model.features),
-            model.encoder,
-            model.decoder,
-        )
+        self.features = LogMelByConvolution(model.features)
+        self.encoder, self.decoder = model.encoder, model.decoder
 
     def forward(self, waveforms: Tensor, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features, encoder, and its output's two halves."""

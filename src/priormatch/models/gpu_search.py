@@ -76,9 +76,7 @@ class GpuSearch:
         self.done_from = torch.empty_like(self.done_at)
         self.finished = torch.empty(self.batch, dtype=torch.int32, device=device)
         self.position = torch.empty((), dtype=torch.int32, device=device)
-        self.over = torch.empty(
-            (), dtype=torch.bool, pin_memory=True
-        )  # on the host, for which one waits less
+        self.over = torch.empty((), dtype=torch.bool, pin_memory=True)  # on the host: one waits less for it
         self.candidate_scores = torch.empty(self.rows, 2 * beam_size, device=device)
         self.candidate_classes = torch.empty(self.rows, 2 * beam_size, dtype=torch.int32, device=device)
         self.arena, self.tables = arena, list[Tensor]()

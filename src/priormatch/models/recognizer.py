@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from priormatch.config import FusionSettings, ModelSettings
+from priormatch.config import AugmentSettings, FusionSettings, ModelSettings
 from priormatch.data import SAMPLE_RATE
-from priormatch.data.augment import SpecAugment
+from priormatch.data.augment import spec_augment
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels
@@ -60,12 +60,12 @@ class Recognizer(nn.Module):
         return has_kernels(self.device) and self.tokenizer.classes <= MOST_CLASSES
 
     def encode(
-        self, waveforms: Tensor, samples: Tensor, augment: SpecAugment | None = None
+        self, waveforms: Tensor, samples: Tensor, augment: AugmentSettings | None = None
     ) -> tuple[Tensor, Tensor]:
         """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, 2D) and their lengths (B,)."""
         features, lengths = self.features(waveforms, samples)
         if augment is not None:
-            features = augment(features, lengths)
+            features = spec_augment(features, lengths, augment)
         return self.encoder(features, lengths)
 
     @torch.no_grad()
@@ -108,9 +108,8 @@ class Recognizer(nn.Module):
 
         model.transcribe("talk.mp3").text
         """
-        from priormatch.evaluation.transcribing import (
-            transcribe,
-        )  # which knows models, not the other way round
+        # That module knows models, not the other way round.
+        from priormatch.evaluation.transcribing import transcribe
 
         return transcribe(self, audio, rate)
 

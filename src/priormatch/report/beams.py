@@ -13,7 +13,6 @@ class Beam:
     """What the proposal of an update listed."""
 
     title: str
-    update: int
     inspection: Inspection
 
     @property
@@ -62,9 +61,9 @@ def utterances(inspected: Sequence[Inspected], room: int) -> list[Utterance]:
 
 def beam(inspected: Inspected) -> Beam:
     """A beam with its title."""
-    update = inspected.update
-    title = "First proposal" if update == 0 else f"Latest proposal, taken at update {update:,}"
-    return Beam(title, update, inspected.inspection)
+    first = inspected.update == 0
+    title = "First proposal" if first else f"Latest proposal, taken at update {inspected.update:,}"
+    return Beam(title, inspected.inspection)
 
 
 def word_errors(hypothesis: Hypothesis) -> int | None:

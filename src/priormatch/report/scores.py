@@ -5,9 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
-from priormatch.evaluation.error_rates import ErrorCounts, character_errors, word_error_rate_recovered
+from priormatch.evaluation.error_rates import (
+    ErrorCounts,
+    character_errors,
+    word_error_rate_recovered,
+    word_errors,
+)
+from priormatch.evaluation.transcripts import both_sides
 from priormatch.progress import track
-from priormatch.runs.results import BASE, NAMES, TOP, difference_in_words, transcribed, wers
+from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
 
 OURS = "lpm"
 
@@ -43,21 +49,18 @@ class Scores:
 
 def read_scores(folder: Path) -> Scores:
     """Score the transcripts in `folder/SYSTEM/TEST.jsonl`, as far as there are any."""
-    known = [system for system in NAMES if (folder / system).is_dir()]
-    files = {
-        (path.stem, system): path for system in known for path in sorted((folder / system).glob("*.jsonl"))
+    sides = {
+        (test, system): both_sides(transcripts)
+        for system, files in decoded_files(folder).items()
+        for test, path in files.items()
+        if (transcripts := transcribed(path))
     }
-    read = {key: transcribed(path) for key, path in files.items()}
-    read = {key: transcripts for key, transcripts in read.items() if transcripts}
-    counts = {key: wers(transcripts) for key, transcripts in read.items()}
+    counts = {key: word_errors(*both) for key, both in sides.items()}
     tests: dict[str, dict[str, Score]] = {}
-    for (test, system), transcripts in track(read.items(), "intervals", len(read)):
-        letters = character_errors(
-            [each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts]
-        )
-        tests.setdefault(test, {})[system] = Score(
-            estimate(counts[test, system]), estimate(letters), recovered(counts, test, system)
-        )
+    for (test, system), both in track(sides.items(), "intervals", len(sides)):
+        letters = estimate(character_errors(*both))
+        score = Score(estimate(counts[test, system]), letters, recovered(counts, test, system))
+        tests.setdefault(test, {})[system] = score
     tests = {test: tests[test] for test in sorted(tests)}
     return Scores(tests, [words for test in tests for words in differences(counts, test)])
 

@@ -23,7 +23,6 @@ class Sound:
     """A data URI to play, or why there is none."""
 
     uri: str | None
-    seconds: float
     note: str = ""
 
 
@@ -36,14 +35,14 @@ def embed(item: dict[str, Any], room: int = ROOM) -> Sound:
         cut = deserialize_item(copy.deepcopy(item))  # which it empties
         seconds = float(cut.duration)
     except Exception as error:  # lhotse raises whatever a damaged entry leads it to
-        return Sound(None, 0.0, f"not a cut: {type(error).__name__}")
+        return Sound(None, f"not a cut: {type(error).__name__}")
     try:
         samples = as_float(read_samples(cut))[: round(LONGEST * SAMPLE_RATE)]
         file = io.BytesIO()
         soundfile.write(file, samples, SAMPLE_RATE, format="MP3")
     except Exception as error:  # a reader or writer of audio raises many kinds
-        return Sound(None, seconds, f"cannot be played: {why_unreadable(cut, error)}")
+        return Sound(None, f"cannot be played: {why_unreadable(cut, error)}")
     uri = "data:audio/mpeg;base64," + base64.b64encode(file.getvalue()).decode()
     if len(uri) > room:
-        return Sound(None, seconds, "left out, to keep this file small")
-    return Sound(uri, seconds, f"the first {LONGEST:g} seconds" if seconds > LONGEST else "")
+        return Sound(None, "left out, to keep this file small")
+    return Sound(uri, f"the first {LONGEST:g} seconds" if seconds > LONGEST else "")

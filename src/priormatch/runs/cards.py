@@ -83,7 +83,7 @@ def trained_card(
     model: Recognizer | Prior,
     how: str,
     data: Sequence[str],
-    validation: str,
+    score: str,
     recipe: Mapping[str, Any],
     wanted: CardSettings,
 ) -> Card:
@@ -94,7 +94,7 @@ def trained_card(
     used_versions = {"priormatch": __version__} | versions()
     sections = {
         "Data": "\n".join(f"- {line}" for line in data),
-        "Results": f"- {validation}",
+        "Results": f"- {score}",
         **card.sections,
         "Made with": ", ".join(f"{each} {version}" for each, version in used_versions.items()) + ".",
         "Settings": f"```yaml\n{yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=100)}```",

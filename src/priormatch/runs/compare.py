@@ -7,8 +7,9 @@ import numpy as np
 
 from priormatch.errors import UserError
 from priormatch.evaluation.bootstrap import paired_bootstrap
-from priormatch.evaluation.error_rates import ErrorCounts, word_error_rate_recovered
-from priormatch.runs.results import BASE, NAMES, TOP, difference_in_words, transcribed, wers
+from priormatch.evaluation.error_rates import ErrorCounts, word_error_rate_recovered, word_errors
+from priormatch.evaluation.transcripts import both_sides
+from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
 
 Counts = dict[str, dict[str, ErrorCounts]]
 """Word errors by system and test set."""
@@ -16,11 +17,9 @@ Counts = dict[str, dict[str, ErrorCounts]]
 
 def read_counts(run: Path) -> Counts:
     """Word errors of everything a run has decoded."""
-    folder = run / "decoded"
     counts = {
-        system: {path.stem: wers(transcribed(path)) for path in sorted((folder / system).glob("*.jsonl"))}
-        for system in NAMES
-        if (folder / system).is_dir()
+        system: {test: word_errors(*both_sides(transcribed(path))) for test, path in tests.items()}
+        for system, tests in decoded_files(run / "decoded").items()
     }
     if not counts.get(BASE):
         raise UserError(f"{run} holds no decoded test sets: give folders of finished runs")

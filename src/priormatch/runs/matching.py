@@ -11,10 +11,7 @@ from priormatch.data.batches import Corpus, cut_text, read_cuts
 from priormatch.data.recordings import previous_in_recording
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import (
-    mean_cer,
-    validation_errors,
-)
+from priormatch.evaluation.decoding import mean_cer, validation_errors
 from priormatch.evaluation.hypotheses import Weighing
 from priormatch.evaluation.transcripts import Transcript, read_transcripts
 from priormatch.matching.cache import CachedTargets
@@ -128,14 +125,7 @@ def match_corpora(
     keep = LengthFilter(*matching.length_filter) if matching.length_filter else keep_all
     exponents = matching.prior_exponent, matching.proposal_exponent
     targets: TargetsOf = BeamTargets(
-        proposal,
-        prior,
-        matching.beam_size,
-        keep,
-        lengths,
-        matching.merge_spellings,
-        exponents,
-        contexts,
+        proposal, prior, matching.beam_size, keep, lengths, matching.merge_spellings, exponents, contexts
     )
     if matching.renewed < 1:
         targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
@@ -145,19 +135,11 @@ def match_corpora(
     if prior is not None and matching.inspect_on > 0:
         weighing = Weighing(prior, keep, lengths, matching.merge_spellings, contexts or {}, exponents)
         inspector = inspector_of(speech if transcribed is None else transcribed, weighing, settings, out)
+    training = settings.training
     task = Matching(
-        online,
-        labelled,
-        speech,
-        validation,
-        targets,
-        proposal,
-        settings.training,
-        matching,
-        transcribed,
-        inspector,
+        online, labelled, speech, validation, targets, proposal, training, matching, transcribed, inspector
     )
-    best = fit(task, matching_schedule(settings), out, log, out.name)
+    best = fit(task, matching_schedule(settings), out, log)
     proposal.model.save(out / "proposal")
     how = f"Trained further on untranscribed speech by {PAPER}."
     data = {"transcribed speech": labelled, "untranscribed speech": speech}
@@ -249,7 +231,7 @@ def train_on_pseudo_labels(
     speech = Corpus.load(pseudo_labelled, settings.audio, transcribed=True)
     sets = load_validation(validation, settings)
     task = Matching(online, paired, speech, sets, given_labels, None, settings.training, settings.matching)
-    best = fit(task, matching_schedule(settings), out, log, out.name)
+    best = fit(task, matching_schedule(settings), out, log)
     how = "Trained further on speech that another recogniser transcribed."
     data = {"transcribed speech": paired, "speech with pseudo-labels": speech}
     leave_recogniser_card(out, online, how, data, sets, best, recipe_of_schedule(settings), settings)

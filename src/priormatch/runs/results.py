@@ -9,14 +9,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap
+from priormatch.evaluation.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
 from priormatch.evaluation.error_rates import (
     ErrorCounts,
     character_errors,
     word_error_rate_recovered,
     word_errors,
 )
-from priormatch.evaluation.transcripts import Transcript, read_transcripts
+from priormatch.evaluation.transcripts import Transcript, both_sides, read_transcripts
 from priormatch.files import replace_text
 
 BASE, TOP = "supervised", "topline"
@@ -34,7 +34,8 @@ def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
         system: {test: transcribed(path) for test, path in tests.items()} for system, tests in decoded.items()
     }
     errors = {
-        system: {test: wers(each) for test, each in tests.items()} for system, tests in transcripts.items()
+        system: {test: word_errors(*both_sides(each)) for test, each in tests.items()}
+        for system, tests in transcripts.items()
     }
     systems = {
         system: {test: rates(errors[system][test], each) for test, each in tests.items()}
@@ -44,7 +45,9 @@ def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
     results: dict[str, Any] = {"systems": systems, "werr": {}, "gain": {}, "lpm_against_pseudo_label": {}}
     for system in others:
         tests = systems[system]
-        results["gain"][system] = {test: compare(errors[BASE][test], errors[system][test]) for test in tests}
+        results["gain"][system] = {
+            test: paired_entry(paired_bootstrap(errors[BASE][test], errors[system][test])) for test in tests
+        }
         if TOP in systems:
             results["werr"][system] = {
                 test: word_error_rate_recovered(
@@ -54,7 +57,8 @@ def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
             }
     if {"lpm", "pseudo_label"} <= systems.keys():
         results["lpm_against_pseudo_label"] = {
-            test: compare(errors["pseudo_label"][test], errors["lpm"][test]) for test in systems["lpm"]
+            test: paired_entry(paired_bootstrap(errors["pseudo_label"][test], errors["lpm"][test]))
+            for test in systems["lpm"]
         }
     return results
 
@@ -64,24 +68,23 @@ def transcribed(path: Path) -> list[Transcript]:
     return [each for each in read_transcripts(path) if each.reference is not None]
 
 
-def wers(transcripts: list[Transcript]) -> ErrorCounts:
-    """Word errors of each utterance."""
-    return word_errors(
-        [each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts]
-    )
+def decoded_files(folder: Path) -> dict[str, dict[str, Path]]:
+    """The transcripts `folder/SYSTEM/TEST.jsonl` by system, in the order of `NAMES`, and test set."""
+    return {
+        system: {path.stem: path for path in sorted((folder / system).glob("*.jsonl"))}
+        for system in NAMES
+        if (folder / system).is_dir()
+    }
 
 
 def rates(errors: ErrorCounts, transcripts: list[Transcript]) -> dict[str, Any]:
     """WER with its 95 % interval, and CER, in percent."""
-    cer = character_errors(
-        [each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts]
-    )
+    cer = character_errors(*both_sides(transcripts))
     return {"wer": errors.rate, "wer_interval": list(bootstrap_interval(errors)), "cer": cer.rate}
 
 
-def compare(base: ErrorCounts, other: ErrorCounts) -> dict[str, Any]:
-    """How much lower the second system's WER is, by a paired bootstrap over utterances."""
-    test = paired_bootstrap(base, other)
+def paired_entry(test: PairedTest) -> dict[str, Any]:
+    """How much lower the second system's WER is, for JSON."""
     return {
         "difference": test.difference,
         "interval": list(test.interval),

@@ -9,14 +9,13 @@ from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.evaluation.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
 from priormatch.evaluation.confusions import AlignedUtterance, misheard
-from priormatch.evaluation.error_rates import ErrorCounts, character_errors, grouped
+from priormatch.evaluation.error_rates import ErrorCounts, character_errors, grouped, word_errors
 from priormatch.evaluation.normalisers import NORMALISERS
 from priormatch.evaluation.perplexity import likelihoods, perplexity
 from priormatch.evaluation.references import references_of
-from priormatch.evaluation.transcripts import Transcript
+from priormatch.evaluation.transcripts import Transcript, both_sides
 from priormatch.matching.prior import Prior
 from priormatch.progress import track
-from priormatch.runs.results import wers
 from priormatch.runs.score_files import UNITS, Resampled, found_sets, pairs_of, read_scored, units_for
 
 Name = TypeVar("Name", bound=str)
@@ -125,7 +124,8 @@ def score(
         for name in normalizers:
             clean = normalised(raw, name)
             notes_on = [*missing(raw, said), *noteworthy(raw, clean)]
-            heard[path, name] = Heard(path, name, clean, wers(clean), units, notes_on)
+            errors = word_errors(*both_sides(clean))
+            heard[path, name] = Heard(path, name, clean, errors, units, notes_on)
     scored = list(heard.values())
     likely = perplexities([each.transcripts for each in scored], prior) if prior else [None] * len(scored)
     rated = list(zip(scored, likely, strict=True))
@@ -193,9 +193,6 @@ def few(units: int, resampled: Resampled) -> list[str]:
 def score_of(heard: Heard, likely: tuple[float, float] | None, resampled: Resampled) -> Score:
     """The rates of a file and all that explains them."""
     drawn = heard.drawn()
-    cer = character_errors(
-        [each.reference or "" for each in heard.transcripts], [each.hypothesis for each in heard.transcripts]
-    )
     return Score(
         heard.path,
         heard.normalizer,
@@ -205,7 +202,7 @@ def score_of(heard: Heard, likely: tuple[float, float] | None, resampled: Resamp
         bootstrap_interval(drawn),
         resampled,
         len(drawn),
-        cer.rate,
+        character_errors(*both_sides(heard.transcripts)).rate,
         likely,
         misheard(heard.transcripts),
         [*heard.notes, *few(len(drawn), resampled)],
@@ -242,11 +239,8 @@ def compared(name: str, first: Heard, second: Heard, resampled: Resampled) -> Co
 def perplexities(decoded: Sequence[list[Transcript]], folder: Path) -> list[tuple[float, float]]:
     """The prior's perplexity a piece of each file's hypotheses and of its references."""
     prior = Prior.load(folder, find_device("auto"))
-    pairs = [
-        ([each.hypothesis for each in transcripts], [each.reference or "" for each in transcripts])
-        for transcripts in decoded
-    ]
+    pairs = [both_sides(transcripts) for transcripts in decoded]
     scored = likelihoods(prior, [text for pair in pairs for texts in pair for text in texts])
     return [
-        (perplexity(scored, hypotheses), perplexity(scored, references)) for hypotheses, references in pairs
+        (perplexity(scored, hypotheses), perplexity(scored, references)) for references, hypotheses in pairs
     ]

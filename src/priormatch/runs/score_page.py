@@ -17,7 +17,7 @@ from priormatch.evaluation.bootstrap import SAMPLES
 from priormatch.evaluation.confusions import KINDS, AlignedUtterance, confusions, most_frequent, total
 from priormatch.files import replace_text
 from priormatch.runs.hypotheses import STYLES
-from priormatch.runs.results import difference_in_words, without_nan
+from priormatch.runs.results import difference_in_words, paired_entry, without_nan
 from priormatch.runs.score import Comparison, Score, Scoring
 
 LETTERS = {"equal": "", "substitute": "S", "delete": "D", "insert": "I"}
@@ -261,7 +261,7 @@ def word_entry(word: AlignedWord) -> dict[str, str]:
 
 
 def comparison_entry(found: Comparison) -> dict[str, Any]:
-    """A comparison for JSON, with the names that results.json has."""
+    """A comparison for JSON."""
     return {
         "name": found.name,
         "first": str(found.first),
@@ -271,10 +271,6 @@ def comparison_entry(found: Comparison) -> dict[str, Any]:
         "left_out": list(found.left_out),
         "resampled": found.resampled,
         "units": found.units,
-        "difference": found.test.difference,
-        "interval": list(found.test.interval),
-        "p_value": found.test.p_value,
-        "relative": found.test.relative_gain,
-        "relative_interval": list(found.test.relative_interval),
+        **paired_entry(found.test),
         "notes": found.notes,
     }

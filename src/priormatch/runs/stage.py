@@ -26,9 +26,8 @@ from priormatch.training.checkpoint import FILE as CHECKPOINT
 FILE = "stage.json"
 LOCK = "stage.lock"
 OWN = (FILE, f"{TEMPORARY}{FILE}", LOCK)
-FORMAT = (
-    1  # raised when what a stage leaves behind changes its meaning, so that old work is not taken for new
-)
+FORMAT = 1
+"""Raised when what a stage leaves behind changes its meaning, so that old work is not taken for new."""
 
 
 class Stage:

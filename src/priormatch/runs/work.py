@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from priormatch.config import Settings
+from priormatch.config import PriorSettings, Settings, TrainingSettings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
 from priormatch.data.normaliser import ENGLISH, Normaliser
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import (
-    decode_to_file,
-    plain_search,
-    search_with_prior,
-)
+from priormatch.evaluation.decoding import decode_to_file, plain_search, search_with_prior
 from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.models.folder import WEIGHTS
@@ -79,29 +75,12 @@ def train_prior(
     sentences, validation = Sentences(text, tokenizer), Sentences(held_out, tokenizer)
     say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} pieces of text")
     task = PriorTraining(prior, sentences, validation, settings.prior, settings.training.seed)
-    schedule = Schedule(
-        settings.prior.updates,
-        settings.prior.optimizer,
-        settings.training.seed,
-        settings.prior.validate_every,
-        report_every=settings.training.report_every,
-        checkpoint_seconds=settings.training.checkpoint_seconds,
-        keep=settings.prior.keep,
-        wandb=wandb_plan(settings),
-    )
-    best = fit(task, schedule, out, log, out.name)
-    leave_card(
-        out / "model",
-        trained_card(
-            out.resolve().name,
-            prior,
-            "Trained on text.",
-            [f"text: {len(text):,} sentences, {len(sentences.flat):,} word pieces"],
-            f"perplexity a word piece on {len(held_out):,} held-out sentences: {best:.2f}",
-            {"prior": settings.prior, "seed": settings.training.seed},
-            settings.card,
-        ),
-    )
+    best = fit(task, schedule_of(settings.prior, settings.prior.updates, settings), out, log)
+    data = [f"text: {len(text):,} sentences, {len(sentences.flat):,} word pieces"]
+    score = f"perplexity a word piece on {len(held_out):,} held-out sentences: {best:.2f}"
+    recipe = {"prior": settings.prior, "seed": settings.training.seed}
+    card = trained_card(out.resolve().name, prior, "Trained on text.", data, score, recipe, settings.card)
+    leave_card(out / "model", card)
 
 
 def load_validation(paths: Mapping[str, Path], settings: Settings) -> dict[str, Corpus]:
@@ -140,29 +119,27 @@ def train_supervised(
     corpus = Corpus(cuts, settings.audio, ", ".join(map(str, labelled)))
     say(f"{out.name}: {parameters(model)} parameters on {device}, {corpus.hours:.2f} labelled hours")
     if start is None:
-        schedule = supervised_schedule(settings, updates or training.updates)
-        size = training.batch
+        schedule, size = schedule_of(training, updates or training.updates, settings), training.batch
     else:
         schedule, size = matching_schedule(settings), matching.batch
         training = replace(training, window_updates=0)
     sets = load_validation(validation, settings)
-    best = fit(Supervised(model, corpus, sets, training, size), schedule, out, log, out.name)
+    best = fit(Supervised(model, corpus, sets, training, size), schedule, out, log)
     recipe = recipe_of_training(settings) if start is None else recipe_of_schedule(settings)
     recipe |= {"updates": schedule.updates}
     speech = {"transcribed speech": corpus}
     leave_recogniser_card(out, model, "Trained on transcribed speech.", speech, sets, best, recipe, settings)
 
 
-def supervised_schedule(settings: Settings, updates: int) -> Schedule:
-    """How a recogniser is trained from scratch."""
-    training = settings.training
+def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settings: Settings) -> Schedule:
+    """How a recogniser or a prior is trained from scratch."""
     return Schedule(
         updates,
         training.optimizer,
-        training.seed,
+        settings.training.seed,
         training.validate_every,
-        report_every=training.report_every,
-        checkpoint_seconds=training.checkpoint_seconds,
+        report_every=settings.training.report_every,
+        checkpoint_seconds=settings.training.checkpoint_seconds,
         keep=training.keep,
         wandb=wandb_plan(settings),
     )

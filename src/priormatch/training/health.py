@@ -52,16 +52,13 @@ class Health:
     def _look(self, leave: int) -> None:
         while len(self.waiting) > leave:
             update, norm = self.waiting.pop(0)
-            finite = math.isfinite(norm.value())
-            self.bad = 0 if finite else count_bad_update(self.bad, update, self.stage)
-
-
-def count_bad_update(bad: int, update: int, stage: str) -> int:
-    """Skip an update whose gradient is not finite, and give up when that goes on."""
-    say(f"{stage}: update {update} skipped: its gradient is not finite")
-    if bad + 1 >= MOST_BAD_UPDATES:
-        raise UserError(
-            f"{stage}: {MOST_BAD_UPDATES} updates in a row had a gradient that is not finite: lower the"
-            " learning rate, or look for broken audio among the labelled utterances"
-        )
-    return bad + 1
+            if math.isfinite(norm.value()):
+                self.bad = 0
+                continue
+            self.bad += 1
+            say(f"{self.stage}: update {update} skipped: its gradient is not finite")
+            if self.bad >= MOST_BAD_UPDATES:
+                raise UserError(
+                    f"{self.stage}: {MOST_BAD_UPDATES} updates in a row had a gradient that is not finite: lower the"
+                    " learning rate, or look for broken audio among the labelled utterances"
+                )

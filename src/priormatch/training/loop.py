@@ -77,13 +77,14 @@ class Schedule:
     wandb: WandbPlan | None = None  # where to log as well
 
 
-def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path, stage: str) -> float:
+def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float:
     """Train until the schedule ends, from the folder's checkpoint if it has one; the best validation score.
 
     Leaves the model with the best validation score in `folder/model`, and copies of it at the moments the schedule
-    names in `folder/kept`. Each update draws its randomness from
+    names in `folder/kept`; metrics go to `log_folder`, under the folder's name. Each update draws its randomness from
     (seed, update), so a resumed run repeats the updates it lost to the bit.
     """
+    stage = folder.name
     parameters = list(task.model.parameters())
     optimizer = make_optimizer(parameters, schedule.optimizer)
     update, best, bad = resume(task, optimizer, folder)

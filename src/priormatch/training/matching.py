@@ -63,9 +63,7 @@ class Matching:
         if proposal is not None and proposal.policy != "never":
             proposal.model.longest_heard = online.longest_heard
         share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
-        self.paired = labelled_stream(
-            labelled, online, training, share_of(matching.batch, share), labelled.audio
-        )
+        self.paired = labelled_stream(labelled, online, training, share_of(matching.batch, share))
         reader = UtteranceReader(unlabelled, online.tokenizer)
         size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
         self.selection = None

@@ -60,21 +60,18 @@ class PriorTraining:
         self.plan: list[np.ndarray] = []
         self.lengths = text.lengths
 
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Add the gradient of the mean cross-entropy a piece of the next batch."""
         if not self.plan:
             self.lengths = self._lengths()
             self.plan = plan_batches(self.lengths, self.size, self.seed, self.epoch)
         batch = self.text.batch(self.plan[self.position], self.lengths)
-        labels, lengths = (each.to(self._device()) for each in batch)
+        labels, lengths = (each.to(self.model.device) for each in batch)
         self.position += 1
         if self.position == len(self.plan):
             self.epoch, self.position, self.plan = self.epoch + 1, 0, []
         watch.lap("data")
-        with mixed_precision(self._device()):
+        with mixed_precision(self.model.device):
             log_p = self.model.token_log_probabilities(labels, lengths)
         loss = -log_p.sum() / lengths.sum()
         loss.backward()
@@ -104,9 +101,9 @@ class PriorTraining:
         """-log p_y of the held-out sentences, summed, where each ends so much of the text (S,)."""
         total = 0.0
         for indices in plan_batches(lengths, self.size, self.seed, 0):
-            labels, whole = (each.to(self._device()) for each in self.held_out.batch(indices, lengths))
-            own = torch.from_numpy(self.held_out.lengths[indices]).to(self._device())
-            with mixed_precision(self._device()):
+            labels, whole = (each.to(self.model.device) for each in self.held_out.batch(indices, lengths))
+            own = torch.from_numpy(self.held_out.lengths[indices]).to(self.model.device)
+            with mixed_precision(self.model.device):
                 log_p = self.model.token_log_probabilities(labels, whole)
             total -= float(log_p.masked_fill(time_mask(whole - own, log_p.shape[1]), 0.0).sum())
         return total

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from priormatch.config import AudioSettings, BatchSettings, TrainingSettings
-from priormatch.data.augment import SpecAugment
+from priormatch.config import BatchSettings, TrainingSettings
 from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
 from priormatch.device import mixed_precision
 from priormatch.evaluation.decoding import mean_cer, validation_errors
@@ -35,7 +34,7 @@ def label_losses(
     waveforms (B, N), samples (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). `window` puts the
     soft attention window on.
     """
-    encoded, frames = model.encode(waveforms, samples, spec_augment(settings))
+    encoded, frames = model.encode(waveforms, samples, settings.augment)
     bias = None
     if window:
         bias = soft_window(frames, lengths, encoded.shape[1], labels.shape[2], settings.window_deviation)
@@ -74,22 +73,12 @@ def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, 
     return losses.view_as(lengths).masked_fill(lengths == 0, 0.0)
 
 
-def spec_augment(settings: TrainingSettings) -> SpecAugment | None:
-    """The masks the settings ask for, or None."""
-    augment = settings.augment
-    if augment.frequency_masks + augment.time_masks == 0:
-        return None
-    return SpecAugment(
-        augment.frequency_masks, augment.frequency_width, augment.time_masks, augment.time_width
-    )
-
-
 def labelled_stream(
-    corpus: Corpus, model: Recognizer, settings: TrainingSettings, size: BatchSettings, audio: AudioSettings
+    corpus: Corpus, model: Recognizer, settings: TrainingSettings, size: BatchSettings
 ) -> BatchStream:
     """Batches of transcribed speech, augmented as the settings say."""
     reader = UtteranceReader(corpus, model.tokenizer, settings.piece_sampling, settings.augment.speeds)
-    return BatchStream(reader, size, settings.seed, workers=audio.workers)
+    return BatchStream(reader, size, settings.seed, workers=corpus.audio.workers)
 
 
 class Supervised:
@@ -105,7 +94,7 @@ class Supervised:
     ) -> None:
         self.model, self.validation, self.settings = model, validation, settings
         model.longest_heard = max(model.longest_heard, labelled.longest)
-        self.stream = labelled_stream(labelled, model, settings, size, labelled.audio)
+        self.stream = labelled_stream(labelled, model, settings, size)
         self.step = Graphed(self._step, model, recorded=not has_ctc(model, settings))
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:

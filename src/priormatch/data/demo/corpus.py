@@ -15,11 +15,11 @@ import soundfile
 from lhotse import MonoCut
 
 from priormatch.data import SAMPLE_RATE
+from priormatch.data.audio import recording_at
 from priormatch.data.demo.grammar import draw_sentences
 from priormatch.data.demo.speech import Conditions, record
 from priormatch.data.manifest import utterance
-from priormatch.data.speech import check_installed
-from priormatch.data.spoken import in_parallel, recording_at, without_text, write_cuts
+from priormatch.data.spoken import check_installed, in_parallel, without_text, write_cuts
 from priormatch.errors import UserError
 from priormatch.progress import track
 

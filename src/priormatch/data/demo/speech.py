@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from priormatch.data import SAMPLE_RATE
-from priormatch.data.speech import FRAME, Samples, amplitude, in_noise, resample, rms, speak
+from priormatch.data.spoken import FRAME, Samples, amplitude, in_noise, rms, speak
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ def _integer(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
 
 
 def _room(speech: Samples, conditions: Conditions, rng: np.random.Generator) -> npt.NDArray[np.int16]:
-    """Resample to 16 kHz, set the level, add pauses and noise; never clipped."""
-    speech = resample(speech)
+    """Set the level, add pauses and noise; never clipped."""
     before, after = (round(rng.uniform(*conditions.pause) * SAMPLE_RATE) for _ in range(2))
     after += -(before + len(speech) + after) % FRAME
     level = amplitude(rng.uniform(*conditions.level))

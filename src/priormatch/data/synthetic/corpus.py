@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from lhotse import MonoCut
 
+from priormatch.data.audio import recording_at
 from priormatch.data.manifest import SUFFIX, summary, utterance
-from priormatch.data.speech import FRAME, check_installed
-from priormatch.data.spoken import recording_at, without_text, write_cuts
+from priormatch.data.spoken import FRAME, check_installed, without_text, write_cuts
 from priormatch.data.synthetic.passages import Characters, cut_passages, survey
 from priormatch.data.synthetic.recording import JOURNAL, Reading, Recorded, expected_seconds, record
 from priormatch.data.synthetic.voices import CASTS, VERSION, Speaker, speakers_of

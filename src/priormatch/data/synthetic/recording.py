@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from priormatch.data import SAMPLE_RATE
-from priormatch.data.speech import FRAME, Request, amplitude, in_noise, resample, rms, speak
-from priormatch.data.spoken import in_parallel
+from priormatch.data.spoken import FRAME, Request, amplitude, in_noise, in_parallel, rms, speak
 from priormatch.data.synthetic.voices import VERSION, Speaker
 from priormatch.data.waveforms import wav_header
 from priormatch.files import replace_text, replacing
@@ -91,7 +90,7 @@ def read_aloud(reading: Reading) -> tuple[npt.NDArray[np.int16], list[Span]]:
     """Speak sentences one after the other; 16 bits at 16 kHz (N,), and where each sentence is."""
     rng = np.random.default_rng([reading.seed, zlib.crc32(reading.name.encode())])
     manner = reading.speaker.manner
-    spoken = [resample(each) for each in speak(_requests(reading, rng))]
+    spoken = speak(_requests(reading, rng))
     pieces, spans, end = [], [], 0
     for speech in spoken:
         pause = round(100 * rng.uniform(*PAUSE))
@@ -138,10 +137,8 @@ def _read_journal(readings: Sequence[Reading], folder: Path) -> dict[str, Record
         for line in (folder / JOURNAL).read_text(encoding="utf-8").splitlines():
             with suppress(OSError, ValueError, KeyError, TypeError):
                 fields = json.loads(line)
-                name, recorded = (
-                    fields["name"],
-                    Recorded([(a, b) for a, b in fields["spans"]], fields["length"]),
-                )
+                name = fields["name"]
+                recorded = Recorded([(a, b) for a, b in fields["spans"]], fields["length"])
                 size = len(wav_header(0)) + 2 * FRAME * recorded.length
                 if fields["digest"] == wanted[name] and (folder / f"{name}.wav").stat().st_size == size:
                     whole[name] = recorded
