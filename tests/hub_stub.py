@@ -23,10 +23,11 @@ class Repository:
         self.branches: dict[str, str] = {}
         self.commit("main", {})
 
-    def commit(self, branch: str, files: dict[str, bytes]) -> str:
+    def commit(self, branch: str, files: dict[str, bytes | None]) -> str:
         before = self.commits.get(self.branches.get(branch, ""), {})
         sha = hashlib.sha1(repr((len(self.commits), sorted(files))).encode()).hexdigest()
-        self.commits[sha] = before | files
+        after = before | files
+        self.commits[sha] = {name: content for name, content in after.items() if content is not None}
         self.branches[branch] = sha
         return sha
 
@@ -118,14 +119,16 @@ class Handler(BaseHTTPRequestHandler):
             self.server.large[oid] = body
         self.answer({}, 200 if right else 400)
 
-    def committed(self, body: bytes) -> Iterator[tuple[str, bytes]]:
-        """The files of a commit: small ones inside it, large ones by their hashes."""
+    def committed(self, body: bytes) -> Iterator[tuple[str, bytes | None]]:
+        """The files of a commit: small ones inside it, large ones by their hashes, None for what is deleted."""
         for line in body.splitlines():
             each = json.loads(line)
             if each["key"] == "file":
                 yield each["value"]["path"], base64.b64decode(each["value"]["content"])
             elif each["key"] == "lfsFile":
                 yield each["value"]["path"], self.server.large[each["value"]["oid"]]
+            elif each["key"] == "deletedFile":
+                yield each["value"]["path"], None
 
     def at(self, name: str, revision: str) -> tuple[Repository, str] | None:
         """A repository and the hash of one of its commits, or the Hub's way to say that there is none."""

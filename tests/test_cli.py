@@ -1,7 +1,9 @@
 import errno
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from tiny_run import command, files, verbs
 
 import priormatch
 from priormatch import config
+from priormatch.cli.app import GOES_ON
 
 VERBS = [
     "run",
@@ -208,13 +211,41 @@ def test_a_device_that_is_not_there(tmp_path, monkeypatch, capsys, tiny_recogniz
     assert "device=gpu: not a device" in capsys.readouterr().err
 
 
-def test_ctrl_c_says_how_to_go_on(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("words", "goes_on"),
+    [
+        (("settings",), False),
+        (("tokenizer", "--out", "x"), False),
+        (("demo",), True),
+        (("run", "demo"), True),
+    ],
+    ids=lambda value: value if isinstance(value, bool) else value[0],
+)
+def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys, words, goes_on):
     def stopped(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(config, "load_settings", stopped)
+    assert command(*words) == 130
+    said = capsys.readouterr().err
+    assert "priormatch: stopped" in said
+    assert ("the same command goes on" in said) == goes_on
+
+
+def test_only_verbs_that_there_are_go_on():
+    assert set(verbs()) > GOES_ON
+
+
+def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_told_as_such(monkeypatch, capsys):
+    def careless(*_):
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise RecursionError
+
+    monkeypatch.setattr(config, "load_settings", careless)
     assert command("settings") == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert capsys.readouterr().err.strip() == "priormatch: stopped"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_place_that_cannot_be_is_one_sentence(tmp_path, refused):
@@ -223,6 +254,23 @@ def test_a_place_that_cannot_be_is_one_sentence(tmp_path, refused):
     (tmp_path / "run/metrics.jsonl").touch()
     out = tmp_path / "file/report.html"
     assert f"{tmp_path / 'file'}: File exists" in refused("report", tmp_path / "run", "--out", out)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "run", "--out", "/proc/x.html"),
+        ("tokenizer", "--text", "text.txt", "--out", "/proc/x"),
+        ("tokenizer", "--text", "text.txt", "--out", "/proc/x/y"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no /proc here")
+def test_a_place_that_denies_to_exist_is_one_sentence(tmp_path, refused, words):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").touch()
+    (tmp_path / "text.txt").write_text("monday at nine\n")
+    assert "No such file or directory; make room or choose another place" in refused(*words)
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch, refused):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from own_files import read, reasons, texts, truncate, write_audio
+from tiny_run import command
 
 from priormatch.data.intake import Intake
 from priormatch.data.own import prepare_own
@@ -77,6 +78,29 @@ def test_a_column_of_paths(wav: Path, out: Path, tmp_path: Path) -> None:
     assert texts(out) == {"x": None, "set-000001": None}
 
 
+def test_columns_may_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
+    pair = {"bytes": wav.read_bytes(), "path": "a.wav"}
+    columns = {"near": [None], "far": [pair], "text": ["one"], "raw": ["two"], "where": [str(wav)], "n": [1]}
+    features = {"near": EMBEDDED, "far": EMBEDDED, "n": datasets.Value("int64")}
+    features |= {name: datasets.Value("string") for name in ("text", "raw", "where")}
+    folder = tmp_path / "set"
+    datasets.Dataset.from_dict(columns, features=datasets.Features(features)).save_to_disk(folder)
+    words = ("prepare", "audio", folder, "--out", out, "--overwrite")
+    assert command(*words, "--audio-column", "far", "--text-column", "raw") == 0
+    assert texts(out) == {"set-000000": "two"}
+    assert command(*words, "--audio-column", "where") == 0
+    assert texts(out) == {"set-000000": "one"}
+    assert Path(read(out)["set-000000"].recording.sources[0].source) == wav
+    with pytest.raises(UserError, match="n is no column that can be read so; name one of text, raw, where"):
+        prepare_own(folder, out, audio_column="far", text_column="n")
+    with pytest.raises(
+        UserError, match=r"nearby is no column that .* name one of near, far, text, raw, where"
+    ):
+        prepare_own(folder, out, audio_column="nearby")
+    with pytest.raises(UserError, match="is a folder of audio files: leave --audio-column"):
+        prepare_own(tmp_path, out, text_column="raw")
+
+
 def test_a_split_must_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
     rows = datasets.Dataset.from_dict({"audio": [str(wav)]})
     datasets.DatasetDict({"train": rows, "dev": rows}).save_to_disk(tmp_path / "sets")
@@ -124,7 +148,9 @@ def test_data_sets_that_will_not_do(wav: Path, out: Path, tmp_path: Path) -> Non
     refused("holds no row|cannot be read as a data set", {"audio": []})
     refused("2 rows have the id x", {"audio": [str(wav)] * 2, "id": ["x", "x"]})
     pair = {"bytes": wav.read_bytes(), "path": "a.wav"}
-    refused("several columns of audio, one, two", {"one": [pair], "two": [pair]})
+    refused(
+        "several columns of audio, one, two: name it with .* --audio-column", {"one": [pair], "two": [pair]}
+    )
     assert not out.exists()
 
 

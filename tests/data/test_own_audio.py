@@ -176,6 +176,14 @@ def test_csv_with_tabs_reads_quotes_as_characters(folder: Path, out: Path) -> No
     assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["well he said", "no"]
 
 
+def test_csv_with_semicolons_as_spreadsheets_write_it(folder: Path, out: Path) -> None:
+    write_audio(folder / "a.wav")
+    write_audio(folder / "b.wav")
+    table = write_table(folder, '"Path";"text, as said";text', 'a.wav;;"Well; yes, no"', "b.wav;;no, yes")
+    prepare_own(table, out)
+    assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["well yes no", "no yes"]
+
+
 def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
     write_audio(folder / "a.wav", 1)
     table = write_table(
@@ -204,6 +212,8 @@ def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
     [
         (["file,text", "a.wav,hi"], r"line 1: there is no column `path` among file, text"),
         ([""], "line 1: there is no column `path`"),
+        (["file;text", "a.wav;hi"], r"line 1: there is no column `path` among file, text"),
+        (["path;text", "a.wav;hi; you"], "line 2: 3 fields under 2 columns"),
         (["path,path", "a.wav,a.wav"], "line 1: the column path is there twice"),
         (["path,text"], "no line below its header"),
         (["path,text", "a.wav,hi", "a.wav,hi, you"], "line 3: 3 fields under 2 columns"),

@@ -57,6 +57,20 @@ def test_settings_without_a_recipe(said):
     assert any("labelled: nowhere" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (["ok", "warning", "problem"], "1 ok, 1 warning, 1 problem"),
+        (["ok", "ok"], "2 ok, 0 warnings, 0 problems"),
+        (["warning", "problem"] * 2, "0 ok, 2 warnings, 2 problems"),
+    ],
+)
+def test_findings_are_counted_in_good_english(monkeypatch, capsys, found, expected):
+    monkeypatch.setattr(checks, "findings", lambda *_: [Finding(status, "this") for status in found])
+    checks.examine(None, [])
+    assert capsys.readouterr().out.splitlines()[-1] == expected
+
+
 def test_nothing_is_tried_without_the_packages(monkeypatch):
     broken = Finding("problem", "torch cannot be imported")
     monkeypatch.setattr(install, "import_findings", lambda _: iter([broken]))

@@ -96,6 +96,22 @@ def test_a_model_of_another_language_still_knows_how_it_is_written(
     assert "no more than 4.5 s" in card
 
 
+def test_what_only_the_model_before_had_goes_and_nothing_else(
+    hub: Hub, folder: Path, tiny_recognizer: Recognizer
+) -> None:
+    english = tiny_recognizer.tokenizer
+    tiny_recognizer.tokenizer = Tokenizer(english.model, Normaliser("unicode", "абвгд"))
+    tiny_recognizer.save("russian")
+    publish(Path("russian"), "ann/tones")
+    held = hub.repositories["ann/tones"]
+    others: dict[str, bytes | None] = {"notes.txt": b"mine", "old/language.yaml": b"mine", "a.yaml": b"mine"}
+    held.commit("main", others)
+    publish(folder, "ann/tones", revision="english")
+    assert held.commits[held.branches["english"]].keys() == FILES | others.keys()
+    assert held.commits[held.branches["main"]].keys() == FILES | others.keys() | {"language.yaml"}
+    assert Recognizer.load("ann/tones@english").tokenizer.normaliser == english.normaliser
+
+
 def test_only_a_models_own_files_are_fetched(hub: Hub, folder: Path) -> None:
     publish(folder, "ann/tones")
     hub.repositories["ann/tones"].commit("main", {"training.pkl": b"danger", "sub/other.py": b"danger"})
@@ -167,6 +183,7 @@ def test_names_that_the_hub_does_not_take(hub: Hub, folder: Path, name: str) -> 
     with pytest.raises(UserError, match="is no name on the Hub"):
         publish(folder, name)
     assert hub.requests == []
+    assert not (folder / CARD).exists(), "nor is it written into a card"
 
 
 def test_a_folder_that_is_not_whole_is_not_pushed(

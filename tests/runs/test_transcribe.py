@@ -3,15 +3,18 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from tiny_language import speak
 from tiny_run import command, files
 
 from priormatch.runs.transcribe import find_recordings, places_in
+from priormatch.runs.transcribed import FILE as RECORD
 from priormatch.search.tuning import write_tuned
 
 GOOD = {"talk.wav", "deep/phone.wav", "deep/talk.mp3", "both.flac", "silent.wav"}
@@ -46,12 +49,19 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
+def transcripts(out: Path) -> dict[str, bytes]:
+    """All that lies in a folder but the record of what made it."""
+    return {name: content for name, content in files(out).items() if name != RECORD}
+
+
 def test_one_file_a_recording_and_bad_ones_named_at_the_end(model, folder, tmp_path, capsys) -> None:
     out = tmp_path / "out"
     formats = [word for each in ("txt", "json", "srt", "vtt") for word in ("--format", each)]
     assert command("transcribe", model, folder, "--out", out, *formats) == 1
     stems = {str(Path(name).with_suffix("")) for name in GOOD}
-    assert set(files(out)) == {f"{stem}.{each}" for stem in stems for each in ("txt", "json", "srt", "vtt")}
+    assert set(transcripts(out)) == {
+        f"{stem}.{each}" for stem in stems for each in ("txt", "json", "srt", "vtt")
+    }
     said = capsys.readouterr()
     assert said.out == ""
     lines = said.err.splitlines()
@@ -91,7 +101,7 @@ def test_a_name_that_is_no_text_is_reported(model, folder, tmp_path, capsys) -> 
     shutil.copy(folder / "silent.wav", odd)
     assert command("transcribe", model, folder / "deep", "--out", tmp_path / "out") == 1
     assert "not valid UTF-8: rename it" in capsys.readouterr().err
-    assert set(files(tmp_path / "out")) == {"phone.txt", "talk.txt"}
+    assert set(transcripts(tmp_path / "out")) == {"phone.txt", "talk.txt"}
 
 
 def test_transcripts_that_are_there_stay_until_told_otherwise(model, folder, tmp_path, capsys) -> None:
@@ -100,7 +110,7 @@ def test_transcripts_that_are_there_stay_until_told_otherwise(model, folder, tmp
     (out / "talk.txt").write_text("mended by hand")
     capsys.readouterr()
     assert command("transcribe", model, speech, "--out", out, "--format", "txt", "--format", "srt") == 0
-    assert set(files(out)) == {"talk.txt", "talk.srt", "phone.txt", "phone.srt"}
+    assert set(transcripts(out)) == {"talk.txt", "talk.srt", "phone.txt", "phone.srt"}
     assert (out / "talk.txt").read_text() == "mended by hand"
     capsys.readouterr()
     assert command("transcribe", model, speech, "--out", out) == 0
@@ -112,11 +122,63 @@ def test_transcripts_that_are_there_stay_until_told_otherwise(model, folder, tmp
 def test_what_was_stopped_goes_on(model, folder, tmp_path, capsys) -> None:
     out = tmp_path / "out"
     assert command("transcribe", model, folder / "deep", "--out", out) == 0
-    whole = files(out)
+    whole = transcripts(out)
     (out / "phone.txt").unlink()
+    with (out / RECORD).open("a") as record:
+        record.write('{"file": "phone.txt", "mod')  # cut off by a kill
     assert command("transcribe", model, folder / "deep", "--out", out) == 0
     assert "1 of 2 recordings have their transcripts already" in capsys.readouterr().err
-    assert files(out) == whole
+    assert transcripts(out) == whole
+    assert command("transcribe", model, folder / "deep", "--out", out) == 0
+    assert "2 of 2 recordings have their transcripts already" in capsys.readouterr().err
+
+
+@pytest.fixture
+def refusal(model, folder, tmp_path, capsys) -> Callable[..., str]:
+    """Transcribe once, then otherwise into the same folder, which must be refused; tells the reason."""
+    out, speech = tmp_path / "out", folder / "deep"
+    assert command("transcribe", model, speech, "--out", out) == 0
+
+    def refusal(*words: object, model: Path = model, speech: Path = speech) -> str:
+        before = files(out)
+        capsys.readouterr()
+        assert command("transcribe", model, speech, "--out", out, *words) == 2
+        assert files(out) == before
+        return capsys.readouterr().err
+
+    return refusal
+
+
+def test_transcripts_of_other_settings_are_refused(refusal, tmp_path, tiny_prior) -> None:
+    tiny_prior.save(tmp_path / "prior")
+    assert "was made with another search.beam_size: give another --out" in refusal("--beam-size", 2)
+    assert "was made with another cutting.longest:" in refusal("--longest", 3)
+    assert "was made with another cutting.pause:" in refusal(
+        "--pause", 0.5, "--format", "txt", "--format", "srt"
+    )
+    assert "was made with another prior and search.beam_size and" in refusal("--prior", tmp_path / "prior")
+
+
+def test_transcripts_of_another_model_or_recording_are_refused_until_told_otherwise(
+    refusal, folder, tmp_path, tiny_recognizer
+) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    with torch.no_grad():
+        tiny_recognizer.decoder.start += 1
+    tiny_recognizer.save(other)
+    assert "phone.txt was made with another model: give another --out" in refusal(model=other)
+    shutil.copytree(folder / "deep", tmp_path / "namesakes")
+    assert "phone.txt was made with another recording: " in refusal(speech=tmp_path / "namesakes")
+    words = ("transcribe", other, folder / "deep" / "phone.wav", "--out", out)
+    assert command(*words, "--overwrite") == 0
+    assert command(*words) == 0, "it is its own now"
+    assert "phone.txt was made with another model" in refusal()
+    assert "talk.txt was made with another model" in refusal(model=other), "the first one's still"
+
+
+def test_files_of_unknown_making_are_refused(refusal, tmp_path) -> None:
+    (tmp_path / "out" / RECORD).unlink()
+    assert f"exists, and {tmp_path / 'out' / RECORD} does not tell what wrote it" in refusal()
 
 
 def test_without_a_folder_the_text_is_printed(model, folder, capsys) -> None:

@@ -1,8 +1,13 @@
 """The command line: verbs to functions. Heavy imports happen inside the verbs, so that help answers at once."""
 
 import errno
+import os
+import signal
 import sys
-from typing import Annotated
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -36,31 +41,78 @@ REFUSALS = (
 
 def main() -> None:
     """Run the command line; what the user can put right is one sentence and exit code 2."""
+    with noted_interrupts() as interrupts:
+        try:
+            if app(standalone_mode=False) == STOPPED:
+                raise KeyboardInterrupt  # typer has turned it into a number
+        except (typer.Abort, KeyboardInterrupt):
+            stop()
+        except Exception as error:
+            if interrupts:
+                stop()
+            explain(error)
+
+
+@contextmanager
+def noted_interrupts() -> Iterator[list[int]]:
+    """Gather what Ctrl-C sends, beside raising it: libraries may swallow it, and fail with an error of their own."""
+    seen: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # as in a shell's background
+        yield seen
+        return
+    signal.signal(signal.SIGINT, note)
     try:
-        if app(standalone_mode=False) == STOPPED:
-            raise KeyboardInterrupt  # typer has turned it into a number
-    except UserError as error:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def stop() -> NoReturn:
+    """Leave after Ctrl-C, with a word on how to go on."""
+    goes_on = any(" ".join(sys.argv[1:end]) in GOES_ON for end in (2, 3))
+    how = "; the same command goes on from what it has written" if goes_on else ""
+    print(f"\npriormatch: stopped{how}", file=sys.stderr)
+    sys.exit(STOPPED)
+
+
+def explain(error: Exception) -> NoReturn:
+    """Tell the user what to put right, or raise an error that is ours."""
+    if isinstance(error, UserError):
         fail(str(error))
-    except OSError as error:
-        if error.errno not in REFUSALS:
-            raise
+    if isinstance(error, OSError) and is_refusal(error):
         fail(
             f"{error.filename or 'a file'}: {error.strerror}; make room or choose another place, and call it again"
         )
-    except (typer.Abort, KeyboardInterrupt):
-        print("\npriormatch: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        sys.exit(STOPPED)
-    except Exception as error:
-        if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
-            raise
-        message = error.format_message()  # a usage error of the command line
-        if message.startswith("Usage:"):
-            print(message, file=sys.stderr)
-            sys.exit(2)
-        fail(f"{message} (see --help)")
+    if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
+        raise error
+    message = error.format_message()  # a usage error of the command line
+    if message.startswith("Usage:"):
+        print(message, file=sys.stderr)
+        sys.exit(2)
+    fail(f"{message} (see --help)")
 
 
-def fail(message: str) -> None:
+def is_refusal(error: OSError) -> bool:
+    """Whether a disk said no to what was to be written.
+
+    /proc and its like say that what they do not take does not exist, as of a file that is missing.
+    """
+    if error.errno != errno.ENOENT or not isinstance(error.filename, str):
+        return error.errno in REFUSALS
+    folder = os.path.dirname(os.path.abspath(error.filename))
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return False
+    except OSError:
+        return os.path.isdir(folder)
+
+
+def fail(message: str) -> NoReturn:
     """Say what is wrong and leave with code 2."""
     print(f"priormatch: {message}", file=sys.stderr)
     sys.exit(2)
@@ -114,6 +166,12 @@ FIRST_DAY = (demo, new, doctor, run, report, settings)
 STAGES = (pack, tokenizer, train_prior, train, lengths, label, match)
 USE = (tune, decode, transcribe, serve, push, export)
 RESULTS = (score, compare, hypotheses, table)
+
+GOES_ON = {
+    *("run", "demo", "table", "prepare synthetic", "pack", "train-prior", "train", "match"),
+    *("lengths", "label", "tune", "decode", "transcribe"),
+}
+"""The verbs that go on from where an earlier call was stopped."""
 
 app.add_typer(prepare, name="prepare")
 for verb in (*FIRST_DAY, *STAGES, *USE, *RESULTS):

@@ -102,6 +102,10 @@ def audio(
     normalizer: Normalizer = "english",
     alphabet: Alphabet = "",
     segment: Segment = 0.0,
+    audio_column: Annotated[
+        str, typer.Option("--audio-column", help="Of a Hugging Face data set, the column with the audio.")
+    ] = "",
+    text_column: Annotated[str, typer.Option("--text-column", help="And the one with the transcripts.")] = "",
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
@@ -118,7 +122,15 @@ def audio(
     from priormatch.data.own import prepare_own
 
     intake = Intake(normaliser_of(LanguageSettings(normalizer, alphabet)), segment=segment)
-    prepare_own(source, out, intake, max_bad_share=max_bad_share, overwrite=overwrite)
+    prepare_own(
+        source,
+        out,
+        intake,
+        audio_column=audio_column,
+        text_column=text_column,
+        max_bad_share=max_bad_share,
+        overwrite=overwrite,
+    )
     print(f"{out}: {overview(CutSet.from_file(out), intake.normaliser, AudioSettings())}")
 
 

@@ -61,9 +61,9 @@ def transcribe(
 ) -> None:
     """Transcribe recordings, which are cut at their pauses; in folders, what is not audio by its name is passed over.
 
-    Transcripts that are in --out already are left as they are, so a call that was stopped goes on. A recording that
-    cannot be read is named at the end and stops no other; the exit code is then 1. It is 0 when all went well, and 2,
-    with nothing done, when the call makes no sense.
+    Transcripts that are in --out already are left as they are, so a call that was stopped goes on; those of other
+    models or settings are refused. A recording that cannot be read is named at the end and stops no other; the exit
+    code is then 1. It is 0 when all went well, and 2, with nothing done, when the call makes no sense.
 
     Example: priormatch transcribe runs/demo/lpm/model talks --out transcripts --format txt --format srt
     """
@@ -75,6 +75,9 @@ def transcribe(
     from priormatch.evaluation.decoding import plain_search, search_with_prior
     from priormatch.evaluation.transcribing import cutting_for
     from priormatch.runs import transcribe as work
+    from priormatch.runs.stage import fingerprint
+    from priormatch.runs.transcribed import Transcribed
+    from priormatch.search.tuning import finite
 
     found = work.find_recordings(recordings)
     recognizer, judge = work.load_models(model, prior, device)
@@ -88,8 +91,17 @@ def transcribe(
     put = printed(several=len(found) > 1)
     if out is not None:
         wanted = [each.value for each in formats or [Format.txt]]
-        files = work.missing_files(work.places_in(out, found, recordings), wanted, overwrite)
-        found, put = list(files), work.write_files(files)
+        transcribed = Transcribed(
+            out,
+            {
+                "model": fingerprint(model),
+                "prior": None if prior is None else fingerprint(prior),
+                "search": {"beam_size": beam_size} if prior is None else finite(settings.fusion),
+                "cutting": cutting,
+            },
+        )
+        files = work.missing_files(work.places_in(out, found, recordings), wanted, transcribed, overwrite)
+        found, put = list(files), work.write_files(files, transcribed)
     if found and work.transcribe(recognizer, found, search, cutting, batch_seconds, put):
         sys.exit(SOME_FAILED)
 

@@ -28,6 +28,7 @@ TEXT = ("text", "sentence", "transcription", "transcript")
 SPEAKER = ("speaker", "speaker_id", "client_id")
 ID = ("id", "utterance_id")
 PATH = ("audio", "path", "file")
+NAME_IT = "name it with `priormatch prepare audio --audio-column`"
 BEGINNINGS = {b"RIFF": ".wav", b"fLaC": ".flac", b"OggS": ".ogg"}
 
 
@@ -90,21 +91,24 @@ class Rows:
         write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
 
 
-def list_rows(folder: Path) -> Rows:
+def list_rows(folder: Path, audio_column: str = "", text_column: str = "") -> Rows:
     """A data set on disk, which `datasets.Dataset.save_to_disk` wrote.
 
-    The audio is that of its Audio column, or of the files that a column `audio`, `path` or `file` names. Columns with
-    common names give text, speaker and id; they may be absent.
+    Unless columns are named, the audio is that of its Audio column, or of the files that a column `audio`, `path` or
+    `file` names, and the text that of a column with a common name, as speaker and id are; those may be absent.
     """
     rows = open_rows(folder)
-    audio = find_audio(folder, rows)
     names = rows.column_names
+    audio = find_audio(folder, rows, audio_column)
     text, speaker, id = (
         next((each for each in known if each in names), None) for known in (TEXT, SPEAKER, ID)
     )
-    columns = [each for each in (audio, text, speaker, id) if each]
-    say(f"{folder}: reading the columns {', '.join(columns)} of {', '.join(names)}")
-    rows = rows.select_columns(columns).with_format("arrow")
+    if text_column:
+        fit = [name for name, feature in rows.features.items() if holds_text(feature)]
+        text = require_column(folder, text_column, fit)
+    read = list(dict.fromkeys(each for each in (audio, text, speaker, id) if each))
+    say(f"{folder}: reading the columns {', '.join(read)} of {', '.join(names)}")
+    rows = rows.select_columns(read).with_format("arrow")
     return Rows(folder, rows, audio, text, speaker, id)
 
 
@@ -133,19 +137,29 @@ def open_rows(folder: Path) -> "Dataset":
     return rows
 
 
-def find_audio(folder: Path, rows: "Dataset") -> str:
-    """The name of the column with the audio."""
+def find_audio(folder: Path, rows: "Dataset", wanted: str) -> str:
+    """The name of the column with the audio or with paths to it, the one that is wanted if any is."""
     found = [name for name, feature in rows.features.items() if holds_audio(feature)]
-    named = [name for name in PATH if getattr(rows.features.get(name), "dtype", None) == "string"]
+    paths = [name for name, feature in rows.features.items() if holds_text(feature)]
+    if wanted:
+        return require_column(folder, wanted, [*found, *paths])
     if len(found) > 1:
+        raise UserError(f"{folder} has several columns of audio, {', '.join(found)}: {NAME_IT}.")
+    usual = found or [name for name in PATH if name in paths]
+    if not usual:
         raise UserError(
-            f"{folder} has several columns of audio, {', '.join(found)}: keep one and save it again."
+            f"{folder} has no column of audio among {', '.join(rows.column_names)}: add one called audio, or {NAME_IT}."
         )
-    if not found and not named:
+    return usual[0]
+
+
+def require_column(folder: Path, wanted: str, fit: Sequence[str]) -> str:
+    """The name of a column, if it is one of those that will do."""
+    if wanted not in fit:
         raise UserError(
-            f"{folder} has no column of audio among {', '.join(rows.column_names)}: add one called audio."
+            f"{folder}: {wanted} is no column that can be read so; name one of {', '.join(fit) or 'another set'}."
         )
-    return (found or named)[0]
+    return wanted
 
 
 def holds_audio(feature: Any) -> bool:
@@ -153,6 +167,11 @@ def holds_audio(feature: Any) -> bool:
     return type(feature).__name__ == "Audio" or (
         isinstance(feature, dict) and feature.keys() == {"bytes", "path"}
     )
+
+
+def holds_text(feature: Any) -> bool:
+    """Whether a column is one of text."""
+    return getattr(feature, "dtype", None) in ("string", "large_string")
 
 
 def distinct_ids(folder: Path, given: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from priormatch.data.audio import SUFFIXES
@@ -23,11 +24,22 @@ def prepare_own(
     out: Path,
     intake: Intake = AS_IT_COMES,
     *,
+    audio_column: str = "",
+    text_column: str = "",
     max_bad_share: float = 0.05,
     overwrite: bool = False,
 ) -> Path:
-    """Write the manifest `out` of whatever audio lies at `path`, and say what it was taken for."""
+    """Write the manifest `out` of whatever audio lies at `path`, and say what it was taken for.
+
+    Of a Hugging Face data set the columns of audio and text may be named.
+    """
     what, read = recognise(path)
+    if audio_column or text_column:
+        if read is not list_rows:
+            raise UserError(
+                f"{path} is {what}: leave --audio-column and --text-column to Hugging Face data sets."
+            )
+        read = partial(list_rows, audio_column=audio_column, text_column=text_column)
     say(f"{path}: {what}")
     read(path).write(out, intake, max_bad_share, overwrite)
     return out

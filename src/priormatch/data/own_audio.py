@@ -10,6 +10,7 @@ from priormatch.errors import UserError
 from priormatch.progress import say
 
 COLUMNS = ("path", "text", "speaker", "id", "start", "end")
+DELIMITERS = (",", ";", "\t")
 
 
 def list_folder(folder: Path) -> Listing:
@@ -31,12 +32,12 @@ def list_folder(folder: Path) -> Listing:
 
 
 def list_table(file: Path) -> Listing:
-    """The audio that a table names, with commas or tabs between its columns.
+    """The audio that a table names, with commas, semicolons or tabs between its columns.
 
     The header names the columns. `path` is relative to the table's folder or absolute; the others may be
     absent or empty in some lines: `text` (empty: untranscribed), `speaker`, `id` (else made of the path),
-    `start` and `end` in seconds (else the whole file). In a table with commas a field may stand in quotes;
-    with tabs, quotes are just characters. A mistake in the table stops with its line number.
+    `start` and `end` in seconds (else the whole file). With tabs quotes are just characters; otherwise a
+    field may stand in them. A mistake in the table stops with its line number.
     """
     rows = list(read_rows(file))
     if not rows:
@@ -48,13 +49,12 @@ def read_rows(file: Path) -> Iterator[Listed]:
     """Read a table of utterances; a mistake in it stops with its line number."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
-            header = lines.readline()
+            delimiter = delimiter_of(lines.readline())
             lines.seek(0)
-            tabs = "\t" in header
             table = csv.reader(
                 lines,
-                delimiter="\t" if tabs else ",",
-                quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL,
+                delimiter=delimiter,
+                quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
                 strict=True,
             )
             columns = [name.strip().lower() for name in next(table, [])]
@@ -68,6 +68,14 @@ def read_rows(file: Path) -> Iterator[Listed]:
         raise UserError(f"{file} is not UTF-8 text: save it as UTF-8 and try again.") from error
     except csv.Error as error:
         raise UserError(f"{file}, line {table.line_num}: {error}; mind the quotes.") from error
+
+
+def delimiter_of(header: str) -> str:
+    """What parts the columns of a table: the one of the known that sets `path` apart, else the most frequent."""
+    for each in DELIMITERS:
+        if "path" in (name.strip(' "\r\n').lower() for name in header.split(each)):
+            return each
+    return max(DELIMITERS, key=header.count)
 
 
 def _check_columns(file: Path, columns: list[str]) -> None:
@@ -85,7 +93,8 @@ def _check_columns(file: Path, columns: list[str]) -> None:
 def _read_row(where: str, line: int, columns: list[str], fields: list[str]) -> Listed:
     if len(fields) != len(columns):
         raise UserError(
-            f"{where}: {len(fields)} fields under {len(columns)} columns; put fields with commas in quotes."
+            f"{where}: {len(fields)} fields under {len(columns)} columns; put fields with commas or semicolons in"
+            " quotes."
         )
     cells = dict(zip(columns, map(str.strip, fields), strict=True))
     path = Path(cells["path"])

@@ -16,10 +16,12 @@ Levels = npt.NDArray[np.float64]
 
 SILENCE = -120.0  # decibels; no frame has a lower level
 SMOOTHED = 5  # frames over which levels are averaged before they are compared
-NEIGHBOURHOOD = 1500  # frames on either side from which the noise floor of a frame is told
-STEP = 500  # frames that share a threshold
+WINDOW = 2000  # frames from which a noise floor is told
+NEARBY = 150  # frames on either side of a frame in which its noise must be heard
+STEP = 100  # frames that share a threshold
 RANGE = 50.0  # decibels that the floor may lie below the loudest of the neighbourhood
 FAINTEST = -75.0  # decibels; noise below it is as good as none
+SAME = 3.0  # decibels by which two measurements of one noise may differ
 MARGIN = (6.0, 12.0)  # decibels that speech lies above the floor, by the contrast of the neighbourhood
 CONTRAST = 0.3  # the share of the contrast that is asked for between those
 BURST = 10  # frames; what is loud for less is a click
@@ -81,18 +83,27 @@ def cut_at_pauses(levels: Levels, cutting: Cutting) -> list[tuple[int, int]]:
 def loud_frames(levels: Levels) -> npt.NDArray[np.bool_]:
     """Which frames stand out from the noise around them: (F,).
 
-    The floor is what a twentieth of the neighbourhood stays below; speech lies a margin above it, which grows with the
-    contrast. Where all is about as loud, nothing stands out.
+    Speech lies a margin above the noise floor, which grows with the contrast. Where all is about as loud, nothing
+    stands out. The floor is what a twentieth of a window stays below. Of all windows that hold a frame the noisiest
+    counts, so that a noise is none of the speech from its beginning to its end, unless it is quieter near the frame.
     """
     loud = np.zeros(len(levels), bool)
+    if not len(levels):
+        return loud
     power = np.pad(10 ** (levels / 10), SMOOTHED // 2)
     smooth = 10 * np.log10(np.convolve(power, np.ones(SMOOTHED) / SMOOTHED, "valid")[: len(levels)])
+    windows = [  # what a twentieth stays below, and a twentieth above
+        tuple(np.percentile(smooth[start : start + WINDOW], (5, 95)))
+        for start in range(0, max(len(levels) - WINDOW + STEP, 1), STEP)
+    ]
     for start in range(0, len(levels), STEP):
-        around = smooth[max(start - NEIGHBOURHOOD, 0) : start + STEP + NEIGHBOURHOOD]
-        floor, highest = np.percentile(around, (5, 95))
+        end = start + STEP
+        around = windows[max(end - WINDOW, 0) // STEP : end // STEP]
+        nearby = np.percentile(smooth[max(start - NEARBY, 0) : end + NEARBY], 5)
+        floor, highest = max((each for each in around if each[0] <= nearby + SAME), default=min(around))
         floor = max(floor, highest - RANGE, FAINTEST)
         margin = np.clip(CONTRAST * (highest - floor), *MARGIN)
-        loud[start : start + STEP] = smooth[start : start + STEP] > floor + margin
+        loud[start:end] = smooth[start:end] > floor + margin
     return loud
 
 

@@ -16,7 +16,8 @@ def examine(recipe: str | None, overrides: Sequence[str]) -> bool:
     for finding in findings(recipe, overrides):
         print(finding, flush=True)
         counts[finding.status] += 1
-    print(f"{counts['ok']} ok, {counts['warning']} warnings, {counts['problem']} problems")
+    told = (f"{counts[each]} {each}{'' if counts[each] == 1 else 's'}" for each in ("warning", "problem"))
+    print(f"{counts['ok']} ok, {', '.join(told)}")
     return counts["problem"] > 0
 
 

@@ -40,16 +40,22 @@ def fetch(name: str, revision: str | None = None) -> Path:
         ) from error
 
 
+def require_name(name: str) -> None:
+    """Refuse what no model on the Hub can be called."""
+    found = NAME.fullmatch(name)
+    if found is None or found["revision"]:
+        raise UserError(f"{name} is no name on the Hub: give owner/name, and a branch by --revision")
+
+
 def upload(
     folder: Path, files: list[str], name: str, private: bool = False, revision: str | None = None
 ) -> str:
     """Put files of a folder on the Hub as one commit of `owner/name`, made if need be; the model's address.
 
-    The token is that of `hf auth login` or of the environment variable HF_TOKEN.
+    Those that the folder lacks are removed there, as an older model's; other files stay. The token is that of
+    `hf auth login` or of the environment variable HF_TOKEN.
     """
-    found = NAME.fullmatch(name)
-    if found is None or found["revision"]:
-        raise UserError(f"{name} is no name on the Hub: give owner/name, and a branch by --revision")
+    lacking = [file for file in files if not (folder / file).is_file()]
     hub = import_hub("to reach the Hub")
     errors, api = hub.errors, hub.HfApi()
     try:
@@ -62,6 +68,7 @@ def upload(
                 repo_id=name,
                 folder_path=folder,
                 allow_patterns=files,
+                delete_patterns=lacking or None,
                 revision=revision,
                 commit_message=f"Written by priormatch {__version__}",
             )

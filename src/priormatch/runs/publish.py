@@ -9,10 +9,13 @@ from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
 from priormatch.models.card import CARD, read_card, write_card
 from priormatch.models.folder import SETTINGS, WEIGHTS, kind_of
-from priormatch.models.hub import upload
+from priormatch.models.hub import require_name, upload
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
 from priormatch.runs.cards import plain_card, usage
+
+FILES = [WEIGHTS, SETTINGS, MODEL_FILE, LANGUAGE_FILE, CARD]
+"""Of a model's folder, all that goes to the Hub."""
 
 
 def load_model(folder: Path) -> Recognizer | Prior:
@@ -24,6 +27,7 @@ def publish(folder: Path, name: str, private: bool = False, revision: str | None
     """Load a model to see that it is whole, complete its card unless that has been edited, and upload it."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: give the folder of a trained model")
+    require_name(name)
     model = load_model(folder)
     card = read_card(folder)
     if card is None and not (folder / CARD).exists():
@@ -32,8 +36,7 @@ def publish(folder: Path, name: str, private: bool = False, revision: str | None
         write_card(folder, replace(card, sections=card.sections | {"Use": usage(model, name)}))
         if "license" not in card.facts:
             say(f"{folder / CARD} names no licence: choose one there, or others may not use the model")
-    known = (WEIGHTS, SETTINGS, MODEL_FILE, LANGUAGE_FILE, CARD)
-    files = [file for file in known if (folder / file).is_file()]
-    size = sum((folder / file).stat().st_size for file in files)
+    files = [folder / file for file in FILES if (folder / file).is_file()]
+    size = sum(file.stat().st_size for file in files)
     say(f"{folder}: {size / 1e6:,.1f} MB go to {name} ...")
-    say(f"pushed to {upload(folder, files, name, private, revision)}")
+    say(f"pushed to {upload(folder, FILES, name, private, revision)}")

@@ -19,6 +19,7 @@ from priormatch.files import replace_text
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, duration_text, say
+from priormatch.runs.transcribed import Transcribed
 
 Put = Callable[[Path, Transcription], None]
 """Takes the transcription of a recording."""
@@ -61,9 +62,12 @@ def places_in(out: Path, recordings: Sequence[Path], given: Sequence[Path]) -> d
 
 
 def missing_files(
-    places: Mapping[Path, Path], formats: Iterable[str], overwrite: bool
+    places: Mapping[Path, Path], formats: Iterable[str], transcribed: Transcribed, overwrite: bool
 ) -> dict[Path, dict[str, Path]]:
-    """The files to be written for each recording, by their formats: those that are not there, or all."""
+    """The files to be written for each recording, by their formats: those that are not there, or all.
+
+    What is there and was made otherwise is refused.
+    """
     wanted = {
         path: {each: place.with_name(f"{place.name}.{each}") for each in formats}
         for path, place in places.items()
@@ -74,6 +78,9 @@ def missing_files(
         path: {name: file for name, file in files.items() if not file.exists()}
         for path, files in wanted.items()
     }
+    for path, files in wanted.items():
+        for name in files.keys() - left[path].keys():
+            transcribed.require_same(files[name], path)
     if done := sum(not files for files in left.values()):
         say(
             f"{done} of {len(places)} recordings have their transcripts already: skipped (--overwrite makes them anew)"
@@ -81,7 +88,7 @@ def missing_files(
     return {path: files for path, files in left.items() if files}
 
 
-def write_files(files: Mapping[Path, Mapping[str, Path]]) -> Put:
+def write_files(files: Mapping[Path, Mapping[str, Path]], transcribed: Transcribed) -> Put:
     """Make the folders now, and write each transcription in its formats when it is there."""
 
     @contextmanager
@@ -94,6 +101,8 @@ def write_files(files: Mapping[Path, Mapping[str, Path]]) -> Put:
     def put(path: Path, found: Transcription) -> None:
         for name, file in files[path].items():
             with writing(file):
+                file.unlink(missing_ok=True)  # so that the record is true at every moment
+                transcribed.note(file, path)
                 replace_text(file, FORMATS[name](str(path), found))
 
     for file in (file for wanted in files.values() for file in wanted.values()):

@@ -1,0 +1,59 @@
+"""Which models and settings wrote the transcripts of a folder."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from priormatch.errors import UserError
+from priormatch.runs.stage import differences, plain
+
+FILE = "transcribed.jsonl"
+
+
+class Transcribed:
+    """A line for each transcript in `transcribed.jsonl` of its folder: the recording, and what it was made with.
+
+    Lines that cannot be read, such as one cut off by a kill, are passed over.
+    """
+
+    def __init__(self, folder: Path, made_with: Mapping[str, Any]) -> None:
+        self.file = folder / FILE
+        self.made_with = {name: plain(value) for name, value in made_with.items()}
+        self.known: dict[str, dict[str, Any]] = {}
+        lines = self.file.read_bytes().splitlines(keepends=True) if self.file.is_file() else []
+        self.cut_off = bool(lines) and not lines[-1].endswith(b"\n")
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                self.known[entry.pop("file")] = entry
+            except (ValueError, LookupError, TypeError, AttributeError):
+                continue
+
+    def require_same(self, transcript: Path, recording: Path) -> None:
+        """Refuse a transcript that is there and was not made as it would be now."""
+        known = self.known.get(self._name(transcript))
+        if known is None:
+            raise UserError(
+                f"{transcript} exists, and {self.file} does not tell what wrote it: give another --out, or replace it"
+                " by --overwrite"
+            )
+        if changed := differences(known, self._origin(recording)):
+            raise UserError(
+                f"{transcript} was made with another {' and '.join(changed)}: give another --out, or replace it by"
+                " --overwrite"
+            )
+
+    def note(self, transcript: Path, recording: Path) -> None:
+        """Put down what a transcript is made with, before it is written and while there is none."""
+        entry = {"file": self._name(transcript), **self._origin(recording)}
+        with self.file.open("a", encoding="utf-8") as record:
+            record.write("\n" * self.cut_off + json.dumps(entry) + "\n")
+        self.cut_off = False
+
+    def _name(self, transcript: Path) -> str:
+        return os.path.relpath(transcript, self.file.parent)
+
+    def _origin(self, recording: Path) -> dict[str, Any]:
+        return {"recording": str(recording.resolve()), **self.made_with}
