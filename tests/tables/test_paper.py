@@ -5,11 +5,13 @@ import pytest
 from priormatch.config import Settings, changed, load_settings, parse_override, recipe_path
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import word_error_rate_recovered
+from priormatch.tables.corpora import make_plan
 from priormatch.tables.paper import MISSING, OWN, TITLES, read_table, table_name
 from priormatch.tables.rows import lines_of
 from priormatch.tables.study import Plan, Study
 from priormatch.tables.systems import matched
 
+OPEN = "x1_open_questions"
 ROWS = {name: [(row, system) for _, row, system in lines_of(name)] for name in TITLES}
 RUN = [(name, system) for name, rows in ROWS.items() for _, system in rows if system is not None]
 
@@ -25,7 +27,7 @@ def test_an_unknown_table_is_told_the_known_ones():
 
 
 def test_all_fourteen_tables_are_there_with_their_rows():
-    paper = [name for name in TITLES if name != OWN]
+    paper = [name for name in TITLES if name not in OWN]
     assert [len(read_table(name)) for name in paper] == [18, 25, 36, 8, 5, 10, 21, 3, 7, 5, 3, 30, 10, 44]
 
 
@@ -139,7 +141,7 @@ def system_named(table, **wanted):
 
 
 def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study):
-    context = system_named(OWN, method="LPM, context")
+    context = system_named(OPEN, method="LPM, context")
     large = system_named("tab7_main", source="ours", method="LPM_large", decode_lm="None")
     ensemble = system_named("tabA5_main_ext", method="PL(Ensemble)", decode_lm="None")
     assert study.models_of(matched()) == [study.models]
@@ -156,16 +158,16 @@ def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study):
 
 
 def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names():
-    rows = [row for row, _ in ROWS[OWN]]
+    rows = [row for row, _ in ROWS[OPEN]]
     assert len({(row["weights"], row["length_filter"], row["k"]) for row in rows}) == 13
-    assert {system.unlabelled for _, system in ROWS[OWN]} == {"all"}
-    settings = {row["method"]: changed(Settings(), system.settings) for row, system in ROWS[OWN]}
+    assert {system.unlabelled for _, system in ROWS[OPEN]} == {"all"}
+    settings = {row["method"]: changed(Settings(), system.settings) for row, system in ROWS[OPEN]}
     assert settings["LPM, context"].prior.model.context
     assert settings["LPM, context"].matching.context
     assert settings["LPM, moving average"].matching.refresh == "average"
     weights = {
         row["weights"]: changed(Settings(), system.settings).matching
-        for row, system in ROWS[OWN]
+        for row, system in ROWS[OPEN]
         if row["method"] == "LPM"
     }
     assert {name: (each.prior_exponent, each.proposal_exponent) for name, each in weights.items()} == {
@@ -173,3 +175,16 @@ def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names():
         "uniform": (0, 0),
         "posterior": (0, 1),
     }
+
+
+def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
+    plan = make_plan("small", recipe_path("table-small"), 0, ())
+    rows = ROWS["x2_main_settings"]
+    names = [plan.name_of(system) for _, system in rows]
+    assert len(set(names)) == len(rows)
+    assert all(name.endswith("-longer") for name in names)
+    for row, system in rows:
+        settings = plan.settings_of(system).matching
+        assert row["settings"].endswith(f"rate {settings.optimizer.learning_rate:g}")
+        if row["method"] == "LPM":
+            assert row["settings"].startswith(f"T = {settings.refresh_every}")

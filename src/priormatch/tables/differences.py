@@ -49,16 +49,21 @@ def differences(
     pairs = [
         (line, plain) for line in lines if (plain := reference_of(table, lines, line, start)) is not None
     ]
-    estimates = []
+    estimates: list[Estimate] = []
     for line, plain in track(pairs, f"{table}: paired differences"):
-        for column in line.row:
-            mine, theirs = in_common(column, seeds[line.number], seeds[plain.number])
-            if mine:
-                test = paired_bootstrap(mine, theirs)
-                estimates.append(
-                    Estimate(line, column, test.difference, test.interval, len(mine), plain.number)
-                )
+        mine, theirs = seeds[line.number], seeds[plain.number]
+        all_columns = (difference(column, line, mine, plain, theirs) for column in line.row)
+        estimates += [each for each in all_columns if each is not None]
     return estimates
+
+
+def difference(column: str, line: Line, mine: Seeds, other: Line, theirs: Seeds) -> Estimate | None:
+    """The error rate of one row less that of another; None where it was not measured of both."""
+    ours, others = in_common(column, mine, theirs)
+    if not ours:
+        return None
+    test = paired_bootstrap(ours, others)
+    return Estimate(line, column, test.difference, test.interval, len(ours), other.number)
 
 
 def recovered(lines: Sequence[Line], found: Sequence[Seeds]) -> list[Estimate]:

@@ -57,9 +57,11 @@ def file_of(study: Study, table: str, line: Line) -> Path:
 
 
 def made_from(study: Study, line: Line) -> str:
-    """What tells figures from those of other settings."""
+    """What tells figures from those of other settings; of fusion's only where the prior had a say in a search."""
     assert line.system is not None
     settings = study.settings_of(line.system)
     recipe = {name: plain(value) for name, value in recipe_of_matching(settings).items()}
-    others = (settings.prior, settings.tokenizer, settings.fusion)
+    decoded_with = line.row.get("decode_lm", "None")
+    fused = decoded_with != "None" or study.source_of(line.system) == "asr_lm"
+    others = (settings.prior, settings.tokenizer, *([settings.fusion] if fused else []))
     return digest([recipe, *map(plain, others), line.row])

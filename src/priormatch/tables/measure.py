@@ -38,6 +38,11 @@ def is_measured(column: str) -> bool:
     return column == STRENGTH or any(each.fullmatch(column) for each in (RATE, RECOVERED, LABELS, PERPLEXITY))
 
 
+def is_better_lower(column: str) -> bool:
+    """Whether a column holds error rates, or how unlikely the prior finds transcripts."""
+    return any(each.fullmatch(column) for each in (RATE, LABELS, PERPLEXITY))
+
+
 def measure(study: Study, row: Row, system: System) -> Found:
     """The figures of one row, of those columns that are measured and do not follow from others."""
     errors, values = {}, {}

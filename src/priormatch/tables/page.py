@@ -11,6 +11,7 @@ from rich.console import Console
 from priormatch.files import replace_text
 from priormatch.progress import say
 from priormatch.runs.stage import commit, read_record
+from priormatch.tables import claims
 from priormatch.tables import differences as paired
 from priormatch.tables.found import Found
 from priormatch.tables.layout import Cells, as_tsv, cells, markdown, on_screen, tsv
@@ -51,7 +52,9 @@ def rated_page(
     shown = [printed(table, line, next(iter(studies.values()))) for line in lines]
     start = next(iter(studies.values())).settings.matching.start or "A"
     differences, recovered = paired.differences(table, lines, found, start), paired.recovered(lines, found)
-    sections = [
+    judged = claims.verdicts(table, lines, found)
+    sections = [claims.section(judged)] if judged else []
+    sections += [
         f"{heading}\n{markdown(paired.table_of(estimates))}"
         for heading, estimates in ((DIFFERENCES, differences), (RECOVERED, recovered))
         if estimates

@@ -5,8 +5,16 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
-from priormatch.tables.paper import MISSING, OWN, Row, read_table
-from priormatch.tables.systems import LARGE, System, matched, system_of, with_settings
+from priormatch.tables.paper import MISSING, Row, read_table
+from priormatch.tables.systems import (
+    LARGE,
+    System,
+    distilled,
+    labelled,
+    matched,
+    system_of,
+    with_settings,
+)
 
 USUAL, PAPERS, OFF = (
     "usual",
@@ -31,7 +39,8 @@ PLAIN: dict[str, dict[str, str]] = {
     "tabA3_kd_ext": {"method": "LPM"},
     "tabA4_cer": {"method": "LPM"},
     "tabA5_main_ext": {"method": "LPM"},
-    OWN: {"method": "LPM", "weights": "prior", "length_filter": USUAL, "k": "4"},
+    "x1_open_questions": {"method": "LPM", "weights": "prior", "length_filter": USUAL, "k": "4"},
+    "x2_main_settings": {"method": "LPM", "settings": "T = 200, rate 0.0005"},
 }
 """What the row of plain local prior matching says, which the others of a table are compared with."""
 
@@ -61,7 +70,9 @@ def own_rows(table: str) -> list[tuple[Row, System]]:
         return [(row, matched(prior_exponent=0))]
     if table == "tab7_main":
         return [each for decode_lm in ("None", "ConvLM") for each in main_rows(decode_lm)]
-    return open_questions() if table == OWN else []
+    if table == "x1_open_questions":
+        return open_questions()
+    return main_settings() if table == "x2_main_settings" else []
 
 
 def main_rows(decode_lm: str) -> list[tuple[Row, System]]:
@@ -103,6 +114,47 @@ def open_row(
     row |= {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     chosen = {} if bounds == USUAL else {"length_filter": bounds}
     return row, matched("all", beam_size=k, **chosen, **WEIGHTS[weights], **matching)
+
+
+def main_settings() -> list[tuple[Row, System]]:
+    """What the settings of the main results are chosen from: learning rates, refreshes, lengths, filters, teachers."""
+    speaking_rate = {"reference_lengths": "speaking_rate"}
+    fixed = distilled("Fix", "8")
+    improving = with_settings(distilled("Imp", "8"), "matching.refresh_every=100")
+    labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
+    rows: list[tuple[str, str, System, float]] = [
+        ("LPM", "T = 200", matched("all", refresh_every=200), 5e-4),
+        ("LPM", "T = 100", matched("all", refresh_every=100), 5e-4),
+        ("LPM", "T = 100", matched("all", refresh_every=100), 2.5e-4),
+        (
+            "LPM",
+            "T = 100, lengths by speaking rate",
+            matched("all", refresh_every=100, **speaking_rate),
+            2.5e-4,
+        ),
+        (
+            "LPM",
+            "T = 50, lengths by speaking rate",
+            matched("all", refresh_every=50, **speaking_rate),
+            2.5e-4,
+        ),
+        ("PL(ASR+LM)", "filtered", labels, 5e-4),
+        ("PL(ASR+LM)", "filtered", labels, 2.5e-4),
+        ("PL(ASR+LM)", "not filtered", unfiltered, 2.5e-4),
+        ("KD", "fixed, k = 8", replace(fixed, unlabelled="all"), 5e-4),
+        ("KD", "fixed, k = 8", replace(fixed, unlabelled="all"), 2.5e-4),
+        ("KD", "improving, k = 8, T = 100", replace(improving, unlabelled="all"), 2.5e-4),
+        ("Supervised", "trained on", System("supervised", "all"), 5e-4),
+        ("Supervised", "trained on", System("supervised", "all"), 2.5e-4),
+    ]
+    rates = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
+    return [
+        (
+            {"method": method, "settings": f"{settings}, rate {rate:g}", **rates},
+            replace(with_settings(system, f"matching.optimizer.learning_rate={rate:g}"), main=True),
+        )
+        for method, settings, system, rate in rows
+    ]
 
 
 def reference_of(table: str, lines: Sequence[Line], line: Line, start: str = "C") -> Line | None:

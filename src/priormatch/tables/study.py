@@ -29,26 +29,31 @@ class Plan:
     settings: Settings
     main: Mapping[Unlabelled, Settings]
     known: dict[System, Settings] = field(default_factory=dict)
-    differ: dict[str, bool] = field(default_factory=dict)
+    differ: dict[tuple[bool, Unlabelled, str], bool] = field(default_factory=dict)
 
     def settings_of(self, system: System) -> Settings:
         """The settings that a system is trained with."""
         if system not in self.known:
-            base = self.main[system.unlabelled] if system.main else self.settings
-            settings = changed(base, system.settings)
+            settings = changed(self.base_of(system), system.settings)
             weight = settings.matching.loss_weight * system.loss_scale
             self.known[system] = replace(settings, matching=replace(settings.matching, loss_weight=weight))
         return self.known[system]
 
-    def differs(self, setting: str) -> bool:
-        """Whether a setting of a system is not that of the scale."""
-        if setting not in self.differ:
-            self.differ[setting] = changed(self.settings, [setting]) != self.settings
-        return self.differ[setting]
+    def base_of(self, system: System) -> Settings:
+        """The settings that a system's own change: the scale's, or those of its main results."""
+        return self.main[system.unlabelled] if system.main else self.settings
+
+    def differs(self, system: System, setting: str) -> bool:
+        """Whether a setting of a system is not what it has anyway."""
+        key = system.main, system.unlabelled, setting
+        if key not in self.differ:
+            base = self.base_of(system)
+            self.differ[key] = changed(base, [setting]) != base
+        return self.differ[key]
 
     def name_of(self, system: System) -> str:
-        """A name for a system's folder: what differs from the scale's settings."""
-        different = filter(self.differs, system.settings)
+        """A name for a system's folder: what differs from the scale's settings, or from those of its main results."""
+        different = [each for each in system.settings if self.differs(system, each)]
         words = [
             system.kind,
             *([] if system.kind == "supervised" else [system.unlabelled]),
@@ -61,7 +66,7 @@ class Plan:
                 for each in different
             ),
             *([f"loss_scale={system.loss_scale:g}"] if system.loss_scale != 1 else []),
-            *(["longer"] if system.main and self.main[system.unlabelled] != self.settings else []),
+            *(["longer"] if self.base_of(system) != self.settings else []),
         ]
         return as_file_name("-".join(words))
 

@@ -1,0 +1,86 @@
+"""Claims of the paper: that its own figures bear them, and when they are said to have held."""
+
+import numpy as np
+import pytest
+
+from priormatch.evaluation.error_rates import ErrorCounts
+from priormatch.tables.claims import CLAIMS, section, verdicts
+from priormatch.tables.found import Found
+from priormatch.tables.measure import is_better_lower
+from priormatch.tables.paper import MISSING, TITLES
+from priormatch.tables.rows import lines_of
+
+BASE = np.tile([2, 3, 4, 3], 30)
+
+
+def wer(errors, column="dev_clean_wer"):
+    counts = ErrorCounts(np.asarray(errors), np.full(len(errors), 10))
+    return Found({column: counts.rate}, {column: counts})
+
+
+@pytest.mark.parametrize("table", CLAIMS)
+def test_the_papers_own_figures_bear_its_claims(table):
+    lines = {line.number: line.row for line in lines_of(table)}
+    for claim in CLAIMS[table]:
+        better, than = lines[claim.better], lines[claim.than]
+        columns = [
+            each for each in better if is_better_lower(each) and MISSING not in (better[each], than[each])
+        ]
+        lower = [float(better[each]) < float(than[each]) for each in columns]
+        assert any(lower) or table.startswith("x"), claim
+
+
+def test_every_table_of_figures_is_judged():
+    assert CLAIMS.keys() == TITLES.keys() - {"tab1_hypotheses"}
+
+
+def judged(better, than):
+    """What becomes of the claim that row 4 of Table A1 is better than row 1."""
+    lines = [line for line in lines_of("tabA1_alpha") if line.number in (1, 4)]
+    return verdicts("tabA1_alpha", lines, [than, better])
+
+
+@pytest.mark.parametrize(
+    ("less", "held"), [(-1, "held"), (1, "reversed"), (np.tile([1, -1, 0, 0], 30), "open")]
+)
+def test_the_interval_decides(less, held):
+    (found,) = judged([wer(BASE + less)], [wer(BASE)])
+    assert (found.claim.better, found.claim.than, found.held) == (4, 1, held)
+    assert found.paper == pytest.approx(9.00 - 10.86)
+    assert found.ours.startswith(f"{10 * np.mean(less):+.2f} (")
+
+
+def test_what_was_not_measured_is_not_judged():
+    assert judged([Found()], [wer(BASE)]) == []
+    assert judged([wer(BASE)], [wer(BASE[:-1])]) == [], "other utterances"
+
+
+def test_columns_where_the_paper_has_it_otherwise_are_left_out():
+    lines = [line for line in lines_of("tab6_kd") if line.number in (4, 8)]
+    columns = ("dev_clean_wer", "dev_other_wer")
+    both = [
+        [Found({}, {name: found for column in columns for name, found in wer(errors, column).errors.items()})]
+        for errors in (BASE + 1, BASE)
+    ]
+    assert [each.column for each in verdicts("tab6_kd", lines, both)] == ["dev_other_wer"], (
+        "12.09 against 11.60"
+    )
+
+
+def test_perplexities_have_no_interval_and_all_seeds_must_agree():
+    lines = [line for line in lines_of("tab9_decode_ppl") if line.number in (6, 7)]
+    rows = [
+        [Found({"lm_ppl_dev_clean": value}) for value in values] for values in ((30.0, 20.0), (25.0, 21.0))
+    ]
+    (found,) = verdicts("tab9_decode_ppl", lines, rows)
+    assert (found.ours, found.held) == ("-2.00 (-5.00, +1.00)", "open")
+    rows[1][1] = Found({"lm_ppl_dev_clean": 19.0})
+    (found,) = verdicts("tab9_decode_ppl", lines, rows)
+    assert (found.ours, found.held) == ("-3.00 (-5.00, -1.00)", "held")
+
+
+def test_the_page_counts_and_shows_them():
+    text = section(judged([wer(BASE + 1)], [wer(BASE)]))
+    assert "Of 1 comparisons: 0 held, 0 open, 1 reversed." in text
+    assert "| a weight of 0.2 is better than 0.02 | 4 and 1 | paper -1.86, ours +10.00 (" in text
+    assert "**reversed** |" in text
