@@ -7,12 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from tiny_run import command, files, verbs
 
 import priormatch
 from priormatch import config
 from priormatch.cli.app import GOES_ON
+from priormatch.cli.options import settings_of
 
 VERBS = [
     "run",
@@ -143,6 +145,13 @@ def test_settings_are_explained(capsys, refused):
 )
 def test_a_misspelt_setting_is_given_its_neighbour(refused, words):
     assert "there is no setting training.sede: did you mean training.seed?" in refused(*words)
+
+
+def test_every_verb_that_takes_settings_takes_threads(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    assert settings_of(None, ["threads=3"]).threads == 3
+    assert asked == [3]
 
 
 def test_a_recipe_that_is_not_there(refused):

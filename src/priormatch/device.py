@@ -25,6 +25,12 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def use_threads(count: int) -> None:
+    """Compute with so many threads of the CPU; 0 leaves it to PyTorch."""
+    if count:
+        torch.set_num_threads(count)
+
+
 def mixed_precision(device: torch.device) -> AbstractContextManager[object]:
     """bfloat16 for the large products on a GPU that has it; float32 elsewhere."""
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):

@@ -95,6 +95,12 @@ def test_files_that_are_not_audio(tmp_path: Path, decode: bool) -> None:
     assert check_audio(tmp_path / "none.wav", decode) == "cannot be opened: No such file or directory"
 
 
+def test_a_format_that_is_not_read_says_how_to_convert_it(tmp_path: Path, decode: bool) -> None:
+    path = tmp_path / "my talk.M4A"
+    path.write_bytes(b"\0\0\0\x1cftypM4A \0\0\0\0M4A isommp42" + bytes(100))
+    assert (check_audio(path, decode) or "").endswith("convert it: ffmpeg -i 'my talk.M4A' 'my talk.wav'")
+
+
 def test_a_resource_fork_beside_an_mp3_is_named(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.mp3", NOISE, 16_000)
     (tmp_path / "._a.mp3").write_bytes(b"left by a file manager")

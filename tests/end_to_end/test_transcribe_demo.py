@@ -97,7 +97,7 @@ def test_a_folder_of_all_kinds_of_recordings(trained, spoken, monkeypatch, capsy
     rates = {name: word_errors([spoken[name]], [found[name]["text"]]).rate for name in MOST_ERRORS}
     assert all(rates[name] <= most for name, most in MOST_ERRORS.items()), rates
     assert found["hour"]["duration"] >= 3600
-    assert Path("out/hour.srt").read_text().count(" --> ") == len(found["hour"]["segments"]) > 600
+    assert Path("out/hour.srt").read_text().count(" --> ") >= len(found["hour"]["segments"]) > 600
 
 
 @pytest.mark.slow

@@ -3,10 +3,22 @@
 import html
 import json
 import re
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from priormatch.evaluation.formats import to_json, to_srt, to_text, to_vtt
+from priormatch.evaluation.formats import (
+    Origin,
+    balanced_lines,
+    cues_of,
+    to_json,
+    to_json_line,
+    to_srt,
+    to_text,
+    to_vtt,
+)
 from priormatch.evaluation.transcribing import Segment, Transcription
 
 FOUND = Transcription(
@@ -18,6 +30,7 @@ FOUND = Transcription(
     ],
 )
 NOTHING = Transcription(3.0, [])
+ORIGIN = Origin("a/ü.wav", "lpm/model", "prior/model")
 CUE = re.compile(r"(\d+):(\d\d):(\d\d)([.,])(\d\d\d) --> (\d+):(\d\d):(\d\d)\4(\d\d\d)")
 
 
@@ -36,7 +49,7 @@ def read_cues(blocks: list[str], point: str) -> list[tuple[float, float, str]]:
 
 
 def test_srt() -> None:
-    blocks = to_srt("a.wav", FOUND).rstrip("\n").split("\n\n")
+    blocks = to_srt(ORIGIN, FOUND).rstrip("\n").split("\n\n")
     assert [block.split("\n", 1)[0] for block in blocks] == ["1", "2", "3"]
     cues = read_cues([block.split("\n", 1)[1] for block in blocks], ",")
     assert cues == [
@@ -44,28 +57,66 @@ def test_srt() -> None:
         (60.0, 62.5, "don't -> stop"),
         (7322.01, 7325.5, "übermorgen"),
     ]
-    assert to_srt("a.wav", NOTHING) == ""
+    assert to_srt(ORIGIN, NOTHING) == ""
 
 
 def test_vtt() -> None:
-    head, *blocks = to_vtt("a.wav", FOUND).rstrip("\n").split("\n\n")
+    head, *blocks = to_vtt(ORIGIN, FOUND).rstrip("\n").split("\n\n")
     assert head == "WEBVTT"
     cues = read_cues(blocks, ".")
     assert [html.unescape(text) for *_, text in cues] == [each.text for each in FOUND.segments]
     assert not any(mark in text for *_, text in cues for mark in "<>")
     assert [start for start, *_ in cues] == [0.0, 60.0, 7322.01]
-    assert to_vtt("a.wav", NOTHING) == "WEBVTT\n"
+    assert to_vtt(ORIGIN, NOTHING) == "WEBVTT\n"
 
 
 def test_json() -> None:
-    tree = json.loads(to_json("a/ü.wav", FOUND))
+    tree = json.loads(to_json(ORIGIN, FOUND))
+    assert (tree["model"], tree["prior"]) == ("lpm/model", "prior/model")
     assert (tree["file"], tree["duration"], tree["text"]) == ("a/ü.wav", 7325.5, FOUND.text)
     assert tree["segments"][1] == {"start": 60.0, "end": 62.5, "text": "don't --> stop", "confidence": 0.125}
     assert [each["end"] for each in tree["segments"]] == pytest.approx([1.2345, 62.5, 7325.5], abs=6e-4)
-    assert json.loads(to_json("a", NOTHING)) == {"file": "a", "duration": 3.0, "text": "", "segments": []}
+    assert json.loads(to_json(Origin("a", "m"), NOTHING)) == {
+        **{"file": "a", "model": "m", "prior": None},
+        **{"duration": 3.0, "text": "", "segments": []},
+    }
+    line = to_json_line(ORIGIN, FOUND)
+    assert line.index("\n") == len(line) - 1
+    assert json.loads(line) == tree
 
 
 def test_text() -> None:
-    assert to_text("a", FOUND).splitlines() == [each.text for each in FOUND.segments]
-    assert to_text("a", NOTHING) == ""
+    assert to_text(ORIGIN, FOUND).splitlines() == [each.text for each in FOUND.segments]
+    assert to_text(ORIGIN, NOTHING) == ""
     assert FOUND.text == "hello this is <peter> & co don't --> stop übermorgen"
+
+
+def test_a_long_segment_becomes_cues_that_share_its_time_by_length() -> None:
+    words = ["a" * 29, "b" * 30, "c" * 20, "d" * 19]
+    found = Transcription(20.0, [Segment(5.0, 15.0, " ".join(words), 0.5), Segment(16.0, 17.0, "ten", 0.5)])
+    first, second, third = cues_of(found)
+    assert (first.text, second.text) == (f"{words[0]}\n{words[1]}", f"{words[2]} {words[3]}")
+    assert (first.start, second.end) == (5.0, 15.0)
+    assert first.end == second.start == pytest.approx(5 + 10 * 60 / 100)
+    assert third == (16.0, 17.0, "ten")
+    assert to_srt(ORIGIN, found).splitlines()[:8] == [
+        *("1", "00:00:05,000 --> 00:00:11,000", words[0], words[1], ""),
+        *("2", "00:00:11,000 --> 00:00:15,000", f"{words[2]} {words[3]}"),
+    ]
+
+
+def test_two_lines_are_about_as_long() -> None:
+    text = "please come to five birch lane at nine on monday"
+    assert balanced_lines(text) == ["please come to five birch", "lane at nine on monday"]
+
+
+@given(st.lists(st.text(st.characters(categories=["L", "P", "Zs"]), max_size=60)).map(" ".join))
+def test_no_cue_is_too_wide_or_too_high_and_no_letter_is_lost(text: str) -> None:
+    cues = list(cues_of(Transcription(60.0, [Segment(2.0, 9.5, text, 0.5)])))
+    assert [len(cue.text.split("\n")) for cue in cues[:-1]] == [2] * len(cues[:-1])
+    assert all(0 < len(line) <= 42 for cue in cues for line in cue.text.split("\n"))
+    assert "".join("".join(cue.text for cue in cues).split()) == "".join(text.split())
+    times = [time for cue in cues for time in (cue.start, cue.end)]
+    assert times == sorted(times)
+    assert all(one.end == other.start for one, other in pairwise(cues))
+    assert not cues or (times[0], times[-1]) == (2.0, pytest.approx(9.5))

@@ -1,6 +1,8 @@
 """Clips of many recordings are heard in bounded batches, and each recording gets its own words back in order."""
 
+import copy
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +18,17 @@ from priormatch.data.clips import Clip, Recording, open_samples
 from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
 from priormatch.evaluation import transcribing
-from priormatch.evaluation.decoding import GREEDY, search_with_prior
-from priormatch.evaluation.transcribing import Segment, cutting_for, hear, transcribe, transcribe_all
+from priormatch.evaluation.decoding import GREEDY, plain_search, search_with_prior
+from priormatch.evaluation.transcribing import (
+    Segment,
+    Transcription,
+    cutting_for,
+    hear,
+    transcribe,
+    transcribe_all,
+)
+from priormatch.matching.prior import Prior
+from priormatch.search.tuning import write_tuned
 
 
 def clip(start: float, seconds: float) -> Clip:
@@ -149,6 +160,43 @@ def test_a_recogniser_transcribes_files_and_arrays(tiny_recognizer, tmp_path) ->
     assert tiny_recognizer.training
     assert of_array.text
     assert of_array.duration == len(samples) / 16_000
+
+
+def test_a_recogniser_searches_with_a_prior(tiny_recognizer, tiny_prior, tmp_path) -> None:
+    samples = talk("monday at nine", "ten with doctor", "evening meeting")
+    fusion = FusionSettings(beam_size=3, lm_weight=3.0)
+    write_tuned(tmp_path / "fusion.yaml", fusion, {})
+
+    def expected(settings: FusionSettings) -> Transcription:
+        return transcribe(tiny_recognizer, samples, search=search_with_prior(tiny_prior, settings))
+
+    with_prior = partial(tiny_recognizer.transcribe, samples, prior=tiny_prior)
+    assert with_prior() == expected(FusionSettings())
+    assert with_prior(fusion=fusion) == expected(fusion) != tiny_recognizer.transcribe(samples)
+    assert with_prior(fusion=tmp_path / "fusion.yaml") == expected(fusion)
+    assert with_prior(fusion=str(tmp_path / "fusion.yaml"), beam_size=1) == expected(
+        replace(fusion, beam_size=1)
+    )
+    wide = transcribe(tiny_recognizer, samples, search=plain_search(4))
+    assert tiny_recognizer.transcribe(samples, beam_size=4) == wide
+    short = tiny_recognizer.transcribe(samples, longest=1.0)
+    assert max(each.end - each.start for each in short.segments) <= 1.0
+
+
+def test_a_search_that_cannot_be_is_a_sentence(
+    tiny_recognizer, tiny_prior, other_tokenizer, tmp_path
+) -> None:
+    refused = partial(tiny_recognizer.transcribe, talk("ten"))
+    with pytest.raises(UserError, match="give prior too"):
+        refused(fusion=FusionSettings())
+    with pytest.raises(UserError, match="no fusion settings at"):
+        refused(prior=tiny_prior, fusion=tmp_path / "absent.yaml")
+    with pytest.raises(UserError, match="beam_size=0"):
+        refused(beam_size=0)
+    with pytest.raises(UserError, match="not that of the recogniser"):
+        refused(prior=Prior(tiny_prior.settings, other_tokenizer))
+    with pytest.raises(UserError, match="load both on one"):
+        refused(prior=copy.deepcopy(tiny_prior).to("meta"))
 
 
 def test_silence_is_empty(tiny_recognizer: Recognizer) -> None:

@@ -13,6 +13,11 @@ import torch
 from tiny_language import speak
 from tiny_run import command, files
 
+from priormatch.config import FusionSettings
+from priormatch.evaluation.formats import Origin, to_json
+from priormatch.matching.prior import Prior
+from priormatch.models.recognizer import Recognizer
+from priormatch.progress import duration_text
 from priormatch.runs.transcribe import find_recordings, places_in
 from priormatch.runs.transcribed import FILE as RECORD
 from priormatch.search.tuning import write_tuned
@@ -25,6 +30,12 @@ BAD = {"text.wav", "empty.wav", "cut.wav"}
 def model(tmp_path: Path, tiny_recognizer) -> Path:
     tiny_recognizer.save(tmp_path / "model")
     return tmp_path / "model"
+
+
+@pytest.fixture
+def prior(tmp_path: Path, tiny_prior) -> Path:
+    tiny_prior.save(tmp_path / "prior")
+    return tmp_path / "prior"
 
 
 @pytest.fixture
@@ -65,7 +76,10 @@ def test_one_file_a_recording_and_bad_ones_named_at_the_end(model, folder, tmp_p
     said = capsys.readouterr()
     assert said.out == ""
     lines = said.err.splitlines()
-    assert "5 recordings transcribed, 1 of them without speech" in said.err
+    seconds = sum(soundfile.info(folder / name).duration for name in GOOD)
+    told = f"5 recordings transcribed, 1 of them without speech ({duration_text(seconds)} of audio)"
+    assert told in said.err
+    assert "notes" not in said.err
     named = lines[lines.index("3 recordings could not be read:") + 1 :]
     assert {line.split(": ")[0].strip() for line in named} == {str(folder / name) for name in BAD}
     assert all(line.count(": ") >= 1 for line in named)
@@ -73,12 +87,39 @@ def test_one_file_a_recording_and_bad_ones_named_at_the_end(model, folder, tmp_p
     assert (silent["text"], silent["segments"], silent["duration"]) == ("", [], 1.0)
     found = json.loads((out / "talk.json").read_text())
     assert found["text"]
-    assert found["file"] == str(folder / "talk.wav")
+    assert (found["file"], found["model"], found["prior"]) == (str(folder / "talk.wav"), str(model), None)
     assert (out / "talk.txt").read_text().split() == found["text"].split()
     for segment in found["segments"]:
         assert 0 <= segment["start"] < segment["end"] <= found["duration"]
         assert 0 <= segment["confidence"] <= 1
     assert not list(out.rglob(".tmp-*"))
+
+
+def test_recordings_that_must_be_converted_are_named_and_those_that_are_converted_are_not(
+    model, folder, tmp_path, capsys
+) -> None:
+    speech = folder / "deep"
+    for name in ("call.m4a", "film.MP4", "talk.m4a", "._call.m4a"):
+        (speech / name).write_bytes(b"\0\0\0\x1cftypM4A \0\0\0\0M4A isommp42" + bytes(100))
+    (speech / "picture.jpg").write_bytes(b"no recording")
+    assert command("transcribe", model, speech, "--out", tmp_path / "out") == 1
+    assert set(transcripts(tmp_path / "out")) == {"phone.txt", "talk.txt"}
+    *_, head, call, film = capsys.readouterr().err.splitlines()
+    assert head == "2 recordings could not be read:"
+    assert call.startswith(f"  {speech / 'call.m4a'}: cannot be opened")
+    assert call.endswith("convert it: ffmpeg -i call.m4a call.wav")
+    assert film.startswith(f"  {speech / 'film.MP4'}: cannot be opened")
+
+
+def test_where_nothing_can_be_read_nothing_is_said_to_be_transcribed(model, folder, capsys) -> None:
+    only = folder / "only"
+    only.mkdir()
+    (only / "call.m4a").write_bytes(b"not read")
+    shutil.copy(folder / "cut.wav", only)
+    assert command("transcribe", model, only) == 1
+    said = capsys.readouterr().err
+    assert "2 recordings could not be read:" in said
+    assert "transcribed" not in said
 
 
 def test_segments_are_as_long_as_the_model_has_learnt_from(tiny_recognizer, tmp_path) -> None:
@@ -149,14 +190,13 @@ def refusal(model, folder, tmp_path, capsys) -> Callable[..., str]:
     return refusal
 
 
-def test_transcripts_of_other_settings_are_refused(refusal, tmp_path, tiny_prior) -> None:
-    tiny_prior.save(tmp_path / "prior")
+def test_transcripts_of_other_settings_are_refused(refusal, prior) -> None:
     assert "was made with another search.beam_size: give another --out" in refusal("--beam-size", 2)
     assert "was made with another cutting.longest:" in refusal("--longest", 3)
     assert "was made with another cutting.pause:" in refusal(
         "--pause", 0.5, "--format", "txt", "--format", "srt"
     )
-    assert "was made with another prior and search.beam_size and" in refusal("--prior", tmp_path / "prior")
+    assert "was made with another prior and search.beam_size and" in refusal("--prior", prior)
 
 
 def test_transcripts_of_another_model_or_recording_are_refused_until_told_otherwise(
@@ -190,13 +230,40 @@ def test_without_a_folder_the_text_is_printed(model, folder, capsys) -> None:
     assert capsys.readouterr().out == expected
 
 
-def test_a_prior_and_its_tuned_values_change_the_search(
-    model, folder, tmp_path, tiny_prior, capsys, monkeypatch
-) -> None:
-    from priormatch.config import FusionSettings
-    from priormatch.models.recognizer import Recognizer
+def test_without_a_folder_json_is_printed_a_line_a_recording(model, prior, folder, capsys) -> None:
+    words = ("--prior", prior, "--format", "json")
+    assert command("transcribe", model, folder / "talk.wav", folder / "silent.wav", *words) == 0
+    talk, silent = map(json.loads, capsys.readouterr().out.splitlines())
+    found = Recognizer.load(model).transcribe(folder / "talk.wav", prior=Prior.load(prior))
+    assert talk == json.loads(to_json(Origin(str(folder / "talk.wav"), str(model), str(prior)), found))
+    assert (silent["file"], silent["segments"]) == (str(folder / "silent.wav"), [])
+    assert command("transcribe", model, folder / "talk.wav", *words) == 0
+    assert json.loads(capsys.readouterr().out) == talk
 
-    tiny_prior.save(tmp_path / "prior")
+
+@pytest.mark.parametrize("form", ["srt", "vtt"])
+def test_without_a_folder_subtitles_are_printed_as_they_are_written(
+    model, folder, tmp_path, form, capsys
+) -> None:
+    words = ("transcribe", model, folder / "talk.wav", "--format", form)
+    assert command(*words) == 0
+    printed = capsys.readouterr().out
+    assert command(*words, "--out", tmp_path / "out") == 0
+    assert printed == (tmp_path / f"out/talk.{form}").read_text() != ""
+
+
+def test_threads_are_as_asked_for(model, folder, monkeypatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    assert command("transcribe", model, folder / "silent.wav") == 0
+    assert asked == []
+    assert command("transcribe", model, folder / "silent.wav", "--threads", 3) == 0
+    assert asked == [3]
+
+
+def test_a_prior_and_its_tuned_values_change_the_search(
+    model, prior, folder, tmp_path, capsys, monkeypatch
+) -> None:
     write_tuned(tmp_path / "fusion.yaml", FusionSettings(beam_size=3, lm_weight=0.7), {})
     used = []
     search_with = Recognizer.search_with
@@ -205,15 +272,27 @@ def test_a_prior_and_its_tuned_values_change_the_search(
         "search_with",
         lambda self, lm, memory, settings: used.append(settings) or search_with(self, lm, memory, settings),
     )
-    words = ("transcribe", model, folder / "talk.wav", "--prior", tmp_path / "prior")
-    assert command(*words, "--fusion", tmp_path / "fusion.yaml") == 0
-    assert {(each.beam_size, each.lm_weight) for each in used} == {(3, 0.7)}
+    words = ("transcribe", model, folder / "talk.wav", "--prior", prior)
+    tuned = ("--fusion", tmp_path / "fusion.yaml")
+
+    def searched(*more: object) -> set[tuple[int, float]]:
+        used.clear()
+        assert command(*words, *more) == 0
+        return {(each.beam_size, each.lm_weight) for each in used}
+
+    assert searched(*tuned) == {(3, 0.7)}
+    assert searched(*tuned, "--beam-size", 2) == {(2, 0.7)}
+    assert "not tuned" not in capsys.readouterr().err
+    assert searched() == {(FusionSettings.beam_size, FusionSettings.lm_weight)}
+    assert capsys.readouterr().err.count("is not tuned (weight 0.3, beam size 8)") == 1
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("speech", "--format", "srt"), "give --out"),
+        (("speech", "--format", "srt"), "srt of 8 recordings make no one text: give --out"),
+        (("speech/talk.wav", "--format", "srt", "--format", "txt"), "one format can be printed"),
+        (("speech", "--threads", "-1"), "--threads"),
         (("speech", "--fusion", "fusion.yaml"), "give --prior too"),
         (("speech", "--out", "out", "--format", "doc"), "doc"),
         (("nowhere",), "no such file or folder"),

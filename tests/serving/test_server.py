@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+import torch
 from tiny_run import command
 
 from priormatch.cli.serve import is_this_machine
@@ -39,6 +40,14 @@ def test_what_is_served(home, free_port, capsys):
     assert (listener.most_seconds, listener.cutting.longest) == (120.0, 6.0)
     assert listener.prior is not None
     assert "WARNING" not in capsys.readouterr().err
+
+
+def test_threads_are_as_asked_for_and_untuned_values_told(home, free_port, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    assert command("serve", "model", "--prior", "prior", "--port", free_port, "--threads", "3") == 0
+    assert asked == [3]
+    assert "the prior's say in the search is not tuned" in capsys.readouterr().err
 
 
 def test_it_says_loudly_when_others_can_reach_it(home, free_port, capsys):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from priormatch.config import Settings
+from priormatch.config import FusionSettings, Settings
 from priormatch.errors import UserError
 from priormatch.models.hub import model_folder
 
@@ -86,6 +86,15 @@ Longest = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
+Threads = Annotated[
+    int,
+    typer.Option(
+        "--threads",
+        min=0,
+        max=1024,
+        help="Of the CPU; 0 leaves it to PyTorch. Fewer are faster where other work takes some of the cores.",
+    ),
+]
 
 
 def settings_of(
@@ -94,11 +103,36 @@ def settings_of(
     fusion: Path | None = None,
     prior: Path | None = None,
 ) -> Settings:
-    """Settings for a verb; what `tune` wrote for a prior beats the recipe, and overrides beat both."""
+    """Settings for a verb; what `tune` wrote for a prior beats the recipe, and overrides beat both.
+
+    The threads they ask for are used from now on.
+    """
     if fusion is not None and prior is None:
         raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
     from priormatch.config import load_settings, recipe_path
     from priormatch.search.tuning import read_tuned
 
     tuned = read_tuned(fusion) if fusion is not None else []
-    return load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])
+    settings = load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])
+    if settings.threads:
+        from priormatch.device import use_threads
+
+        use_threads(settings.threads)
+    return settings
+
+
+def fusion_of(prior: Path | None, fusion: Path | None, beam_size: int | None = None) -> FusionSettings:
+    """How to search with a prior, for verbs that take no settings; that it is not tuned is told.
+
+    A beam size beats that of the file.
+    """
+    wider = [] if beam_size is None else [f"fusion.beam_size={beam_size}"]
+    found = settings_of(None, wider, fusion, prior).fusion
+    if prior is not None and fusion is None:
+        from priormatch.progress import say
+
+        say(
+            f"the prior's say in the search is not tuned (weight {found.lm_weight:g}, beam size {found.beam_size}):"
+            " `priormatch tune` finds better values, for --fusion"
+        )
+    return found

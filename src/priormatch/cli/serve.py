@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli.options import Device, Fusion, Longest, model_argument, model_option, settings_of
+from priormatch.cli.options import Device, Fusion, Longest, Threads, fusion_of, model_argument, model_option
 
 
 def serve(
@@ -33,6 +33,7 @@ def serve(
         int, typer.Option("--most-megabytes", min=1, help="Of an upload; larger ones are refused.")
     ] = 50,
     device: Device = "auto",
+    threads: Threads = 0,
 ) -> None:
     """Serve a page on this machine: record or upload speech, read the transcript, look into the beams behind it.
 
@@ -41,7 +42,7 @@ def serve(
 
     Example: priormatch serve runs/demo/lpm/model --prior runs/demo/prior/model
     """
-    settings = settings_of(None, None, fusion, prior)
+    fused = fusion_of(prior, fusion)
     from priormatch.serving.server import require_free, require_gradio
 
     require_gradio()
@@ -52,13 +53,13 @@ def serve(
     from priormatch.serving.beams import Listener
     from priormatch.serving.server import serve as serve_page
 
-    recognizer, judge = load_models(model, prior, device)
+    recognizer, judge = load_models(model, prior, device, threads)
     if not is_this_machine(host):
         say(
             f"WARNING: listening on {host} without a password: anyone who reaches this machine can use the page"
         )
     cutting = cutting_for(recognizer, longest)
-    listener = Listener(recognizer, judge, beam_size, settings.fusion, cutting, 60 * most_minutes)
+    listener = Listener(recognizer, judge, beam_size, fused, cutting, 60 * most_minutes)
     serve_page(listener, host, port, most_megabytes)
 
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from priormatch.cli.options import (
-    BeamSize,
     Device,
     Force,
     FusedPrior,
     Fusion,
     Longest,
+    Threads,
+    fusion_of,
     model_argument,
-    settings_of,
 )
 from priormatch.errors import UserError
 
 if TYPE_CHECKING:
     from priormatch.evaluation.transcribing import Transcription
-    from priormatch.runs.transcribe import Put
+    from priormatch.runs.transcribe import OriginOf, Put
 
 SOME_FAILED = 1  # the exit code
 
@@ -35,6 +35,9 @@ class Format(StrEnum):
     vtt = "vtt"
 
 
+SUBTITLES = (Format.srt, Format.vtt)
+
+
 def transcribe(
     model: Annotated[Path, model_argument("Folder of a recogniser.")],
     recordings: Annotated[
@@ -42,14 +45,19 @@ def transcribe(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder of transcripts, a file a recording; without it, text is printed."),
+        typer.Option(
+            "--out", help="Folder of transcripts, a file a recording; without it, they are printed."
+        ),
     ] = None,
     formats: Annotated[
-        list[Format] | None, typer.Option("--format", help="Of the files in --out; may be repeated.")
+        list[Format] | None, typer.Option("--format", help="Text by default; may be repeated with --out.")
     ] = None,
     prior: FusedPrior = None,
     fusion: Fusion = None,
-    beam_size: BeamSize = 1,
+    beam_size: Annotated[
+        int | None,
+        typer.Option("--beam-size", min=1, help="1, the default, is greedy; with --prior, that of --fusion."),
+    ] = None,
     longest: Longest = None,
     pause: Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of quiet at which to cut.")] = 0.4,
     batch_seconds: Annotated[
@@ -57,22 +65,24 @@ def transcribe(
         typer.Option("--batch-seconds", min=1.0, help="Audio heard at a time; less needs less memory."),
     ] = None,
     device: Device = "auto",
+    threads: Threads = 0,
     overwrite: Force = False,
 ) -> None:
-    """Transcribe recordings, which are cut at their pauses; in folders, what is not audio by its name is passed over.
+    """Transcribe recordings, which are cut at their pauses; in folders, what is none by its name is passed over.
 
     Transcripts that are in --out already are left as they are, so a call that was stopped goes on; those of other
-    models or settings are refused. A recording that cannot be read is named at the end and stops no other; the exit
-    code is then 1. It is 0 when all went well, and 2, with nothing done, when the call makes no sense.
+    models or settings are refused. A recording that cannot be read, or must be converted first, as .m4a, is named at
+    the end and stops no other; the exit code is then 1. It is 0 when all went well, and 2, with nothing done, when the
+    call makes no sense.
 
     Example: priormatch transcribe runs/demo/lpm/model talks --out transcripts --format txt --format srt
     """
-    if formats and out is None:
-        raise UserError("--format is for files: give --out, the folder they go to")
-    if prior is not None and beam_size != 1:
-        raise UserError("with --prior the beam size is a setting, fusion.beam_size: write it into --fusion")
-    settings = settings_of(None, None, fusion, prior)
+    wanted = list(dict.fromkeys(formats or [Format.txt]))
+    if out is None and len(wanted) > 1:
+        raise UserError("one format can be printed: give one --format, or --out, the folder of files")
+    fused = fusion_of(prior, fusion, beam_size)
     from priormatch.evaluation.decoding import plain_search, search_with_prior
+    from priormatch.evaluation.formats import Origin
     from priormatch.evaluation.transcribing import cutting_for
     from priormatch.runs import transcribe as work
     from priormatch.runs.stage import fingerprint
@@ -80,40 +90,47 @@ def transcribe(
     from priormatch.search.tuning import finite
 
     found = work.find_recordings(recordings)
-    recognizer, judge = work.load_models(model, prior, device)
-    search = plain_search(beam_size) if judge is None else search_with_prior(judge, settings.fusion)
+    if out is None and len(found) > 1 and wanted[0] in SUBTITLES:
+        raise UserError(f"{wanted[0]} of {len(found)} recordings make no one text: give --out, a folder")
+    recognizer, judge = work.load_models(model, prior, device, threads)
+    search = plain_search(beam_size or 1) if judge is None else search_with_prior(judge, fused)
     cutting = cutting_for(recognizer, longest, pause=pause)
     if batch_seconds is not None and batch_seconds < cutting.longest:
         raise UserError(
             f"--batch-seconds {batch_seconds:g} must hold the longest segment, of {cutting.longest:g} s:"
             " give a lower --longest too"
         )
-    put = printed(several=len(found) > 1)
-    if out is not None:
-        wanted = [each.value for each in formats or [Format.txt]]
+
+    def origin_of(path: Path) -> Origin:
+        return Origin(str(path), str(model), None if prior is None else str(prior))
+
+    if out is None:
+        put = printed(wanted[0], len(found) > 1, origin_of)
+    else:
         transcribed = Transcribed(
             out,
             {
                 "model": fingerprint(model),
                 "prior": None if prior is None else fingerprint(prior),
-                "search": {"beam_size": beam_size} if prior is None else finite(settings.fusion),
+                "search": {"beam_size": beam_size or 1} if prior is None else finite(fused),
                 "cutting": cutting,
             },
         )
         files = work.missing_files(work.places_in(out, found, recordings), wanted, transcribed, overwrite)
-        found, put = list(files), work.write_files(files, transcribed)
+        found, put = list(files), work.write_files(files, transcribed, origin_of)
     if found and work.transcribe(recognizer, found, search, cutting, batch_seconds, put):
         sys.exit(SOME_FAILED)
 
 
-def printed(several: bool) -> "Put":
-    """Print transcriptions, under the names of their files where there are several."""
+def printed(form: Format, several: bool, origin_of: "OriginOf") -> "Put":
+    """Print transcriptions: JSON a line each; text under the names of the files, where there are several."""
+    from priormatch.evaluation.formats import FORMATS, to_json_line
+
+    write = to_json_line if form is Format.json else FORMATS[form]
 
     def put(path: Path, found: "Transcription") -> None:
-        from priormatch.evaluation.formats import to_text
-
-        if several:
+        if several and form is Format.txt:
             print(f"==> {path} <==")
-        print(to_text(str(path), found), end="", flush=True)
+        print(write(origin_of(path), found), end="", flush=True)
 
     return put

@@ -2,9 +2,10 @@
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import soundfile
@@ -20,6 +21,12 @@ SUFFIXES = (
 )
 """Of files in a folder that soundfile can read; a file that is named itself may have any."""
 
+FOREIGN = (
+    *(".3gp", ".aac", ".ac3", ".amr", ".ape", ".avi", ".dss", ".flv", ".m4a", ".m4b", ".m4v", ".mka", ".mkv"),
+    *(".mov", ".mp4", ".mpeg", ".mpg", ".spx", ".webm", ".wma", ".wmv", ".wv"),
+)
+"""Of recordings, and of films, that it cannot read."""
+
 BLOCK = 1 << 19
 UNKNOWN_LENGTH = 0x7FFF_F000  # recorders that write WAV to a pipe promise this many bytes or more
 LONGEST_FILE = 1 << 40  # frames; libsndfile reports a number beyond this when the header gives no length
@@ -33,12 +40,12 @@ class BadAudio(Exception):
         self.path, self.reason, self.kind = path, reason, kind
 
 
-def audio_in(folder: Path) -> list[Path]:
+def audio_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
     """All that is audio by its name in a folder and below it, in order; there must be some."""
     found = sorted(
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
+        if path.suffix.lower() in suffixes and not path.name.startswith(".") and not path.is_dir()
     )
     if not found:
         raise UserError(f"{folder} holds no audio ({' '.join(SUFFIXES)}): check the folder.")
@@ -80,12 +87,17 @@ def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
     except OSError as error:
         raise BadAudio(path, f"cannot be opened: {error.strerror}") from error
     except soundfile.LibsndfileError as error:
-        if (fork := path.with_name(f"._{path.name}")).exists():  # libsndfile takes it for a part of an MP3
-            raise BadAudio(
-                path, f"cannot be opened: delete {fork.name}, which macOS left beside it"
-            ) from error
-        reason = error.error_string.strip().rstrip(".") or "not an audio file"
-        raise BadAudio(path, f"cannot be opened: {reason}") from error
+        raise BadAudio(path, f"cannot be opened: {_why_not(path, error)}") from error
+
+
+def _why_not(path: Path, error: soundfile.LibsndfileError) -> str:
+    """Why a file cannot be opened, and how to get what can."""
+    reason = error.error_string.strip().rstrip(".") or "not an audio file"
+    if path.suffix.lower() not in SUFFIXES:
+        names = f"{quote(path.name)} {quote(path.with_suffix('.wav').name)}"
+        return f"{reason}; if it is a recording, convert it: ffmpeg -i {names}"
+    fork = path.with_name(f"._{path.name}")  # libsndfile takes it for a part of an MP3
+    return f"delete {fork.name}, which macOS left beside it" if fork.exists() else reason
 
 
 def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:

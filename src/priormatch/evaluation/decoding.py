@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from priormatch.config import FusionSettings
+from priormatch.config import FusionSettings, load_settings
 from priormatch.data.batches import Corpus, UtteranceReader, once
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
@@ -19,6 +20,7 @@ from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
 from priormatch.search.beam import Beam
+from priormatch.search.tuning import read_tuned
 
 BATCH_SECONDS = 240.0
 MORE_ON_GPU = 4
@@ -40,6 +42,28 @@ def search_with_prior(prior: Prior, settings: FusionSettings) -> Search:
 
 
 GREEDY = plain_search(1)
+
+
+def search_of(
+    model: Recognizer,
+    prior: Prior | None = None,
+    fusion: FusionSettings | str | PathLike[str] | None = None,
+    beam_size: int | None = None,
+) -> Search:
+    """The search for a model that is asked for from Python: greedy, wider, or with a prior, as `fusion` tells."""
+    if beam_size is not None and beam_size < 1:
+        raise UserError(f"beam_size={beam_size}: give 1 or more hypotheses")
+    if prior is None:
+        if fusion is not None:
+            raise UserError("fusion tells how to search with a prior: give prior too")
+        return plain_search(beam_size or 1)
+    prior.require_tokenizer(model.tokenizer, "the recogniser")
+    if prior.device != model.device:
+        raise UserError(f"the prior is on {prior.device}, the recogniser on {model.device}: load both on one")
+    if isinstance(fusion, str | PathLike):
+        fusion = load_settings(None, read_tuned(Path(fusion))).fusion
+    fusion = fusion or FusionSettings()
+    return search_with_prior(prior, fusion if beam_size is None else replace(fusion, beam_size=beam_size))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from priormatch.search.fusion import fused_search
 
 if TYPE_CHECKING:
     from priormatch.evaluation.transcribing import Transcription
+    from priormatch.matching.prior import Prior
 
 MOST_CLASSES = 16_384  # that the GPU's search ranks in registers
 
@@ -103,15 +104,30 @@ class Recognizer(nn.Module):
         """What the decoder attends to."""
         return self.decoder.memory(encoded, lengths)
 
-    def transcribe(self, audio: Any, rate: int = SAMPLE_RATE) -> "Transcription":
+    def transcribe(
+        self,
+        audio: Any,
+        rate: int = SAMPLE_RATE,
+        *,
+        prior: "Prior | None" = None,
+        fusion: FusionSettings | str | os.PathLike[str] | None = None,
+        beam_size: int | None = None,
+        longest: float | None = None,
+    ) -> "Transcription":
         """What is said in a file of any length, or in samples (N,) or (N, channels) of the given rate.
 
-        model.transcribe("talk.mp3").text
-        """
-        # That module knows models, not the other way round.
-        from priormatch.evaluation.transcribing import transcribe
+        With a prior the search is by both, as `fusion` tells, which may be the file that `priormatch tune` wrote. It is
+        greedy without one, unless there is a beam size, which beats that of `fusion`. Segments last `longest` seconds
+        at most, or as long as the model has learnt from.
 
-        return transcribe(self, audio, rate)
+        model.transcribe("talk.mp3", prior=Prior.load("runs/demo/prior/model")).text
+        """
+        # Those modules know models, not the other way round.
+        from priormatch.evaluation.decoding import search_of
+        from priormatch.evaluation.transcribing import cutting_for, transcribe
+
+        search = search_of(self, prior, fusion, beam_size)
+        return transcribe(self, audio, rate, search, cutting_for(self, longest))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights, settings and tokenizer into a folder."""

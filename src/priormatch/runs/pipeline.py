@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from priormatch.config import Settings, changed, to_yaml
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normaliser import normaliser_of
 from priormatch.data.tokenizer import Tokenizer
+from priormatch.device import use_threads
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
@@ -256,8 +255,7 @@ class Run:
 
 def run(settings: Settings) -> Path:
     """Run all stages that are not finished; ends with results.json, a table, a picture and a report."""
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    use_threads(settings.threads)
     wandb_plan(settings)  # refuses a missing package before any work
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)

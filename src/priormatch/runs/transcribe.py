@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from priormatch.data.audio import BadAudio, audio_in
+from priormatch.data.audio import FOREIGN, SUFFIXES, BadAudio, audio_in
 from priormatch.data.clips import file_seconds, open_file
 from priormatch.data.pauses import Cutting
-from priormatch.device import find_device
+from priormatch.device import find_device, use_threads
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import Search
-from priormatch.evaluation.formats import FORMATS
+from priormatch.evaluation.formats import FORMATS, Origin
 from priormatch.evaluation.transcribing import Transcription, transcribe_all
 from priormatch.files import replace_text
 from priormatch.matching.prior import Prior
@@ -24,9 +24,15 @@ from priormatch.runs.transcribed import Transcribed
 Put = Callable[[Path, Transcription], None]
 """Takes the transcription of a recording."""
 
+OriginOf = Callable[[Path], Origin]
+"""Where the transcription of a recording comes from."""
 
-def load_models(model: Path, prior: Path | None, device: str) -> tuple[Recognizer, Prior | None]:
+
+def load_models(
+    model: Path, prior: Path | None, device: str, threads: int = 0
+) -> tuple[Recognizer, Prior | None]:
     """A recogniser and, where one is given, a prior of the same pieces."""
+    use_threads(threads)
     place = find_device(device)
     recognizer = Recognizer.load(model, place)
     if prior is None:
@@ -37,13 +43,24 @@ def load_models(model: Path, prior: Path | None, device: str) -> tuple[Recognize
 
 
 def find_recordings(given: Sequence[Path]) -> list[Path]:
-    """The files, and all audio in the folders and below them, each once."""
+    """The files, and all recordings in the folders and below them, each once."""
     found: dict[Path, None] = {}
     for path in given:
         if not path.exists():
             raise UserError(f"{path}: there is no such file or folder")
-        found |= dict.fromkeys(audio_in(path) if path.is_dir() else [path])
+        found |= dict.fromkeys(recordings_in(path) if path.is_dir() else [path])
     return list({path.resolve(): path for path in found}.values())
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """All recordings by their names in a folder and below it, those that have to be converted first too.
+
+    Of these are left out the ones that have been, so that talk.wav lies beside talk.m4a.
+    """
+    found = audio_in(folder, (*SUFFIXES, *FOREIGN))
+    ready = {path: path.suffix.lower() in SUFFIXES for path in found}
+    converted = {path.with_suffix("") for path in found if ready[path]}
+    return [path for path in found if ready[path] or path.with_suffix("") not in converted]
 
 
 def places_in(out: Path, recordings: Sequence[Path], given: Sequence[Path]) -> dict[Path, Path]:
@@ -88,7 +105,9 @@ def missing_files(
     return {path: files for path, files in left.items() if files}
 
 
-def write_files(files: Mapping[Path, Mapping[str, Path]], transcribed: Transcribed) -> Put:
+def write_files(
+    files: Mapping[Path, Mapping[str, Path]], transcribed: Transcribed, origin_of: OriginOf
+) -> Put:
     """Make the folders now, and write each transcription in its formats when it is there."""
 
     @contextmanager
@@ -103,7 +122,7 @@ def write_files(files: Mapping[Path, Mapping[str, Path]], transcribed: Transcrib
             with writing(file):
                 file.unlink(missing_ok=True)  # so that the record is true at every moment
                 transcribed.note(file, path)
-                replace_text(file, FORMATS[name](str(path), found))
+                replace_text(file, FORMATS[name](origin_of(path), found))
 
     for file in (file for wanted in files.values() for file in wanted.values()):
         with writing(file):
@@ -121,7 +140,7 @@ def transcribe(
 ) -> list[BadAudio]:
     """Transcribe files, hand each transcription on as soon as it is there, and tell which files could not be read."""
     bad: list[BadAudio] = []
-    silent = 0
+    silent, heard = 0, 0.0
     total = round(sum(map(_seconds, recordings)))
     with Meter("transcribing, seconds of audio", total) as meter:
         sources = (partial(open_file, path, cutting) for path in recordings)
@@ -131,10 +150,11 @@ def transcribe(
                 bad.append(outcome)
             else:
                 silent += not outcome.segments
+                heard += outcome.duration
                 put(path, outcome)
-    good = len(recordings) - len(bad)
-    without = f", {silent} of them without speech" if silent else ""
-    say(f"{_count(good)} transcribed{without} ({duration_text(total)} of audio)")
+    if good := len(recordings) - len(bad):
+        without = f", {silent} of them without speech" if silent else ""
+        say(f"{_count(good)} transcribed{without} ({duration_text(heard)} of audio)")
     if bad:
         say(f"{_count(len(bad))} could not be read:")
         for each in bad:

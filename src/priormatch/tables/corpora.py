@@ -6,11 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import get_args
 
-import torch
-
 from priormatch.config import Settings, load_settings
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX, join_manifests
+from priormatch.device import use_threads
 from priormatch.errors import UserError
 from priormatch.files import replacing
 from priormatch.runs.data import RunData, make_demo_data
@@ -88,8 +87,7 @@ def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: tu
     """The study of a scale and a seed, with its data in place."""
     plan = make_plan(scale, recipe, seed, given)
     settings = plan.settings
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    use_threads(settings.threads)
     folder = Path(settings.runs) / settings.name / f"seed-{seed}"
     if scale == "demo":
         return demo_study(folder, plan)
