@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from priormatch import progress
-from priormatch.progress import Meter, duration_text, say, track
+from priormatch.progress import Meter, count_text, duration_text, rate_text, say, track
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,18 @@ from priormatch.progress import Meter, duration_text, say, track
 )
 def test_durations_read_as_people_say_them(seconds, text):
     assert duration_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("speed", "text"),
+    [(0.012345, "0.0123/s"), (14.06, "14.1/s"), (99.97, "100/s"), (999.7, "1,000/s"), (1413.2, "1,413/s")],
+)
+def test_rates_are_plain_numbers(speed, text):
+    assert rate_text(speed) == text
+
+
+def test_counts_know_one_from_many():
+    assert [count_text(n, "file") for n in (0, 1, 1200)] == ["0 files", "1 file", "1,200 files"]
 
 
 @pytest.fixture

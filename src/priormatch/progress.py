@@ -28,6 +28,16 @@ def duration_text(seconds: float) -> str:
     return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
+def count_text(number: int, thing: str) -> str:
+    """Write how many there are of a thing: 1 file, 1,200 files."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def rate_text(speed: float) -> str:
+    """Write how many a second: 0.25/s, 14.1/s, 1,410/s."""
+    return f"{speed:,.0f}/s" if speed >= 100 else f"{speed:.3g}/s"
+
+
 class Meter:
     """Counts work towards `total` and shows it, with speed and time left.
 
@@ -71,7 +81,7 @@ class Meter:
         self.done += amount
         self.note = self.note if note is None else note
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, note=self.note, speed=f"{self._speed():.3g}/s")
+            self.bar.update(self.task, completed=self.done, note=self.note, speed=rate_text(self._speed()))
         elif time.monotonic() - self.last_line >= SECONDS_BETWEEN_LINES:
             self._line()
 
@@ -86,7 +96,7 @@ class Meter:
             left = f", {duration_text((self.total - self.done) / speed)} left"
         of = "" if self.total is None else f"/{self.total}"
         note = f"  {self.note}" if self.note else ""
-        say(f"{self.description}: {self.done}{of}, {speed:.3g}/s{left}{note}")
+        say(f"{self.description}: {self.done}{of}, {rate_text(speed)}{left}{note}")
 
 
 def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:

@@ -97,7 +97,9 @@ def test_columns_may_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
         UserError, match=r"nearby is no column that .* name one of near, far, text, raw, where"
     ):
         prepare_own(folder, out, audio_column="nearby")
-    with pytest.raises(UserError, match="is a folder of audio files: leave --audio-column"):
+    with pytest.raises(
+        UserError, match="is a folder of audio files and has no columns: leave --audio-column"
+    ):
         prepare_own(tmp_path, out, text_column="raw")
 
 
@@ -108,6 +110,58 @@ def test_a_split_must_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
         prepare_own(tmp_path / "sets", out)
     prepare_own(tmp_path / "sets" / "train", out)
     assert list(read(out)) == ["train-000000"]
+
+
+def test_parquet_as_the_hub_has_it(
+    wav: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    folder = tmp_path / "hub"
+    (folder / "data").mkdir(parents=True)
+    (folder / "hub.py").write_text("raise SystemExit('a script was run')\n")
+    pair = {"bytes": wav.read_bytes(), "path": "a.wav"}
+
+    def shard(name: str, text: str) -> Path:
+        rows = datasets.Dataset.from_dict({"audio": [pair], "normalized_text": [text]})
+        rows.cast_column("audio", datasets.Audio(16_000)).to_parquet(folder / "data" / name)
+        return folder / "data" / name
+
+    first = shard("train-00000-of-00002.parquet", "One")
+    shard("train-00001-of-00002-0123456789abcdef.parquet", "Two")
+    prepare_own(folder, out)
+    assert texts(out) == {"train-000000": "one", "train-000001": "two"}
+    test = shard("test.Parquet", "Three")
+    with pytest.raises(
+        UserError, match=r"splits data/test, data/train: give one file .* such as .*test\.Parquet"
+    ):
+        prepare_own(folder, out, overwrite=True)
+    prepare_own(first, out, overwrite=True)
+    assert texts(out) == {"train-000000": "one", "train-000001": "two"}
+    prepare_own(test, out, overwrite=True)
+    assert texts(out) == {"test-000000": "three"}
+    stray = write_audio(tmp_path / "hub/stray.wav")
+    prepare_own(folder, out, overwrite=True)
+    assert list(read(out)) == ["stray"], "audio first"
+    stray.unlink()
+    test.write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(UserError, match=r"data/test cannot be read as a data set \(.*\)"):
+        prepare_own(test, out, overwrite=True)
+
+
+def test_text_that_is_not_read_is_named(
+    wav: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    rows = {"audio": [str(wav)] * 2, "raw_text": ["Hello you", None], "mood": ["calm", "so so"], "n": [1, 2]}
+    datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "set")
+    prepare_own(tmp_path / "set", out)
+    said = capsys.readouterr().err
+    assert (
+        "though the column raw_text looks like text; if that is the transcript, call `priormatch prepare"
+        in said
+    )
+    assert "the column mood" not in said
+    prepare_own(tmp_path / "set", out, text_column="raw_text", overwrite=True)
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_rows_that_cannot_be_used_are_listed(wav: Path, out: Path, tmp_path: Path) -> None:
@@ -158,7 +212,7 @@ def test_a_damaged_data_set_is_named(wav: Path, out: Path, tmp_path: Path) -> No
     folder = save(tmp_path / "set", [{"bytes": None, "path": str(wav)}])
     (arrow,) = folder.glob("*.arrow")
     arrow.write_bytes(arrow.read_bytes()[:40])
-    with pytest.raises(UserError, match=r"set cannot be read as a data set \(.*\): save it again"):
+    with pytest.raises(UserError, match=r"set cannot be read as a data set \(.*\): save or fetch it again"):
         prepare_own(folder, out)
     (folder / "state.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read as a data set"):

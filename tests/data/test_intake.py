@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
+from tiny_run import command
 
 from priormatch.data.intake import Intake
 from priormatch.data.own import prepare_own
@@ -77,6 +78,15 @@ def test_a_long_recording_without_speech_is_listed(folder: Path, out: Path) -> N
     prepare_own(folder, out, Intake(segment=5))
     assert all(cut.recording_id == "talk" for cut in read(out).values())
     assert "silent.wav\tholds no speech" in out.with_name("mine.bad.tsv").read_text()
+
+
+def test_what_is_transcribed_stays_whole_and_is_told(
+    folder: Path, out: Path, capsys: pytest.CaptureFixture
+) -> None:
+    write_talk(folder / "told.wav").with_suffix(".txt").write_text("all of it")
+    assert command("prepare", "audio", folder, "--out", out, "--segment", 5) == 0
+    assert "not cut, though longer than 5 s: 1 transcribed utterance" in capsys.readouterr().out
+    assert list(read(out)) == ["told"]
 
 
 def test_segments_of_no_length_are_refused() -> None:

@@ -49,7 +49,7 @@ def test_segments(folder: Path, out: Path, capsys: pytest.CaptureFixture) -> Non
         "lasts 2.00 s, but line 5 asks for 3 to 4",
     ]
     said = capsys.readouterr().err
-    assert "text: 1 utterances have no audio; the first is u9" in said
+    assert "text: no audio for 1 utterance, the first is u9" in said
     assert "2 of 5 skipped (not within the audio: 2)" in said
 
 
@@ -97,13 +97,49 @@ def test_missing_and_broken_audio_is_listed(folder: Path, out: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["touch PROOF; cat wav/r1.wav |", "| touch PROOF", "touch PROOF|"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "flac -c -d -s wav/r1.wav |",
+        "flac -dc   wav/r1.wav|",
+        "sox wav/r1.wav -t wav - |",
+        "sox -t flac wav/r1.wav -t wav - |",
+        "ffmpeg -nostdin -v error -i wav/r1.wav -f wav pipe:1 |",
+    ],
+)
+def test_of_a_command_that_decodes_a_file_the_file_is_taken(folder: Path, out: Path, command: str) -> None:
+    write(folder, "wav.scp", f"r1 {command}")
+    prepare_own(folder, out)
+    assert read(out)["r1"].recording.sources[0].source == str(folder / "wav/r1.wav")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "touch PROOF; cat wav/r1.wav |",
+        "| touch PROOF",
+        "touch PROOF|",
+        "flac -c -d -s $(touch PROOF) |",
+        "flac -c -d wav/r1.wav; touch PROOF |",
+        "flac -c -d wav/r1.wav | touch PROOF |",
+        "flac -c -d --skip=100 wav/r1.wav |",
+        "flac -c -d wav/*.wav |",
+        "sox wav/r1.wav -t wav - rate 8k |",
+        "sox wav/r1.wav wav/r2.flac -t wav - |",
+        "sox wav/r1.wav -t wav -c 1 - |",
+        "ffmpeg -ss 1 -i wav/r1.wav -f wav - |",
+        "ffmpeg -i wav/r1.wav -f wav PROOF |",
+    ],
+)
 def test_commands_are_refused_and_never_run(
     folder: Path, out: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
     write(folder, "wav.scp", "r2 wav/r2.flac", f"r1 {command}")
-    with pytest.raises(UserError, match=r"wav\.scp, line 2: .* is a command, and none is run"):
+    with pytest.raises(
+        UserError,
+        match=r"wav\.scp, line 2: .* is a command that does more than decode a file, and none is run",
+    ):
         prepare_own(folder, out)
     assert not (folder / "PROOF").exists()
     assert not out.exists()

@@ -45,6 +45,28 @@ def test_entries(file: Path, out: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert read(out)["clips-a"].supervisions[0].speaker == "7"
 
 
+def test_other_names_and_columns_that_are_named(file: Path, out: Path, capsys: pytest.CaptureFixture) -> None:
+    prepare_own(write(file, {"path": "none.wav", "audio_filepath": "clips/a.wav"}), out)
+    assert list(read(out)) == ["clips-a"]
+    entry = {
+        "path": "clips/a.wav",
+        "client_id": 3,
+        "sentence": "Hello!",
+        "clip": "none.wav",
+        "raw": "You there",
+    }
+    prepare_own(write(file, entry), out, overwrite=True)
+    assert texts(out) == {"clips-a": "hello"}
+    assert read(out)["clips-a"].supervisions[0].speaker == "3"
+    prepare_own(file, out, text_column="raw", overwrite=True)
+    assert texts(out) == {"clips-a": "you there"}
+    with pytest.raises(UserError, match=r"said is no column .* path, client_id, sentence, clip, raw"):
+        prepare_own(file, out, text_column="said", overwrite=True)
+    assert "warning" not in capsys.readouterr().err
+    prepare_own(write(file, entry | {"sentence": ""}), out, overwrite=True)
+    assert "though the column raw looks like text" in capsys.readouterr().err
+
+
 def test_compressed_with_line_ends_of_windows_and_a_byte_order_mark(file: Path, out: Path) -> None:
     entry = json.dumps({"audio_filepath": "clips/a.wav", "text": "hello"})
     packed = file.with_name("m.jsonl.gz")

@@ -17,7 +17,7 @@ def test_overview():
     cuts = [cut(f"u{i}", 1 + i, "guten morgen" if i else None, "ann" if i % 2 else None) for i in range(7)]
     said = overview([*cuts, cut("short", 0.05), cut("long", 40)], ENGLISH, AudioSettings())
     assert said.splitlines() == [
-        "9 utterances, 0.02 hours, 1 speaker, 6 transcribed",
+        "9 utterances, 1m08s, 1 speaker, 6 transcribed",
         "lengths: shortest 0.05 s, median 4.00 s, longest 40.00 s",
         "training will skip 1 shorter than 0.1 s (audio.shortest) and 1 longer than 36 s (audio.longest)",
         "for example:",
@@ -31,6 +31,19 @@ def test_fewer_than_three():
     assert overview([cut("u", 1)], ENGLISH, AudioSettings()).count("no transcript") == 1
 
 
+def test_long_samples_are_cut():
+    (line,) = overview([cut("u", 1, "hello " * 50, "x" * 128)], ENGLISH, AudioSettings()).splitlines()[-1:]
+    assert line == f"  u, 1.0 s, {'x' * 23}…: {'hello ' * 16}hel…"
+
+
+def test_what_is_not_cut_because_it_is_transcribed_is_told():
+    cuts = [cut("a", 30, "hello"), cut("b", 30), cut("c", 10, "you")]
+    said = overview(cuts, ENGLISH, AudioSettings(segment=20))
+    assert "not cut, though longer than 20 s: 1 transcribed utterance, as nobody knows" in said
+    assert "not cut" not in overview(cuts, ENGLISH, AudioSettings())
+    assert "not cut" not in overview(cuts[1:], ENGLISH, AudioSettings(segment=20))
+
+
 def test_letters_outside_the_alphabet_are_counted_with_an_example():
     texts = ["the café is a café", "naïve", *["plain words that are many"] * 100]
     assert letters(texts, ENGLISH) == ["not in the alphabet (english): é 2 (café), ï 1 (naïve)"]
@@ -40,7 +53,7 @@ def test_letters_outside_the_alphabet_are_counted_with_an_example():
 def test_english_that_is_none_is_doubted():
     assert letters(["größe"], ENGLISH) == [
         "not in the alphabet (english): ß 1 (größe), ö 1 (größe)",
-        "is that English? if not, set the normaliser to unicode",
+        "is that English? if not, give --normalizer unicode (in a run language.normalizer=unicode)",
     ]
 
 

@@ -83,7 +83,9 @@ def test_one_bad_file_never_stops_a_small_folder_but_two_may(folder: Path, out: 
     truncate(folder / "a.flac")
     prepare_own(folder, out)
     truncate(folder / "b.flac")
-    with pytest.raises(UserError, match=r"2 of 3 .* max_bad_share=0.05 .*mine.bad.tsv") as error:
+    with pytest.raises(
+        UserError, match=r"2 of 3 .* a share of 0.05.*mine.bad.tsv .*--max-bad-share"
+    ) as error:
         prepare_own(folder, out, overwrite=True)
     assert str(folder / "a.flac") in str(error.value)
     assert sorted(read(out)) == ["b", "c"], "the old manifest stays"
@@ -105,7 +107,7 @@ def test_nothing_is_written_over(folder: Path, out: Path) -> None:
     prepare_own(folder, out)
     before = out.read_bytes()
     write_audio(folder / "b.wav")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match=r"exists already: .*--overwrite"):
         prepare_own(folder, out)
     assert out.read_bytes() == before
 
@@ -184,6 +186,70 @@ def test_csv_with_semicolons_as_spreadsheets_write_it(folder: Path, out: Path) -
     assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["well yes no", "no yes"]
 
 
+def test_common_voice_as_it_is_released(folder: Path, out: Path, capsys: pytest.CaptureFixture) -> None:
+    write_audio(folder / "clips/one.mp3")
+    write_audio(folder / "clips/two.mp3")
+    table = folder / "train.tsv"
+    table.write_text(
+        "client_id\tpath\tsentence_id\tsentence\tup_votes\n"
+        'c0ffee\tone.mp3\t9\t"Hello, you\t2\nf00d\ttwo.mp3\t8\tBye\t0\n'
+    )
+    prepare_own(table, out)
+    cuts = read(out)
+    assert {name: cut.supervisions[0].text for name, cut in cuts.items()} == {
+        "one": "hello you",
+        "two": "bye",
+    }
+    assert cuts["one"].supervisions[0].speaker == "c0ffee"
+    said = capsys.readouterr().err
+    assert f"{table}: reading the columns client_id, path, sentence of client_id, path, sentence_id," in said
+    assert "warning" not in said
+
+
+@pytest.mark.parametrize(
+    "header", ["file,transcript", "File_Name;Transcription", "audio_filepath\tnormalized_text"]
+)
+def test_tables_with_other_usual_names(folder: Path, out: Path, header: str) -> None:
+    write_audio(folder / "a.wav")
+    mark = next(each for each in ",;\t" if each in header)
+    prepare_own(write_table(folder, header, f"a.wav{mark}Hello!"), out)
+    assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["hello"]
+
+
+def test_columns_of_a_table_may_be_named(folder: Path, out: Path) -> None:
+    write_audio(folder / "a.wav")
+    table = write_table(folder, "Clip;n, in all;raw;text;path", "a.wav;1;Hello!;other;none.wav")
+    prepare_own(table, out, audio_column="Clip", text_column="raw")
+    assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["hello"]
+    with pytest.raises(
+        UserError, match=r"line 1: words is no column .* name one of Clip, n, in all, raw, text, path"
+    ):
+        prepare_own(table, out, text_column="words", overwrite=True)
+
+
+def test_text_that_is_not_read_is_named(folder: Path, out: Path, capsys: pytest.CaptureFixture) -> None:
+    write_audio(folder / "a.wav")
+    table = write_table(folder, "path,raw_text,text,mood", "a.wav,Hello you,,calm")
+    prepare_own(table, out)
+    said = capsys.readouterr().err
+    assert "nothing is transcribed, though the column raw_text looks like text" in said
+    assert "the column mood" not in said
+    prepare_own(table, out, text_column="raw_text", overwrite=True)
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_lists_in_a_folder_without_transcripts_are_named(
+    folder: Path, out: Path, capsys: pytest.CaptureFixture
+) -> None:
+    write_audio(folder / "train/a.wav")
+    (folder / "train/said.csv").write_text("path,text\na.wav,hello\n")
+    prepare_own(folder, out)
+    assert "if train/said.csv should tell what is said, give that file" in capsys.readouterr().err
+    (folder / "train/a.txt").write_text("hello")
+    prepare_own(folder, out, overwrite=True)
+    assert "said.csv" not in capsys.readouterr().err
+
+
 def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
     write_audio(folder / "a.wav", 1)
     table = write_table(
@@ -210,9 +276,9 @@ def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["file,text", "a.wav,hi"], r"line 1: there is no column `path` among file, text"),
-        ([""], "line 1: there is no column `path`"),
-        (["file;text", "a.wav;hi"], r"line 1: there is no column `path` among file, text"),
+        (["clip,text", "a.wav,hi"], r"line 1: no column names the audio among clip, text; .*--audio-column"),
+        ([""], "line 1: no column names the audio among none"),
+        (["clip;text", "a.wav;hi"], r"line 1: no column names the audio among clip, text"),
         (["path;text", "a.wav;hi; you"], "line 2: 3 fields under 2 columns"),
         (["path,path", "a.wav,a.wav"], "line 1: the column path is there twice"),
         (["path,text"], "no line below its header"),
@@ -262,6 +328,6 @@ def test_other_kinds_of_audio_are_found_and_read(folder: Path, out: Path) -> Non
 
 def test_summaries_read_well() -> None:
     assert str(Summary(1519, 5.312, 28, 1519)) == "1,519 utterances, 5.31 hours, 28 speakers, all transcribed"
-    assert str(Summary(2, 0.001, 0, 0)) == "2 utterances, 0.00 hours, speakers unknown, none transcribed"
+    assert str(Summary(2, 0.001, 0, 0)) == "2 utterances, 4s, speakers unknown, none transcribed"
     assert str(Summary(1, 1, 1, 1)) == "1 utterance, 1.00 hours, 1 speaker, all transcribed"
     assert str(Summary(4, 1, 2, 3)) == "4 utterances, 1.00 hours, 2 speakers, 3 transcribed"

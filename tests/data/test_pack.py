@@ -164,7 +164,7 @@ def test_too_many_unreadable_ones_stop_and_mended_ones_are_taken_in(
         source_of(cuts[number]).write_bytes(b"")
     out = tmp_path / "out"
     with pytest.raises(
-        UserError, match=r"3 of 12 utterances .* max_bad_share=0\.05 .* tiny-2 \(.*is empty\)"
+        UserError, match=r"3 of 12 utterances .* share of 0\.05: .* --max-bad-share .* tiny-2 \(.*is empty\)"
     ):
         pack(cuts, out, "tiny", shard_samples=2 * SECOND)
     assert not (out / "tiny.jsonl.gz").exists()
@@ -275,7 +275,7 @@ def test_the_verb(tiny_corpus: MakeCorpus, tmp_path: Path, capsys: pytest.Captur
     manifest, out = tiny_corpus(5, suffix="flac"), tmp_path / "out"
     words = ("pack", str(manifest), "--out", str(out))
     assert command(*words) == 0
-    assert capsys.readouterr().out.startswith("tiny: 5 utterances, 0.00 hours, 2 speakers, all transcribed: ")
+    assert capsys.readouterr().out.startswith("tiny: 5 utterances, 3s, 2 speakers, all transcribed: ")
     assert [cut.id for cut in CutSet.from_file(out / "tiny.jsonl.gz")] == [f"tiny-{n}" for n in range(5)]
     before = files(out)
     assert command(*words) == 0

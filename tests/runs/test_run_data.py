@@ -161,7 +161,8 @@ def test_given_cuts_with_digits_are_skipped_and_told(folders, tmp_path, tiny_cor
 def test_too_many_given_cuts_with_digits_stop_the_run(folders, tmp_path, tiny_corpus):
     given = spoken(tmp_path / f"mine{SUFFIX}", ["at nine", "at 5", "at 6", "at ten"], tiny_corpus)
     with pytest.raises(
-        UserError, match=r"2 of 4 .* \(digits in the transcript: 2\), .* raise the share; .*'at 5' has digits"
+        UserError,
+        match=r"2 of 4 .* \(digits in the transcript: 2\), .* raise .*audio\.max_bad_share\); .*'at 5' has digits",
     ):
         make({**folders, "labelled": given}, tmp_path)
     data = make({**folders, "labelled": given}, tmp_path, "audio.max_bad_share=0.5")

@@ -16,7 +16,11 @@ Verify = Annotated[
     bool, typer.Option("--verify", help="Decode every file whole, instead of reading its header.")
 ]
 BadShare = Annotated[
-    float, typer.Option("--max-bad-share", help="Stop when more of the audio is unreadable.")
+    float,
+    typer.Option(
+        "--max-bad-share",
+        help="Stop when a larger share cannot be used; a single file never stops it.",
+    ),
 ]
 Manifest = Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")]
 Normalizer = Annotated[
@@ -95,7 +99,7 @@ def audio(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A folder of audio, a CSV, a Kaldi folder, a NeMo or Lhotse manifest, or a Hugging Face data set."
+            help="A folder of audio, a table, a Kaldi folder, a NeMo or Lhotse manifest, or a Hugging Face data set."
         ),
     ],
     out: Manifest,
@@ -103,7 +107,11 @@ def audio(
     alphabet: Alphabet = "",
     segment: Segment = 0.0,
     audio_column: Annotated[
-        str, typer.Option("--audio-column", help="Of a Hugging Face data set, the column with the audio.")
+        str,
+        typer.Option(
+            "--audio-column",
+            help="Of a table or data set, the column with the audio, if its name is unusual.",
+        ),
     ] = "",
     text_column: Annotated[str, typer.Option("--text-column", help="And the one with the transcripts.")] = "",
     max_bad_share: BadShare = 0.05,
@@ -131,7 +139,7 @@ def audio(
         max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
-    print(f"{out}: {overview(CutSet.from_file(out), intake.normaliser, AudioSettings())}")
+    print(f"{out}: {overview(CutSet.from_file(out), intake.normaliser, AudioSettings(segment=segment))}")
 
 
 @prepare.command()

@@ -7,19 +7,30 @@ from pathlib import Path
 from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
-from priormatch.progress import say
+from priormatch.progress import count_text, say
 
 RECORDINGS = "wav.scp"
 ARCHIVED = re.compile(r"\.ark(:\d+)?$")
+PLAIN = r"([\w./][\w./@%+=:,-]*)"  # a file's name that a shell takes as it stands
+DECODING = [
+    re.compile(command.replace("FILE", PLAIN))
+    for command in (
+        r"flac(?: -[cds]+)+ FILE",
+        r"sox(?: -t \w+)? FILE -t wav -",
+        r"ffmpeg(?: -nostdin| -hide_banner| -v \w+| -loglevel \w+)* -i FILE -f wav (?:-|pipe:1)",
+    )
+]
+"""Commands that do nothing but decode one file to standard output."""
 TO_THE_END = -1.0  # what segments may give as an end
 
 
 def list_kaldi(folder: Path) -> Listing:
     """A Kaldi folder: `wav.scp`, and if they are there, `segments`, `text`, `utt2spk`.
 
-    Paths in `wav.scp` are relative to the folder or to the working directory. A command in it, which Kaldi would
-    run, is refused. Without `segments` every recording is an utterance; without a line in `text` or with an
-    empty one it is untranscribed. A mistake stops with its file and line.
+    Paths in `wav.scp` are relative to the folder or to the working directory. Kaldi runs the commands in it; here none
+    is run: of one that does nothing but decode a file, that file is taken, and any other is refused. Without
+    `segments` every recording is an utterance; without a line in `text` or with an empty one it is untranscribed. A
+    mistake stops with its file and line.
     """
     listed = list(read_kaldi(folder))
     file = folder / ("segments" if (folder / "segments").is_file() else RECORDINGS)
@@ -36,7 +47,9 @@ def read_kaldi(folder: Path) -> Iterator[Listed]:
     utterances = segments if (folder / "segments").is_file() else recordings
     for name, table in (("text", texts), ("utt2spk", speakers)):
         if unknown := [utterance for utterance in table if utterance not in utterances]:
-            say(f"{folder / name}: {len(unknown):,} utterances have no audio; the first is {unknown[0]}")
+            say(
+                f"{folder / name}: no audio for {count_text(len(unknown), 'utterance')}, the first is {unknown[0]}"
+            )
     for name, (line, rest) in utterances.items():
         recording, start, end = _read_segment(folder, line, rest) if segments else (name, 0.0, None)
         if recording not in paths:
@@ -64,10 +77,14 @@ def _read_table(path: Path) -> dict[str, tuple[int, str]]:
 def _plain_path(folder: Path, line: int, path: str) -> Path:
     where = f"{folder / RECORDINGS}, line {line}"
     if path.startswith("|") or path.endswith("|"):
-        raise UserError(
-            f"{where}: {path[:60]!r} is a command, and none is run from a list; "
-            "decode the audio to files and name those."
-        )
+        command = " ".join(path.removesuffix("|").split())
+        file = next((found[1] for each in DECODING if (found := each.fullmatch(command))), None)
+        if file is None:
+            raise UserError(
+                f"{where}: {path[:60]!r} is a command that does more than decode a file, and none is run from a list; "
+                "decode the audio to files and name those."
+            )
+        path = file
     if ARCHIVED.search(path):
         raise UserError(
             f"{where}: {path[:60]!r} lies in an archive; write its audio to files and name those."

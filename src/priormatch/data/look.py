@@ -15,7 +15,7 @@ from priormatch.data.own import recognise
 from priormatch.data.source import Utterance
 from priormatch.data.text_files import find_text_files, read_sentences
 from priormatch.errors import UserError
-from priormatch.progress import duration_text
+from priormatch.progress import count_text, duration_text
 
 MOST_DURATIONS = 1000  # files whose headers are read; the rest is reckoned from them
 MOST_SENTENCES = 200_000
@@ -45,8 +45,9 @@ class Speech:
 
     def __str__(self) -> str:
         about = "about " if len(self.utterances) > len(self.durations) else ""
-        counts = f"{len(self.utterances):,} utterances, {self.transcribed:,} of them transcribed"
-        return f"{counts}, {about}{duration_text(3600 * self.hours)}, {self.speakers or 'unnamed'} speakers"
+        counts = f"{count_text(len(self.utterances), 'utterance')}, {self.transcribed:,} of them transcribed"
+        speakers = count_text(self.speakers, "speaker") if self.speakers else "speakers unknown"
+        return f"{counts}, {about}{duration_text(3600 * self.hours)}, {speakers}"
 
     def transcripts(self, most: int = MOST_SENTENCES) -> list[str]:
         """Transcripts as they were written, empty ones too, of at most so many utterances."""

@@ -17,7 +17,7 @@ from priormatch.data.audio import BadAudio
 from priormatch.data.recordings import PART_OF
 from priormatch.errors import UserError
 from priormatch.files import replacing
-from priormatch.progress import say, track
+from priormatch.progress import count_text, duration_text, say, track
 
 Source = TypeVar("Source")
 Result = TypeVar("Result")
@@ -37,14 +37,11 @@ class Summary:
     labelled: int
 
     def __str__(self) -> str:
-        utterances = _count(self.utterances, "utterance")
-        speakers = _count(self.speakers, "speaker") if self.speakers else "speakers unknown"
+        utterances = count_text(self.utterances, "utterance")
+        speakers = count_text(self.speakers, "speaker") if self.speakers else "speakers unknown"
         labelled = {0: "none", self.utterances: "all"}.get(self.labelled, f"{self.labelled:,}")
-        return f"{utterances}, {self.hours:,.2f} hours, {speakers}, {labelled} transcribed"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+        amount = f"{self.hours:,.2f} hours" if self.hours >= 1 else duration_text(3600 * self.hours)
+        return f"{utterances}, {amount}, {speakers}, {labelled} transcribed"
 
 
 def summary(cuts: Iterable[MonoCut]) -> Summary:
@@ -136,7 +133,7 @@ def write_manifests(
         if not out.name.endswith(SUFFIX):
             raise UserError(f"the manifest {out} must have a name that ends in {SUFFIX}.")
         if out.exists() and not overwrite:
-            raise UserError(f"{out} exists already: delete it, choose another place, or ask to overwrite it.")
+            raise UserError(f"{out} exists already: delete it, choose another place, or add --overwrite.")
     try:
         with ExitStack() as until_all_are_complete:
             for out, items in sources.items():
@@ -216,16 +213,16 @@ def list_bad(
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
         table.writerow([what, "reason"])
         table.writerows(bad)
-    things = {"path": "files", "id": "utterances"}[what]
+    things = count_text(total, {"path": "file", "id": "utterance"}[what])
     why = why and f" ({why})"
     first = f"the first is {bad[0][0]} ({bad[0][1]})"
     if len(bad) == total:
         raise UserError(
-            f"nothing is left for {out}, as all {total} {things} are listed in {listing}; {first}."
+            f"nothing is left for {out}: of {things} none can be used, as {listing} tells; {first}."
         )
     if len(bad) > max(1, max_bad_share * total):
         raise UserError(
-            f"{len(bad)} of {total} {things} for {out} are unusable{why}, more than max_bad_share={max_bad_share:g} "
-            f"allows: repair what {listing} lists or raise the share; {first}."
+            f"{len(bad):,} of {things} for {out} are unusable{why}, more than a share of {max_bad_share:g}: repair "
+            f"what {listing} lists, or raise --max-bad-share (in a run audio.max_bad_share); {first}."
         )
-    say(f"{len(bad)} of {total} skipped{why}, listed with reasons in {listing}")
+    say(f"{len(bad):,} of {total:,} skipped{why}, listed with reasons in {listing}")

@@ -1,60 +1,91 @@
-"""NeMo's manifests, JSON lines that name audio files."""
+"""JSON lines that name audio files: NeMo's manifests, and the `metadata.jsonl` of a folder."""
 
 import json
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from priormatch.data.columns import AUDIO, ID, LOOKED_AT, SPEAKER, TEXT, required, usual, warn_of_text
 from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
 
+USUAL = "audio_filepath"
 
-def list_nemo(file: Path) -> Listing:
+
+def list_nemo(file: Path, audio_column: str = "", text_column: str = "") -> Listing:
     """The audio that a NeMo manifest names, one JSON object a line.
 
     `audio_filepath` is relative to the manifest's folder or to the working directory; `offset` and `duration`
-    in seconds, `text` (none or empty: untranscribed), `speaker` and `id` may be absent. A mistake in a line
-    stops with its number.
+    in seconds, `text` (none or empty: untranscribed), `speaker` and `id` may be absent. All but the times may have
+    other usual names. A mistake in a line stops with its number.
     """
-    return Listing(list(read_nemo(file)), file, (file.parent, Path()))
+    entries = read_nemo(file)
+    first = list(islice(entries, LOOKED_AT))
+    keys = dict.fromkeys(key for _, entry in first for key in entry)
+    for wanted in filter(None, (audio_column, text_column)):
+        required(file, wanted, keys)
+    listed = [
+        _read_entry(f"{file}, line {number}", number, entry, audio_column, text_column)
+        for number, entry in chain(first, entries)
+    ]
+    if not any(each.text for each in listed):
+        unused = [key for key in keys if key.lower() not in (*AUDIO, *SPEAKER, *ID)]
+        cells = {
+            key: [value for _, entry in first if isinstance(value := entry.get(key), str)] for key in unused
+        }
+        warn_of_text(file, cells)
+    return Listing(listed, file, (file.parent, Path()))
 
 
-def read_nemo(file: Path) -> Iterator[Listed]:
-    """The utterances of a NeMo manifest."""
+def read_nemo(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of JSON lines, with the numbers of their lines."""
     for number, line in enumerate(read_lines(file), 1):
         if line:
-            yield _read_entry(f"{file}, line {number}", number, line)
+            yield number, _read_object(f"{file}, line {number}", line)
 
 
-def _read_entry(where: str, number: int, line: str) -> Listed:
+def _read_object(where: str, line: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON ({error.msg}, column {error.colno}); mend the line.") from error
     if not isinstance(entry, dict):
         raise UserError(f"{where}: not a JSON object; write one with audio_filepath, duration and text.")
+    return entry
+
+
+def _read_entry(
+    where: str, number: int, entry: dict[str, Any], audio_column: str, text_column: str
+) -> Listed:
     if "shard_id" in entry:
         raise UserError(f"{where}: the audio lies in a tar file (shard_id); unpack it and name the files.")
-    path = Path(_text(where, entry, "audio_filepath"))
+    audio = audio_column or usual(entry, (USUAL, *AUDIO)) or USUAL
+    path = Path(_text(where, entry, audio))
     if not path.name:
-        raise UserError(f"{where}: there is no audio_filepath, or it names no file.")
+        raise UserError(f"{where}: there is no {audio}, or it names no file.")
     start = read_seconds(where, "offset", _or(entry, "offset", 0.0))
     duration = _or(entry, "duration", None)
     end = None if duration is None else start + read_seconds(where, "duration", duration)
     if end == start:
         raise UserError(f"{where}: duration must be above 0.")
-    text, speaker, name = (_text(where, entry, key) for key in ("text", "speaker", "id"))
+    text = _text(where, entry, text_column or usual(entry, TEXT))
+    speaker, name = (_label(where, entry, usual(entry, known)) for known in (SPEAKER, ID))
     return Listed(number, path, text, speaker, name, start, end)
 
 
-def _text(where: str, entry: dict[str, Any], key: str) -> str:
-    value = _or(entry, key, "")
-    if isinstance(value, int) and key in ("speaker", "id"):
-        return str(value)
+def _text(where: str, entry: dict[str, Any], key: str | None) -> str:
+    value = _or(entry, key, "") if key else ""
     if not isinstance(value, str):
         raise UserError(f"{where}: {key} must be text, not {str(value)[:40]}.")
     return value.strip()
+
+
+def _label(where: str, entry: dict[str, Any], key: str | None) -> str:
+    """The same, of a speaker or an utterance, who may bear a number."""
+    value = entry.get(key) if key else None
+    return str(value) if isinstance(value, int) else _text(where, entry, key)
 
 
 def _or(entry: dict[str, Any], key: str, absent: Any) -> Any:

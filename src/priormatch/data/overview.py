@@ -11,8 +11,10 @@ from priormatch.config import AudioSettings
 from priormatch.data.batches import cut_text
 from priormatch.data.manifest import summary
 from priormatch.data.normaliser import Normaliser, kind_for
+from priormatch.progress import count_text
 
 SAMPLES = 3
+MOST_OF_TEXT, MOST_OF_A_NAME = 100, 24  # characters in a sample
 MOST_LETTERS = 12  # that seem out of place
 MOST_SHOWN = 120  # of a derived alphabet
 SELDOM = 1e-4  # the share of all letters below which one of a derived alphabet is worth a look
@@ -34,12 +36,17 @@ def overview(cuts: Iterable[MonoCut], normaliser: Normaliser, audio: AudioSettin
 
 def sample(cut: MonoCut) -> str:
     """An utterance in one line: its id, seconds, speaker and text."""
-    speaker = cut.supervisions[0].speaker or "speaker unknown"
-    return f"  {cut.id}, {cut.duration:.1f} s, {speaker}: {cut_text(cut) or 'no transcript'}"
+    speaker = shortened(cut.supervisions[0].speaker or "speaker unknown", MOST_OF_A_NAME)
+    return f"  {cut.id}, {cut.duration:.1f} s, {speaker}: {shortened(cut_text(cut) or 'no transcript', MOST_OF_TEXT)}"
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text, the last of them a sign that there are more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def lengths(cuts: Sequence[MonoCut], audio: AudioSettings) -> list[str]:
-    """The shortest, median and longest utterance, and how many training will skip."""
+    """The shortest, median and longest utterance, how many training will skip, and how many are not cut though long."""
     seconds = [cut.duration for cut in cuts]
     lines = [
         f"lengths: shortest {min(seconds):.2f} s, median {median(seconds):.2f} s, longest {max(seconds):.2f} s"
@@ -50,6 +57,12 @@ def lengths(cuts: Sequence[MonoCut], audio: AudioSettings) -> list[str]:
         lines.append(
             f"training will skip {short:,} shorter than {audio.shortest:g} s (audio.shortest)"
             f" and {long:,} longer than {audio.longest:g} s (audio.longest)"
+        )
+    whole = sum(each.duration > audio.segment and cut_text(each) is not None for each in cuts)
+    if audio.segment and whole:
+        lines.append(
+            f"not cut, though longer than {audio.segment:g} s: {count_text(whole, 'transcribed utterance')}, as nobody "
+            "knows where the words fall; list stretches with start, end and text, or take the transcripts away"
         )
     return lines
 
@@ -82,7 +95,9 @@ def letters(texts: Sequence[str], normaliser: Normaliser) -> list[str]:
         more = f" and {len(strange) - MOST_LETTERS} more" if len(strange) > MOST_LETTERS else ""
         lines.append(f"{what}: {told}{more}")
     if normaliser.kind == "english" and (kind := kind_for(counts)) != "english":
-        lines.append(f"is that English? if not, set the normaliser to {kind}")
+        lines.append(
+            f"is that English? if not, give --normalizer {kind} (in a run language.normalizer={kind})"
+        )
     return lines
 
 

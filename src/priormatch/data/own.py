@@ -5,18 +5,22 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from priormatch.data.audio import SUFFIXES
-from priormatch.data.hugging_face import DICT, INFO, STATE, list_rows
+from priormatch.data.audio import SUFFIXES, audio_in
+from priormatch.data.columns import AUDIO, usual
+from priormatch.data.hugging_face import DICT, INFO, PARQUET, STATE, list_parquet, list_rows
 from priormatch.data.intake import AS_IT_COMES, Intake
 from priormatch.data.kaldi import RECORDINGS as WAV_SCP
 from priormatch.data.kaldi import list_kaldi
 from priormatch.data.lhotse_cuts import RECORDINGS, list_cuts
+from priormatch.data.listed import Listing
 from priormatch.data.nemo import list_nemo
 from priormatch.data.own_audio import list_folder, list_table
 from priormatch.data.source import Source
 from priormatch.data.text_files import read_sentences
 from priormatch.errors import UserError
-from priormatch.progress import say
+from priormatch.progress import count_text, say
+
+METADATA = ("metadata.csv", "metadata.jsonl")
 
 
 def prepare_own(
@@ -31,15 +35,15 @@ def prepare_own(
 ) -> Path:
     """Write the manifest `out` of whatever audio lies at `path`, and say what it was taken for.
 
-    Of a Hugging Face data set the columns of audio and text may be named.
+    Where audio and text lie in columns, these may be named.
     """
     what, read = recognise(path)
     if audio_column or text_column:
-        if read is not list_rows:
+        if read not in (list_table, list_nemo, list_described, list_rows, list_parquet):
             raise UserError(
-                f"{path} is {what}: leave --audio-column and --text-column to Hugging Face data sets."
+                f"{path} is {what} and has no columns: leave --audio-column and --text-column out."
             )
-        read = partial(list_rows, audio_column=audio_column, text_column=text_column)
+        read = partial(read, audio_column=audio_column, text_column=text_column)
     say(f"{path}: {what}")
     read(path).write(out, intake, max_bad_share, overwrite)
     return out
@@ -58,9 +62,13 @@ def recognise(path: Path) -> tuple[str, Callable[[Path], Source]]:
         return "a table", list_table
     if suffixes & {".jsonl", ".json", ".yaml"}:
         return ("a NeMo manifest", list_nemo) if _is_nemo(path) else ("Lhotse's manifest", list_cuts)
+    if PARQUET in suffixes:
+        return "a Hugging Face data set in Parquet", list_parquet
     if suffixes & set(SUFFIXES):
         raise UserError(f"{path} is one audio file: give its folder, or a table that names it.")
-    raise UserError(f"{path} is no list of audio that is known here: give a .csv, .tsv, .jsonl or .jsonl.gz.")
+    raise UserError(
+        f"{path} is no list of audio that is known here: give a .csv, .tsv, .jsonl, .jsonl.gz or .parquet."
+    )
 
 
 def _recognise_folder(folder: Path) -> tuple[str, Callable[[Path], Source]]:
@@ -70,11 +78,32 @@ def _recognise_folder(folder: Path) -> tuple[str, Callable[[Path], Source]]:
         return "a Hugging Face data set", list_rows
     if next(folder.glob(f"*{RECORDINGS}*.jsonl*"), None) is not None:
         return "Lhotse's recordings", list_cuts
+    if metadata := metadata_in(folder):
+        return f"a folder that {metadata[0].name} describes", list_described
+    suffixes = {path.suffix.lower() for path in folder.rglob("*")}
+    if PARQUET in suffixes and suffixes.isdisjoint(SUFFIXES):
+        return "a Hugging Face data set in Parquet", list_parquet
     return "a folder of audio files", list_folder
 
 
+def metadata_in(folder: Path) -> list[Path]:
+    """Files that describe the audio of a folder, as Hugging Face's `audiofolder` has them."""
+    found = (folder / name for name in METADATA if (folder / name).is_file())
+    return [file for file in found if "file_name" in next(read_sentences(file), "")]
+
+
+def list_described(folder: Path, audio_column: str = "", text_column: str = "") -> Listing:
+    """The audio of a folder that its `metadata.csv` or `metadata.jsonl` names; what it does not is told."""
+    (file, *_) = metadata_in(folder)
+    read = list_table if file.suffix == ".csv" else list_nemo
+    listing = read(file, audio_column, text_column)
+    if others := set(audio_in(folder)) - {folder / each.path for each in listing.listed}:
+        say(f"{folder}: left out what {file.name} does not name, {count_text(len(others), 'audio file')}")
+    return listing
+
+
 def _is_nemo(path: Path) -> bool:
-    """Whether the first line is an entry of NeMo's, or meant to be one."""
+    """Whether the first line is an object that names audio as NeMo does, or is meant to be one."""
     first = next(read_sentences(path), "")
     if not first:
         raise UserError(f"{path} is empty: write a line for each utterance.")
@@ -82,4 +111,4 @@ def _is_nemo(path: Path) -> bool:
         found = json.loads(first)
     except json.JSONDecodeError:
         found = None
-    return "audio_filepath" in (found if isinstance(found, dict) else first)
+    return usual(found, AUDIO) is not None if isinstance(found, dict) else "audio_filepath" in first

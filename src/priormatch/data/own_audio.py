@@ -1,16 +1,31 @@
 """A user's own audio, in a folder or named in a table."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from priormatch.data.audio import audio_in
+from priormatch.data.columns import (
+    AUDIO,
+    ID,
+    LOOKED_AT,
+    NAME_AUDIO,
+    SPEAKER,
+    TEXT,
+    required,
+    say_columns,
+    usual,
+    warn_of_text,
+)
 from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.errors import UserError
 from priormatch.progress import say
 
-COLUMNS = ("path", "text", "speaker", "id", "start", "end")
 DELIMITERS = (",", ";", "\t")
+LISTS = (".csv", ".tsv", ".jsonl", ".parquet")
+MOST_NAMED = 3
+CLIPS = "clips"  # where Common Voice has the audio of its tables
 
 
 def list_folder(folder: Path) -> Listing:
@@ -28,28 +43,49 @@ def list_folder(folder: Path) -> Listing:
         below, beside = path.relative_to(folder), path.with_suffix(".txt")
         speaker = below.parts[0] if len(below.parts) > 1 else ""
         listed.append(Listed(0, below, beside if beside.exists() else "", speaker))
+    if not any(each.text for each in listed):
+        _name_lists(folder)
     return Listing(listed, folder, (folder,))
 
 
-def list_table(file: Path) -> Listing:
+def _name_lists(folder: Path) -> None:
+    """Name files of a folder that may hold its transcripts."""
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in LISTS)
+    if found:
+        names = ", ".join(found[:MOST_NAMED])
+        say(
+            f"warning: {folder}: no audio has a transcript beside it; "
+            f"if {names} should tell what is said, give that file"
+        )
+
+
+def list_table(file: Path, audio_column: str = "", text_column: str = "") -> Listing:
     """The audio that a table names, with commas, semicolons or tabs between its columns.
 
-    The header names the columns. `path` is relative to the table's folder or absolute; the others may be
-    absent or empty in some lines: `text` (empty: untranscribed), `speaker`, `id` (else made of the path),
-    `start` and `end` in seconds (else the whole file). With tabs quotes are just characters; otherwise a
-    field may stand in them. A mistake in the table stops with its line number.
+    The header names the columns. That of the audio, unless it is named here, is `path` or another of `columns.AUDIO`,
+    and its files are relative to the table's folder, to `clips` in there, or absolute. The others may be absent or
+    empty in some lines: `text` (empty: untranscribed), `speaker` and `id` (else made of the path), each by any of its
+    usual names; `start` and `end` in seconds (else the whole file). With tabs quotes are just characters; otherwise
+    a field may stand in them. A mistake in the table stops with its line number.
     """
-    rows = list(read_rows(file))
+    lines = read_table(file, [audio_column.lower()] if audio_column else AUDIO)
+    _, names = next(lines, (1, []))
+    places = find_columns(file, names, audio_column, text_column)
+    first = list(islice(lines, LOOKED_AT))
+    rows = [_read_row(file, number, len(names), fields, places) for number, fields in chain(first, lines)]
     if not rows:
         raise UserError(f"{file} has no line below its header: add one for each utterance.")
-    return Listing(rows, file, (file.parent,))
+    if not any(row.text for row in rows):
+        unused = set(range(len(names))) - set(places.values())
+        warn_of_text(file, {names[place]: [fields[place] for _, fields in first] for place in sorted(unused)})
+    return Listing(rows, file, (file.parent, file.parent / CLIPS))
 
 
-def read_rows(file: Path) -> Iterator[Listed]:
-    """Read a table of utterances; a mistake in it stops with its line number."""
+def read_table(file: Path, known: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a table with their numbers, empty ones aside; first the header, which should hold a known name."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
-            delimiter = delimiter_of(lines.readline())
+            delimiter = delimiter_of(lines.readline(), known)
             lines.seek(0)
             table = csv.reader(
                 lines,
@@ -57,11 +93,9 @@ def read_rows(file: Path) -> Iterator[Listed]:
                 quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
                 strict=True,
             )
-            columns = [name.strip().lower() for name in next(table, [])]
-            _check_columns(file, columns)
             for fields in table:
-                if any(map(str.strip, fields)):
-                    yield _read_row(f"{file}, line {table.line_num}", table.line_num, columns, fields)
+                if any(cells := [field.strip() for field in fields]):
+                    yield table.line_num, cells
     except OSError as error:
         raise UserError(f"cannot read the table {file}: {error.strerror}; check the path.") from error
     except UnicodeDecodeError as error:
@@ -70,33 +104,40 @@ def read_rows(file: Path) -> Iterator[Listed]:
         raise UserError(f"{file}, line {table.line_num}: {error}; mind the quotes.") from error
 
 
-def delimiter_of(header: str) -> str:
-    """What parts the columns of a table: the one of the known that sets `path` apart, else the most frequent."""
+def delimiter_of(header: str, known: Sequence[str]) -> str:
+    """What parts the columns of a table: what sets a known name apart, else the most frequent."""
     for each in DELIMITERS:
-        if "path" in (name.strip(' "\r\n').lower() for name in header.split(each)):
+        if usual((name.strip(' "\r\n') for name in header.split(each)), known):
             return each
     return max(DELIMITERS, key=header.count)
 
 
-def _check_columns(file: Path, columns: list[str]) -> None:
-    if "path" not in columns:
+def find_columns(file: Path, names: list[str], audio_column: str, text_column: str) -> dict[str, int]:
+    """Which column holds what: the places of `path`, and where there are any of the others that `Listed` has."""
+    where = f"{file}, line 1"
+    audio = required(where, audio_column, names) if audio_column else usual(names, AUDIO)
+    if audio is None:
         raise UserError(
-            f"{file}, line 1: there is no column `path` among {', '.join(columns) or 'none'}; "
-            f"the header must name the columns, of which {', '.join(COLUMNS)} are known."
+            f"{where}: no column names the audio among {', '.join(names) or 'none'}; the header must name the columns:"
+            f" call it path, or {NAME_AUDIO}."
         )
-    if twice := {name for name in columns if name in COLUMNS and columns.count(name) > 1}:
-        raise UserError(f"{file}, line 1: the column {', '.join(sorted(twice))} is there twice; keep one.")
-    if unknown := [name for name in columns if name not in COLUMNS]:
-        say(f"{file}: the columns {', '.join(unknown)} are not used; known are {', '.join(COLUMNS)}")
+    text = required(where, text_column, names) if text_column else usual(names, TEXT)
+    others = {"speaker": SPEAKER, "id": ID, "start": ("start",), "end": ("end",)}
+    found = {"path": audio, "text": text} | {role: usual(names, known) for role, known in others.items()}
+    lower = [name.lower() for name in names]
+    if twice := [name for name in found.values() if name and lower.count(name.lower()) > 1]:
+        raise UserError(f"{where}: the column {', '.join(twice)} is there twice; keep one.")
+    say_columns(file, found.values(), names)
+    return {role: names.index(name) for role, name in found.items() if name}
 
 
-def _read_row(where: str, line: int, columns: list[str], fields: list[str]) -> Listed:
-    if len(fields) != len(columns):
+def _read_row(file: Path, line: int, width: int, fields: list[str], places: dict[str, int]) -> Listed:
+    where = f"{file}, line {line}"
+    if len(fields) != width:
         raise UserError(
-            f"{where}: {len(fields)} fields under {len(columns)} columns; put fields with commas or semicolons in"
-            " quotes."
+            f"{where}: {len(fields)} fields under {width} columns; put fields with commas or semicolons in quotes."
         )
-    cells = dict(zip(columns, map(str.strip, fields), strict=True))
+    cells = {role: fields[place] for role, place in places.items()}
     path = Path(cells["path"])
     if not path.name:
         raise UserError(f"{where}: the path {cells['path']!r} names no file.")

@@ -21,7 +21,7 @@ from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal, require_fit
 from priormatch.matching.targets import BeamTargets, TargetsOf, given_labels
 from priormatch.models.recognizer import Recognizer
-from priormatch.progress import say
+from priormatch.progress import duration_text, say
 from priormatch.runs.cards import PAPER
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.runs.work import leave_recogniser_card, load_validation, matching_schedule, thin
@@ -130,7 +130,7 @@ def match_corpora(
     if matching.renewed < 1:
         targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
     speech = with_lengths(unlabelled, lengths) if matching.length_filter else unlabelled
-    say(f"{out.name}: {speech.hours:.2f} unlabelled hours, proposal's validation CER {cer:.2f} %")
+    say(f"{out.name}: {duration_text(3600 * speech.hours)} unlabelled, proposal's validation CER {cer:.2f} %")
     inspector = None
     if prior is not None and matching.inspect_on > 0:
         weighing = Weighing(prior, keep, lengths, matching.merge_spellings, contexts or {}, exponents)

@@ -20,7 +20,7 @@ from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.models.folder import WEIGHTS
 from priormatch.models.recognizer import Recognizer
-from priormatch.progress import say
+from priormatch.progress import duration_text, say
 from priormatch.runs.cards import heard, leave_card, parameters, trained_card
 from priormatch.runs.recipe import recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import fingerprint
@@ -117,7 +117,9 @@ def train_supervised(
     model.to(device)
     cuts = [cut for path in labelled for cut in Corpus.load(path, settings.audio, transcribed=True).cuts]
     corpus = Corpus(cuts, settings.audio, ", ".join(map(str, labelled)))
-    say(f"{out.name}: {parameters(model)} parameters on {device}, {corpus.hours:.2f} labelled hours")
+    say(
+        f"{out.name}: {parameters(model)} parameters on {device}, {duration_text(3600 * corpus.hours)} labelled"
+    )
     if start is None:
         schedule, size = schedule_of(training, updates or training.updates, settings), training.batch
     else:
