@@ -104,6 +104,29 @@ def test_it_fits_every_width_without_scrolling_sideways(make_page, report, kind,
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_on_a_phone_no_column_is_cut_off(make_page, report):
+    page = make_page(375)
+    page.goto(report["single"])
+    for details in page.locator("details").all():
+        details.evaluate("each => each.open = true")
+    tables = page.locator(".scroll").evaluate_all(
+        "all => all.map(each => each.scrollWidth - each.clientWidth)"
+    )
+    assert len(tables) == 5 and set(tables) == {0}
+    label = page.locator(".panel:visible .log-prior .label").first
+    assert label.is_visible() and label.inner_html() == "log p<sub>y</sub> "
+
+
+def test_legends_show_lines_as_they_are_drawn(make_page, report):
+    page = make_page()
+    page.goto(report["single"])
+    dashes = "all => all.map(each => getComputedStyle(each).strokeDasharray)"
+    for chart in page.locator(".chart:has(.legend)").all():
+        drawn = chart.locator("svg[role=img] path").evaluate_all(dashes)
+        assert drawn == chart.locator(".sample path").evaluate_all(dashes) != []
+        assert len(set(drawn)) == len(drawn), "told apart without colour"
+
+
 def brightness(page, selector, name):
     colour = page.locator(selector).first.evaluate(f"each => getComputedStyle(each)['{name}']")
     return sum(map(float, colour[colour.index("(") + 1 : -1].split(",")[:3]))
@@ -126,6 +149,10 @@ def test_on_paper_all_utterances_and_tables_are_shown_in_dark_ink(make_page, rep
     assert page.locator("audio:visible").count() == 0
     assert page.get_by_text("takes its place").is_visible()
     assert brightness(page, "body", "color") == 0
+    broken = "each => getComputedStyle(each).breakInside"
+    assert page.locator(".panel").first.evaluate(broken) == "auto", "utterances flow from page to page"
+    assert page.locator(".beam").first.evaluate(broken) == "avoid"
+    assert page.locator(".share").first.evaluate("each => getComputedStyle(each).printColorAdjust") == "exact"
     assert len(page.pdf()) > 10_000
 
 

@@ -15,10 +15,12 @@ import soundfile
 from tiny_language import speak
 from tiny_run import command, make_folders
 
+from priormatch.config import FusionSettings
 from priormatch.data.pauses import Cutting
 from priormatch.evaluation.decoding import plain_search
 from priormatch.evaluation.transcribing import transcribe
 from priormatch.models.recognizer import Recognizer
+from priormatch.serving.beams import SUFFIXES
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("gradio", reason="needs the extra `page`: make test-browser")
@@ -48,6 +50,7 @@ def home(tmp_path_factory) -> Path:
     soundfile.write(root / "long.flac", np.zeros(16_000 * 70), 16_000)
     soundfile.write(root / "large.wav", np.zeros(16_000 * 40), 16_000)
     (root / "empty.wav").touch()
+    (root / "<b>notes.m4a").write_bytes(b"mp4")
     (root / "<b>text.wav").write_text("no audio at all")
     return root
 
@@ -141,7 +144,7 @@ def words(page) -> list[str]:
 
 
 def column(page, name: str) -> list[str]:
-    return page.locator(f"table.beam td[data-name='{name}']").all_inner_texts()
+    return page.locator(f"table.beam td.{name}").all_inner_texts()
 
 
 def expected(home: Path, name: str) -> list[str]:
@@ -156,22 +159,22 @@ def test_an_upload_is_transcribed_and_its_beam_shown(open_page, server, home):
     assert words(page) == expected(home, "one")
     rows = page.locator("table.beam tbody tr")
     assert rows.count() == 4
-    assert rows.first.locator("td.hypothesis").inner_text() == words(page)[0]
-    log_q = [float(each) for each in column(page, "log q")]
+    assert rows.first.locator(".words").inner_text() == words(page)[0]
+    log_q = [float(each) for each in column(page, "log-q")]
     assert log_q == sorted(log_q, reverse=True) and log_q[0] < 0
-    assert all(float(each) < 0 for each in column(page, "log p_y"))
+    assert all(float(each) < 0 for each in column(page, "log-prior"))
     assert sum(map(float, column(page, "weight"))) == pytest.approx(1, abs=0.003)
     assert not page.get_by_label("Segment").is_visible(), "there is only one"
 
 
 def test_the_prior_says_what_it_is_let(open_page, server, home):
-    page = open_page(server)
+    page, fusion = open_page(server), FusionSettings()
     upload(page, home / "one.wav")
     words(page)
     seen = {}
     for name, note in (
-        ("none", "q(y|x)"),
-        ("in the search", "log q + 0.5 log p_y"),
+        ("none", "Weights are q(y|x)"),
+        ("in the search", f"log q + {fusion.lm_weight:g} log py + {fusion.token_bonus:g} a piece"),
         ("in the weights", "local"),
     ):
         page.get_by_label(name, exact=True).check()
@@ -179,7 +182,7 @@ def test_the_prior_says_what_it_is_let(open_page, server, home):
         seen[name] = [float(each) for each in column(page, "weight")]
         assert sum(seen[name]) == pytest.approx(1, abs=0.005)
     assert seen["none"] != seen["in the weights"] != seen["in the search"]
-    share = np.exp([float(each) for each in column(page, "log p_y")])
+    share = np.exp([float(each) for each in column(page, "log-prior")])
     assert seen["in the weights"] == pytest.approx(share / share.sum(), abs=0.01)
 
 
@@ -193,7 +196,7 @@ def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page, server, home):
     for key in ("ArrowDown", "Enter"):
         page.keyboard.press(key)
     page.wait_for_function(f"document.querySelector('table.beam caption').innerText !== {first!r}")
-    assert page.locator("table.beam td.hypothesis").first.inner_text() == lines[1]
+    assert page.locator("table.beam .words").first.inner_text() == lines[1]
     assert words(page) == lines
 
 
@@ -204,7 +207,8 @@ def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page, server, home):
         ("<b>text.wav", "text.wav: cannot be opened"),
         ("silent.wav", "No speech was heard"),
         ("long.flac", "long.flac: lasts 1m10s, and at most 1m00s are heard here"),
-        ("large.wav", "exceed the maximum allowed size of 1.0 Mb"),
+        ("large.wav", "large.wav: has 1.2 MB, and at most 1 MB are taken here"),
+        ("<b>notes.m4a", "notes.m4a: is not of a kind that is heard here; give a WAV"),
     ],
 )
 def test_a_broken_upload_gets_a_sentence_and_the_next_is_heard(open_page, server, home, name, sentence):
@@ -213,11 +217,52 @@ def test_a_broken_upload_gets_a_sentence_and_the_next_is_heard(open_page, server
     page.get_by_text(sentence).wait_for()
     assert "Traceback" not in page.locator("body").inner_text()
     assert page.locator("table.beam").count() == 0
-    if name != "large.wav":
+    if page.get_by_label("Clear").is_visible():
         page.get_by_label("Clear").click()
         page.get_by_text(sentence).wait_for(state="hidden")
-        upload(page, home / "one.wav")
-        assert words(page) == expected(home, "one")
+    else:
+        assert list(server.uploads.rglob(f"*{name.removeprefix('<b>')}")) == [], "it was not sent"
+    upload(page, home / "one.wav")
+    assert words(page) == expected(home, "one")
+    assert not page.get_by_text(sentence).is_visible()
+
+
+def test_a_file_that_is_dropped_is_looked_at_too(open_page, server):
+    page = open_page(server)
+    page.locator("button", has_text="Drop Audio Here").evaluate(
+        """area => {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File(["words"], "notes.txt", { type: "text/plain" }));
+            area.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
+        }"""
+    )
+    page.get_by_text("notes.txt: is not of a kind").wait_for()
+    assert not page.get_by_text("Invalid file type").is_visible()
+
+
+def test_files_are_offered_by_what_is_read(open_page, server):
+    page = open_page(server)
+    with page.expect_file_chooser():
+        page.get_by_text("Click to Upload").click()
+    assert page.locator("input[type=file]").get_attribute("accept").split(",") == list(SUFFIXES)
+
+
+def test_the_page_names_what_is_served_and_the_transcript(open_page, server, home):
+    page = open_page(server)
+    body = page.locator("body").inner_text()
+    assert "runs/tiny/supervised/model" in body and "runs/tiny/prior/model" in body
+    assert "at most 1 minute or 1 MB" in body
+    upload(page, home / "one.wav")
+    assert words(page) == expected(home, "one")
+    rows = page.locator("table.beam tbody tr")
+    assert rows.filter(has_text="transcript").locator(".words").all_inner_texts() == words(page)
+    weights = [float(each) for each in column(page, "weight")]
+    chosen = rows.nth(weights.index(max(weights)))
+    assert chosen.get_by_text("the prior’s choice").is_visible()
+    choice = page.get_by_role("status", name="The prior’s choice")
+    assert choice.locator("p").inner_text() == chosen.locator(".words").inner_text()
+    page.get_by_label("none", exact=True).check()
+    choice.wait_for(state="hidden")
 
 
 def test_two_users_do_not_mix(open_page, server, home):
@@ -227,7 +272,7 @@ def test_two_users_do_not_mix(open_page, server, home):
     heard = {name: words(page) for name, page in users.items()}
     assert heard == {name: expected(home, name) for name in TALKS}
     users["one"].get_by_label("none", exact=True).check()
-    users["one"].locator(".note", has_text="q(y|x)").wait_for()
+    users["one"].locator(".note", has_text="Weights are q(y|x)").wait_for()
     assert words(users["one"]) == heard["one"]
     assert "local prior" in users["two"].locator(".note").inner_text()
 
@@ -264,7 +309,7 @@ def test_without_a_prior_it_says_why_columns_are_empty_and_ctrl_c_deletes_and_en
         assert not page.get_by_label("none", exact=True).is_visible()
         upload(page, home / "one.wav")
         assert words(page) == expected(home, "one")
-        assert {*column(page, "log p_y"), *column(page, "weight")} == {"no prior"}
+        assert {*column(page, "log-prior"), *column(page, "weight")} == {"no prior"}
         assert "this page has none" in page.locator(".note").inner_text()
         assert server.kept() == ["one.wav"]
     finally:

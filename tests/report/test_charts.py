@@ -11,11 +11,13 @@ from priormatch.report.charts import (
     MOST_POINTS,
     NAMES_WIDTH,
     RIGHT,
+    ROW,
     TOP,
     VALUE_WIDTH,
     WIDTH,
     Axis,
     Series,
+    grouped_chart,
     interval_chart,
     line_chart,
     short,
@@ -70,6 +72,19 @@ def test_a_long_name_keeps_its_end():
     chart = interval_chart("wer", [("/a/very/long/folder/of/runs: lpm", 0, Estimate(1, 0, 2))])
     assert chart.bars[0].name == "…/folder/of/runs: lpm"
     assert "/a/very/long" in chart.description
+
+
+def test_groups_have_lines_of_their_own():
+    low = Estimate(1, 0, 2)
+    chart = grouped_chart(
+        "wer", {"first": [("a", 0, low), ("b", 0, low)], "none": [], "last": [("a", 1, low)]}
+    )
+    lines = [TOP + (line + 0.5) * ROW for line in range(5)]
+    assert [(each.at, each.label) for each in chart.headings] == [(lines[0], "first"), (lines[3], "last")]
+    assert [bar.y for bar in chart.bars] == [lines[1], lines[2], lines[4]]
+    assert chart.height == TOP + 5 * ROW + BOTTOM
+    assert "last: a: 1.0, from 0.0 to 2.0." in chart.description
+    assert grouped_chart("wer", {"none": []}) is None
 
 
 @given(numbers, numbers)

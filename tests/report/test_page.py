@@ -54,6 +54,8 @@ def test_a_page_holds_everything_of_its_run(run):
         "local prior matching is 22.22 points of WER below supervised",
         "replaced 1 times in 2 decisions",
         "Latest proposal, taken at update 20",
+        "Of 3 with a reference, 3 had a hypothesis",
+        "test: character error rate, %",
         "dropped: too short, 2 for 4",
         '<del title="said">monday</del>',
         "mind the gap",
@@ -75,7 +77,8 @@ def test_the_page_is_well_formed_and_needs_nothing_else(run):
         assert attributes.get("src", "data:").startswith("data:")
     assert page.headings[0] == 1
     assert all(later <= earlier + 1 for earlier, later in zip(page.headings, page.headings[1:], strict=False))
-    assert all(attributes.get("aria-label") for tag, attributes in page.tags if tag in ("svg", "audio"))
+    seen = [each for tag, each in page.tags if tag in ("svg", "audio") and each.get("aria-hidden") != "true"]
+    assert seen and all(each.get("aria-label") for each in seen)
 
 
 def test_what_was_said_stays_text(run):
@@ -127,6 +130,18 @@ def test_runs_side_by_side(tmp_path):
     text = render([read_run(one), read_run(begun)])
     assert "Report of 2 runs" in text
     assert ">tiny</a>" in text
+    assert '<th scope="rowgroup" colspan="4">local prior matching</th>' in text
+    for name in ("training.seed", "matching.beam_size"):
+        assert f"<code>{name}</code></th><td" in text.split('id="run1"')[0], "in the settings that differ"
+
+
+def test_what_taught_nothing_is_not_passed_over_in_silence(run):
+    path = run / "lpm" / "inspected.jsonl"
+    *others, last = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*others, last.replace('"weight": 1.0', '"weight": 0.0')]))
+    text = " ".join(render([read_run(run)]).split())
+    assert "Of 3 with a reference, 2 had a hypothesis that the filter left both at first and at last" in text
+    assert "The other 1 taught nothing at one time or both, and is not counted." in text
 
 
 def test_the_history_of_the_proposal(run):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tiny_language import speak
 
 from priormatch.config import FusionSettings
+from priormatch.data.audio import SUFFIXES as AUDIO_SUFFIXES
 from priormatch.data.clips import Clip
 from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
@@ -69,6 +70,17 @@ def test_without_a_prior_there_are_no_weights_of_its():
     alone = [replace(each, log_prior=None) for each in TABLE_1]
     assert weights(alone, Say.weights) is None
     assert weights(alone, Say.none) == weights(TABLE_1, Say.none)
+
+
+def test_the_priors_choice_is_the_heaviest():
+    assert Stretch(0.0, 1.0, TABLE_1).heaviest is TABLE_1[0]
+    assert Stretch(0.0, 1.0, TABLE_1[:0:-1]).heaviest is TABLE_1[2]
+    assert Stretch(0.0, 1.0, [replace(each, log_prior=None) for each in TABLE_1]).heaviest is None
+    assert Stretch(0.0, 1.0, []).heaviest is None
+
+
+def test_every_kind_that_the_page_takes_is_read():
+    assert set(beams.SUFFIXES) <= set(AUDIO_SUFFIXES)
 
 
 def test_beams_are_those_that_matching_sees(ending_recognizer, tiny_prior):

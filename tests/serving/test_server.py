@@ -1,6 +1,7 @@
 """The verb `serve`, up to where the page begins: what it refuses, and what it says of who can reach it."""
 
 import socket
+from pathlib import Path
 
 import pytest
 import torch
@@ -35,7 +36,8 @@ def free_port():
 def test_what_is_served(home, free_port, capsys):
     limits = ("--most-minutes", "2", "--most-megabytes", "7", "--beam-size", "5", "--longest", "6")
     assert command("serve", "model", "--prior", "prior", "--port", free_port, *limits) == 0
-    ((listener, host, port, megabytes),) = home
+    ((listener, *models, host, port, megabytes),) = home
+    assert models == [Path("model"), Path("prior")]
     assert (host, port, megabytes) == ("127.0.0.1", free_port, 7)
     assert (listener.most_seconds, listener.cutting.longest) == (120.0, 6.0)
     assert listener.prior is not None
@@ -54,7 +56,7 @@ def test_it_says_loudly_when_others_can_reach_it(home, free_port, capsys):
     assert command("serve", "model", "--host", "0.0.0.0", "--port", free_port) == 0
     said = capsys.readouterr()
     assert "WARNING: listening on 0.0.0.0 without a password" in said.err + said.out
-    assert home[0][0].prior is None
+    assert home[0][0].prior is None and home[0][2] is None
 
 
 def test_a_port_that_is_taken_gets_a_sentence(home, capsys):

@@ -1,10 +1,12 @@
 """Beams and transcripts as HTML: what stands in them, and that words stay words."""
 
+from pathlib import Path
+
 import pytest
 
 from priormatch.config import FusionSettings
 from priormatch.serving.beams import Say, Scored, Stretch
-from priormatch.serving.views import beam_table, clock, segment_name, told
+from priormatch.serving.views import beam_table, clock, head, model_name, segment_name, sentence, told
 
 BEAM = [Scored("at <b>nine</b>", -1.0, -1.5, -2.0), Scored("", -2.0, -3.5, -2.0)]
 FUSION = FusionSettings(lm_weight=0.25, token_bonus=0.5)
@@ -15,7 +17,7 @@ FUSION = FusionSettings(lm_weight=0.25, token_bonus=0.5)
     [
         (Say.none, "0.731", "q(y|x)"),
         (Say.weights, "0.500", "local prior"),
-        (Say.search, "0.881", "log q + 0.25 log p_y + 0.5 a piece"),
+        (Say.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 a piece"),
     ],
 )
 def test_a_beam(say, weight, note):
@@ -33,10 +35,43 @@ def test_without_a_prior_it_says_why_columns_are_empty():
     assert "the search found no end" in page
 
 
-def test_a_transcript_or_a_sentence():
-    assert "<p>at nine</p>\n<p>&lt;i&gt;</p>" in told(lines=["at nine", "<i>"])
-    sentence = told(sentence="<x>.wav: the file is empty.")
-    assert "&lt;x&gt;.wav" in sentence and 'role="alert"' in sentence and "Transcript" not in sentence
+def test_the_transcript_is_rank_1_and_the_priors_choice_is_told_where_it_weighs():
+    beam = [Scored("at nine", -1.0, -1.0, -9.0), Scored("at ten", -2.0, -2.0, -3.0)]
+    stretch = Stretch(0.0, 1.0, beam)
+    rows = beam_table(stretch, Say.weights, FUSION).split("<tr")[2:]
+    assert ["transcript" in rows[0], "transcript" in rows[1].split("</tr>")[0]] == [True, False]
+    assert ["prior’s choice" in row.split("</tr>")[0] for row in rows] == [False, True]
+    page = told([stretch], Say.weights)
+    assert page.index("Transcript") < page.index("<p>at nine</p>") < page.index("<p>at ten</p>")
+    for say in (Say.none, Say.search):
+        assert "prior’s choice" not in beam_table(stretch, say, FUSION) + told([stretch], say)
+    assert "of recogniser and prior" in told([stretch], Say.search)
+
+
+def test_without_a_prior_nothing_is_its_choice():
+    alone = Stretch(0.0, 1.0, [Scored("at <i>", -1.0, -1.0)])
+    assert "choice" not in told([alone], Say.weights) + beam_table(alone, Say.weights, FUSION)
+    assert "<p>at &lt;i&gt;</p>" in told([alone], Say.weights)
+
+
+def test_a_sentence():
+    words = sentence("<x>.wav: the file is empty.")
+    assert "&lt;x&gt;.wav" in words and 'role="alert"' in words and "Transcript" not in words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(60, "1 minute or"), (1800, "30 minutes"), (30, "0.5 minutes")]
+)
+def test_the_head_names_models_and_limits(seconds, told):
+    page = head(Path("runs/<b>/model"), None, seconds, 7)
+    assert told in page and "7 MB" in page
+    assert "<code>runs/&lt;b&gt;/model</code>. Prior: none." in page
+    assert "<code>runs/prior</code>" in head(Path("model"), Path("runs/prior"), seconds, 7)
+
+
+def test_a_model_of_the_hub_has_its_name_there():
+    assert model_name(Path("/home/ann/hub/models--ann--calls--8k/snapshots/4fa2")) == "ann/calls--8k"
+    assert model_name(Path("runs/demo/lpm/model")) == "runs/demo/lpm/model"
 
 
 @pytest.mark.parametrize(

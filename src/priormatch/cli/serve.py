@@ -60,7 +60,7 @@ def serve(
         )
     cutting = cutting_for(recognizer, longest)
     listener = Listener(recognizer, judge, beam_size, fused, cutting, 60 * most_minutes)
-    serve_page(listener, host, port, most_megabytes)
+    serve_page(listener, model, prior, host, port, most_megabytes)
 
 
 def is_this_machine(host: str) -> bool:

@@ -73,15 +73,28 @@ def word_errors(hypothesis: Hypothesis) -> int | None:
     return sum(word.kind != "equal" for word in hypothesis.words)
 
 
-def heard(found: Sequence[Utterance]) -> tuple[int, int, int] | None:
-    """Over the utterances with a reference and two beams that teach something: word errors before, after, words."""
-    known = [
-        (each.errors[0], each.errors[-1], len((each.reference or "").split()))
-        for each in found
-        if each.reference is not None and len(each.beams) > 1
+@dataclass(frozen=True)
+class Heard:
+    """Word errors of the heaviest hypotheses at first and at last, in the utterances that had one both times.
+
+    `known` counts all utterances with a reference and two beams, `both` those that are counted here.
+    """
+
+    known: int
+    both: int
+    first: int
+    last: int
+    words: int
+
+
+def heard(found: Sequence[Utterance]) -> Heard | None:
+    """What became of the errors, or None where no utterance can tell."""
+    known = [each for each in found if each.reference is not None and len(each.beams) > 1]
+    both = [
+        (first, last, len((each.reference or "").split()))
+        for each in known
+        if (first := each.errors[0]) is not None and (last := each.errors[-1]) is not None
     ]
-    both = [(first, last, words) for first, last, words in known if first is not None and last is not None]
     if not both:
         return None
-    first, last, words = (sum(column) for column in zip(*both, strict=True))
-    return first, last, words
+    return Heard(len(known), len(both), *map(sum, zip(*both, strict=True)))

@@ -5,12 +5,14 @@ dark, a chart is 2 kB, and what is drawn can be read out. All coordinates are th
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 
 from priormatch.report.scores import Estimate
 
 Point = tuple[float, float]
+Row = tuple[str, int, Estimate]
+"""A name, the number of its colour, and its figures."""
 
 WIDTH, HEIGHT = 360, 200
 LEFT, RIGHT, TOP, BOTTOM = 40, 12, 10, 24
@@ -77,11 +79,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class IntervalChart:
-    """Points with intervals, one row for each."""
+    """Points with intervals, one row for each, and headings at heights y between them."""
 
     title: str
     description: str
     bars: list[Bar]
+    headings: list[Tick]
     x_ticks: list[Tick]
     zero: float | None
     height: float
@@ -144,35 +147,47 @@ def in_words(series: Series) -> str:
     )
 
 
-def interval_chart(title: str, rows: Sequence[tuple[str, int, Estimate]]) -> IntervalChart | None:
-    """A chart of the rows (name, tone, figures) whose figures are numbers, or None where none is."""
-    rows = [row for row in rows if all(map(math.isfinite, (row[2].value, row[2].low, row[2].high)))]
-    if not rows:
+def interval_chart(title: str, rows: Sequence[Row]) -> IntervalChart | None:
+    """A chart of the rows whose figures are numbers, or None where none is."""
+    return grouped_chart(title, {"": rows})
+
+
+def grouped_chart(title: str, groups: Mapping[str, Sequence[Row]]) -> IntervalChart | None:
+    """The same with the rows of each group below its name, a group without a name having no such line."""
+    shown = {
+        group: drawn
+        for group, rows in groups.items()
+        if (drawn := [row for row in rows if all(map(math.isfinite, astuple(row[2])))])
+    }
+    if not shown:
         return None
-    figures = [each for _, _, each in rows]
+    figures = [each for rows in shown.values() for _, _, each in rows]
     axis = Axis(min(0.0, *(each.low for each in figures)), max(0.0, *(each.high for each in figures)))
     left, right = NAMES_WIDTH, WIDTH - VALUE_WIDTH
+    bars: list[Bar] = []
+    headings: list[Tick] = []
+    words: list[str] = []
 
-    def bar(row: int, name: str, tone: int, each: Estimate) -> Bar:
-        at, low, high = (axis.place(value, left, right) for value in (each.value, each.low, each.high))
-        return Bar(
-            name if len(name) <= NAME_LETTERS else f"…{name[1 - NAME_LETTERS :]}",
-            tone,
-            TOP + (row + 0.5) * ROW,
-            at,
-            low,
-            high,
-            minus(f"{each.value:.1f}"),
-        )
+    def next_line() -> float:
+        return TOP + (len(bars) + len(headings) + 0.5) * ROW
 
-    words = [f"{name}: {each.value:.1f}, from {each.low:.1f} to {each.high:.1f}." for name, _, each in rows]
+    for group, rows in shown.items():
+        if group:
+            headings.append(Tick(next_line(), group))
+            words.append(f"{group}:")
+        for name, tone, each in rows:
+            at, low, high = (axis.place(value, left, right) for value in (each.value, each.low, each.high))
+            cut = name if len(name) <= NAME_LETTERS else f"…{name[1 - NAME_LETTERS :]}"
+            bars.append(Bar(cut, tone, next_line(), at, low, high, minus(f"{each.value:.1f}")))
+            words.append(f"{name}: {each.value:.1f}, from {each.low:.1f} to {each.high:.1f}.")
     return IntervalChart(
         title,
         f"{title}. " + " ".join(words),
-        [bar(row, *each) for row, each in enumerate(rows)],
+        bars,
+        headings,
         [Tick(axis.place(x, left, right), short(x)) for x in axis.ticks()],
         axis.place(0.0, left, right) if axis.low < 0 else None,
-        TOP + len(rows) * ROW + BOTTOM,
+        TOP + (len(bars) + len(headings)) * ROW + BOTTOM,
     )
 
 

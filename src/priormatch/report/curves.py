@@ -1,16 +1,23 @@
 """The charts of a run: its error rates, what matching teaches, and how all stages learn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from priormatch.report.alarms import largest_entropy
 from priormatch.report.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
 from priormatch.report.run import Line, RunRecord, is_number, values
+from priormatch.report.scores import Estimate, Score
 from priormatch.runs.results import NAMES
 
 STAGE_NAMES = NAMES | {"supervised-longer": "supervised, longer", "prior": "prior"}
 TONES = {name: tone for tone, name in enumerate(STAGE_NAMES)}
+MEASURES: dict[str, Callable[[Score], Estimate | None]] = {
+    "word error rate, %": lambda score: score.wer,
+    "character error rate, %": lambda score: score.cer,
+    "share of the gap closed (WERR), %": lambda score: score.werr,
+}
+"""What is drawn of scores, by the titles of charts."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +32,16 @@ class Decision:
 
 
 def rate_charts(record: RunRecord) -> list[IntervalChart]:
-    """WER of each test set, and the recovered share of the gap where it is known."""
+    """Each measure on each test set, as far as it is known."""
     charts = []
-    for test, systems in record.scores.tests.items():
-        rows = [(STAGE_NAMES[name], TONES[name], score.wer) for name, score in systems.items()]
-        charts.append(interval_chart(f"{test}: word error rate, %", rows))
-    for test, systems in record.scores.tests.items():
-        shares = [(STAGE_NAMES[name], TONES[name], each.werr) for name, each in systems.items() if each.werr]
-        charts.append(interval_chart(f"{test}: share of the gap closed (WERR), %", shares))
+    for title, measure in MEASURES.items():
+        for test, systems in record.scores.tests.items():
+            rows = [
+                (NAMES[system], TONES[system], each)
+                for system, score in systems.items()
+                if (each := measure(score))
+            ]
+            charts.append(interval_chart(f"{test}: {title}", rows))
     return [chart for chart in charts if chart is not None]
 
 

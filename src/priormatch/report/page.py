@@ -15,10 +15,10 @@ from priormatch.files import replace_text
 from priormatch.progress import duration_text
 from priormatch.report.alarms import alarms
 from priormatch.report.beams import Utterance, heard, utterances
-from priormatch.report.charts import IntervalChart, LineChart, interval_chart, minus
+from priormatch.report.charts import IntervalChart, LineChart, minus
+from priormatch.report.comparison import compared, differing
 from priormatch.report.curves import (
     STAGE_NAMES,
-    TONES,
     Decision,
     learning_charts,
     rate_charts,
@@ -26,9 +26,8 @@ from priormatch.report.curves import (
     teaching_charts,
 )
 from priormatch.report.run import RunRecord, read_run
-from priormatch.report.scores import Score
 from priormatch.report.sound import ROOM
-from priormatch.runs.results import BASE, NAMES
+from priormatch.runs.results import BASE
 
 FILE = "report.html"
 GENERATOR = '<meta name="generator" content="priormatch'
@@ -111,7 +110,8 @@ def render(records: Sequence[RunRecord]) -> str:
     script = environment.get_template("script.js").render()
     return environment.get_template("page.html").render(
         runs=runs,
-        compared=compared(runs) if len(records) > 1 else [],
+        compared=compared(dict(zip(labels, records, strict=True))) if len(records) > 1 else [],
+        differing=differing(records),
         names=STAGE_NAMES,
         base=BASE,
         heard=heard,
@@ -142,33 +142,6 @@ def view(record: RunRecord, key: str, label: str, room: int) -> RunView:
         refreshes(record.matching),
         utterances(record.inspected, room),
     )
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A test set that several runs were scored on: each system's scores, one for each run, and a chart."""
-
-    test: str
-    rows: dict[str, list[Score | None]]
-    chart: IntervalChart | None
-
-
-def compared(runs: Sequence[RunView]) -> list[Comparison]:
-    """Every test set, with all runs side by side."""
-    tests = list(dict.fromkeys(test for run in runs for test in run.record.scores.tests))
-    comparisons = []
-    for test in tests:
-        of_runs = [run.record.scores.tests.get(test, {}) for run in runs]
-        systems = [system for system in NAMES if any(system in each for each in of_runs)]
-        rows = {system: [each.get(system) for each in of_runs] for system in systems}
-        points = [
-            (f"{run.label}: {system.replace('_', ' ')}", TONES[system], score.wer)
-            for system, scores in rows.items()
-            for run, score in zip(runs, scores, strict=True)
-            if score is not None
-        ]
-        comparisons.append(Comparison(test, rows, interval_chart(f"{test}: word error rate, %", points)))
-    return comparisons
 
 
 def rate_text(value: float, digits: int = 2) -> str:

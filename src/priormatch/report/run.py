@@ -28,6 +28,8 @@ ORDER = ("data", "tokenizer", "prior", "supervised", "lengths", "supervised-long
 MATCHING = "lpm"
 TOLD = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float}
 """What the report takes from results.json."""
+OF_EACH = ("name", "runs")
+"""Settings that say where a run is, not what it does."""
 SET_ASIDE = re.compile(r"\.\d+$")
 
 
@@ -83,7 +85,7 @@ def read_run(folder: Path) -> RunRecord:
     changes = [
         Change(name, str(value), str(defaults.get(name, "")))
         for name, value in settings.items()
-        if value != defaults.get(name) and name not in ("name", "runs")
+        if value != defaults.get(name) and name not in OF_EACH
     ]
     results: dict[str, Any] = attempt(read_results, folder / "results.json", {}, missing)
     stages: dict[str, dict[str, Any]] = attempt(read_stages, folder, {}, missing)

@@ -21,6 +21,9 @@ from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import duration_text
 
+KINDS = "WAV, FLAC, Ogg, Opus, MP3 or AIFF"
+SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
+"""Of the files that soundfile reads, those that browsers take for audio, by which Gradio goes."""
 PARTS = 4  # that a batch is made of here: progress is seen, and the page can be closed, between them
 
 Advance = Callable[[float, float], None]
@@ -61,6 +64,12 @@ class Stretch:
     def text(self) -> str:
         """The best hypothesis."""
         return self.beam[0].text if self.beam else ""
+
+    @property
+    def heaviest(self) -> Scored | None:
+        """What the prior would choose of the beam; None without a prior."""
+        found = weights(self.beam, Say.weights)
+        return self.beam[found.index(max(found))] if found else None
 
 
 def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
@@ -159,9 +168,7 @@ class Listener:
                 )
             return list(open_file(path, self.cutting).clips)
         except BadAudio as bad:
-            raise UserError(
-                f"{path.name}: {bad.reason}; give a whole WAV, FLAC, Ogg, Opus or MP3 file"
-            ) from bad
+            raise UserError(f"{path.name}: {bad.reason}; give a whole {KINDS} file") from bad
 
 
 @torch.no_grad()

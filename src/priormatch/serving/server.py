@@ -11,9 +11,10 @@ from tempfile import TemporaryDirectory
 from priormatch.errors import UserError
 from priormatch.progress import say
 from priormatch.serving.beams import Listener
+from priormatch.serving.views import head
 
 MEGABYTE = 1 << 20
-STYLE = Path(__file__).parent / "style.css"
+STYLE, SCRIPT = (Path(__file__).parent / name for name in ("style.css", "page.js"))
 
 
 def require_gradio() -> None:
@@ -34,7 +35,9 @@ def require_free(host: str, port: int) -> None:
         ) from error
 
 
-def serve(listener: Listener, host: str, port: int, most_megabytes: int) -> None:
+def serve(
+    listener: Listener, model: Path, prior: Path | None, host: str, port: int, most_megabytes: int
+) -> None:
     """Serve the page until Ctrl-C; what users recorded or uploaded is deleted then, or earlier."""
     with TemporaryDirectory(prefix="priormatch-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
@@ -42,7 +45,7 @@ def serve(listener: Listener, host: str, port: int, most_megabytes: int) -> None
         os.environ["no_proxy"] = "*"  # Gradio calls itself when it starts
         from priormatch.serving.page import make_page
 
-        page = make_page(listener, most_megabytes)
+        page = make_page(listener, head(model, prior, listener.most_seconds, most_megabytes))
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             page.launch(
@@ -50,6 +53,7 @@ def serve(listener: Listener, host: str, port: int, most_megabytes: int) -> None
                 server_port=port,
                 max_file_size=most_megabytes * MEGABYTE,
                 css_paths=STYLE,
+                js=SCRIPT.read_text(encoding="utf-8"),
                 prevent_thread_lock=True,
                 quiet=True,
                 share=False,

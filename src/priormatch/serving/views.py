@@ -1,21 +1,18 @@
 """Transcripts and beams as HTML."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from priormatch.config import FusionSettings
-from priormatch.serving.beams import Say, Stretch, weights
+from priormatch.serving.beams import KINDS, SUFFIXES, Say, Stretch, weights
 
-NOTES = {
-    Say.none: "Weights are q(y|x), which log q is the logarithm of, renormalised inside the beam.",
-    Say.weights: "Weights are the local prior: p_y(y) renormalised inside the beam, which matching trains towards.",
-    Say.search: "Rank and weights go by log q + {fusion.lm_weight:g} log p_y + {fusion.token_bonus:g} a piece.",
+SOURCES = {
+    Say.none: "the recogniser’s: rank 1 of each beam",
+    Say.weights: "the recogniser’s: rank 1 of each beam",
+    Say.search: "of recogniser and prior: rank 1 of each beam",
 }
-NO_PRIOR = (
-    "log p_y and the weights are the prior's, and this page has none: whoever started it can give one to"
-    " `priormatch serve` with --prior."
-)
 NO_SPEECH = "No speech was heard in this recording: it is quiet, too short, or the same noise throughout."
 
 PIECES = Environment(
@@ -27,20 +24,50 @@ PIECES = Environment(
 )
 
 
-def told(sentence: str = "", lines: Sequence[str] = ()) -> str:
-    """A transcript, a line a segment, or the sentence that says why there is none, as HTML."""
-    return PIECES.get_template("told.html").render(sentence=sentence, lines=lines)
+def head(model: Path, prior: Path | None, most_seconds: float, most_megabytes: int) -> str:
+    """What the page is for, what it takes and whom it asks, as HTML, with a place for why a file is refused."""
+    minutes = most_seconds / 60
+    return PIECES.get_template("head.html").render(
+        model=model_name(model),
+        prior=prior and model_name(prior),
+        kinds=KINDS,
+        suffixes=SUFFIXES,
+        minutes=f"{minutes:g} minute{'s' * (minutes != 1)}",
+        megabytes=most_megabytes,
+    )
+
+
+def model_name(folder: Path) -> str:
+    """The folder of a model, or its name on the Hub where the folder is that of a copy in the Hub's cache."""
+    if folder.parent.name != "snapshots":
+        return str(folder)
+    return folder.parents[1].name.removeprefix("models--").replace("--", "/", 1)
+
+
+def sentence(words: str) -> str:
+    """Why there is no transcript, as HTML."""
+    return PIECES.get_template("sentence.html").render(sentence=words)
+
+
+def told(found: Sequence[Stretch], say: Say) -> str:
+    """A transcript as HTML, a line a segment, and where the prior weighs, what it would choose."""
+    choices = [each.heaviest for each in found] if say is Say.weights else []
+    return PIECES.get_template("told.html").render(
+        source=SOURCES[say],
+        transcript=[each.text for each in found],
+        choices=[each.text for each in choices if each is not None],
+    )
 
 
 def beam_table(stretch: Stretch, say: Say, fusion: FusionSettings) -> str:
     """A beam as HTML, as the paper's Table 1 shows beams."""
-    found = weights(stretch.beam, say)
-    note = NO_PRIOR if found is None else NOTES[say].format(fusion=fusion)
     return PIECES.get_template("beam.html").render(
         title=f"The beam from {clock(stretch.start)} to {clock(stretch.end)}",
         stretch=stretch,
-        weights=found,
-        note=note,
+        weights=weights(stretch.beam, say),
+        choice=stretch.heaviest if say is Say.weights else None,
+        say=say,
+        fusion=fusion,
     )
 
 
