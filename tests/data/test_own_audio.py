@@ -77,6 +77,17 @@ def test_bad_files_are_skipped_and_listed(folder: Path, out: Path) -> None:
     assert not listing.exists()
 
 
+def test_recordings_that_must_be_converted_first_are_listed(folder: Path, out: Path) -> None:
+    write_audio(folder / "one.wav")
+    (folder / "one.m4a").write_bytes(b"what one.wav was made of")
+    (folder / "two.m4a").write_bytes(b"as phones record")
+    prepare_own(folder, out)
+    assert set(read(out)) == {"one"}
+    (line,) = out.with_name("mine.bad.tsv").read_text().splitlines()[1:]
+    assert line.startswith(f"{folder / 'two.m4a'}\t")
+    assert line.endswith("convert it: ffmpeg -i two.m4a two.wav")
+
+
 def test_one_bad_file_never_stops_a_small_folder_but_two_may(folder: Path, out: Path) -> None:
     for name in "abc":
         write_audio(folder / f"{name}.flac")

@@ -52,6 +52,17 @@ def audio_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
     return found
 
 
+def recordings_in(folder: Path) -> list[Path]:
+    """All recordings by their names in a folder and below it, those that have to be converted first too.
+
+    Of these are left out the ones that have been, so that talk.wav lies beside talk.m4a.
+    """
+    found = audio_in(folder, (*SUFFIXES, *FOREIGN))
+    ready = {path: path.suffix.lower() in SUFFIXES for path in found}
+    converted = {path.with_suffix("") for path in found if ready[path]}
+    return [path for path in found if ready[path] or path.with_suffix("") not in converted]
+
+
 def check_audio(path: Path, decode: bool = True) -> str | None:
     """Say why an audio file cannot be used; None if all is well.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from priormatch.data.audio import audio_in
+from priormatch.data.audio import recordings_in
 from priormatch.data.columns import (
     AUDIO,
     ID,
@@ -29,7 +29,7 @@ CLIPS = "clips"  # where Common Voice has the audio of its tables
 
 
 def list_folder(folder: Path) -> Listing:
-    """All audio in a folder and below it, with transcripts where there are any.
+    """All audio in a folder and below it, with transcripts where there are any; what cannot be read is told later.
 
     - `NAME.txt` beside `NAME.wav` (.flac, .mp3 and so on) is its transcript; audio without is
       untranscribed. Where the transcript holds no word, or digits, the utterance is skipped and listed.
@@ -39,7 +39,7 @@ def list_folder(folder: Path) -> Listing:
     - Of audio with several channels the first is used: Lhotse cannot mix them lazily.
     """
     listed = []
-    for path in audio_in(folder):
+    for path in recordings_in(folder):
         below, beside = path.relative_to(folder), path.with_suffix(".txt")
         speaker = below.parts[0] if len(below.parts) > 1 else ""
         listed.append(Listed(0, below, beside if beside.exists() else "", speaker))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from priormatch.data.audio import FOREIGN, SUFFIXES, BadAudio, audio_in
+from priormatch.data.audio import BadAudio, recordings_in
 from priormatch.data.clips import file_seconds, open_file
 from priormatch.data.pauses import Cutting
 from priormatch.device import find_device, use_threads
@@ -50,17 +50,6 @@ def find_recordings(given: Sequence[Path]) -> list[Path]:
             raise UserError(f"{path}: there is no such file or folder")
         found |= dict.fromkeys(recordings_in(path) if path.is_dir() else [path])
     return list({path.resolve(): path for path in found}.values())
-
-
-def recordings_in(folder: Path) -> list[Path]:
-    """All recordings by their names in a folder and below it, those that have to be converted first too.
-
-    Of these are left out the ones that have been, so that talk.wav lies beside talk.m4a.
-    """
-    found = audio_in(folder, (*SUFFIXES, *FOREIGN))
-    ready = {path: path.suffix.lower() in SUFFIXES for path in found}
-    converted = {path.with_suffix("") for path in found if ready[path]}
-    return [path for path in found if ready[path] or path.with_suffix("") not in converted]
 
 
 def places_in(out: Path, recordings: Sequence[Path], given: Sequence[Path]) -> dict[Path, Path]:
