@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 import yaml
 from tiny_run import command, files, verbs
 
 import priormatch
 from priormatch import config
-from priormatch.cli.app import GOES_ON
+from priormatch.cli.app import GOES_ON, app
+from priormatch.cli.help import plain, purpose
 from priormatch.cli.options import settings_of
 
 VERBS = [
@@ -85,6 +88,58 @@ def test_help_names_every_verb_and_loads_nothing_heavy():
     assert ended.returncode == 0
     assert all(f"\n  {verb} " in ended.stdout for verb in [*VERBS, "prepare"])
     assert "heavy: []" in ended.stdout
+
+
+def test_help_groups_the_verbs_a_whole_line_each(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command("--help") == 0
+    said = capsys.readouterr().out
+    titles = [line for line in said.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == ["Options:", "First day:", "Using models:", "Results:", "Stage by stage:"]
+    assert "..." not in said.partition("Options:")[2]
+    lines = said.partition("First day:")[2].splitlines()
+    assert sum(line.startswith("  ") for line in lines) == len(typer.main.get_command(app).commands)
+    assert "  prepare      Turn corpora into manifests of cuts, and text into sentences\n" in said
+
+
+def test_preparing_shows_an_example_too(capsys):
+    assert command("prepare", "--help") == 0
+    assert "Example: priormatch prepare audio " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_values_have_plain_names(verb, capsys):
+    assert command(*verb.split(), "--help") == 0
+    usage, _, meanings = capsys.readouterr().out.partition("\n\n")
+    assert not set("{}") & set(usage)
+    assert not re.search(r"<(?!=)|RANGE|\blist\[", meanings)
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [
+        ("--out <path>", "--out PATH"),
+        ("--format <list[txt|srt]>", "--format txt|srt"),
+        ("--longest <float range>", "--longest NUMBER"),
+        ("--references <list[Path]>", "--references PATH"),
+        ("--prior FOLDER|OWNER/NAME", "--prior FOLDER|OWNER/NAME"),
+        ("--json", "--json"),
+    ],
+)
+def test_types_become_words(option, shown):
+    assert plain(option) == shown
+
+
+@pytest.mark.parametrize(
+    ("help", "clause"),
+    [
+        ("Run it; again.\n\nMore.", "Run it"),
+        ("Find values: all\nof them.", "Find values"),
+        ("Read a.jsonl 3:4 whole.", "Read a.jsonl 3:4 whole"),
+    ],
+)
+def test_a_verbs_purpose_is_its_first_clause(help, clause):
+    assert purpose(help) == clause
 
 
 def test_version():

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_run import command
 
 CODE = "import sys; sys.argv = ['priormatch']; from priormatch.cli import main\nmain()"
 
@@ -40,3 +41,17 @@ def completions(words: str, folder: Path) -> list[str]:
 def test_verbs_recipes_and_settings_are_completed(words, expected, tmp_path):
     (tmp_path / "mine.yaml").touch()
     assert completions(words, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("shell", "sign"),
+    [("bash", "complete -o default -F"), ("zsh", "compdef"), ("fish", "complete --command")],
+)
+def test_the_script_is_for_the_shell_that_is_named(shell, sign, capsys):
+    assert command("--show-completion", shell) == 0
+    assert sign in capsys.readouterr().out
+
+
+def test_a_shell_that_is_not_known_is_told(capsys):
+    assert command("--show-completion", "ksh") == 2
+    assert "no completion for ksh: choose from bash, zsh, fish" in capsys.readouterr().err

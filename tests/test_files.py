@@ -1,5 +1,8 @@
 """Files appear whole or not at all."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -56,3 +59,27 @@ def test_the_failure_that_is_told_is_the_first_one(tmp_path: Path) -> None:
 def test_letters_beyond_ascii_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
     replace_text(tmp_path / "text.txt", "naïve\n")
     assert (tmp_path / "text.txt").read_bytes() == b"na\xc3\xafve\n"
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o007, 0o660), (0o077, 0o600)])
+def test_the_umask_says_who_may_read_whatever_wrote_the_file(tmp_path: Path, mask: int, mode: int) -> None:
+    path = tmp_path / "model.safetensors"
+    path.with_name(".tmp-model.safetensors").touch(mode=0o400)  # left behind by a kill
+    with umask(mask), replacing(path) as temporary:
+        temporary.touch(mode=0o600)  # as safetensors does
+    assert path.stat().st_mode & 0o777 == mode
+
+
+def test_what_was_never_written_is_no_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "text.txt"):
+        pass
+    assert names(tmp_path) == []

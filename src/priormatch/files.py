@@ -14,11 +14,14 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of `path`, which becomes `path` at the end and is removed on failure.
 
     Its name keeps the ending, by which libraries choose a format, and is always the same: what a kill leaves
-    behind is written over the next time.
+    behind is written over the next time. Whatever writes it, those may read it whom the umask lets.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     try:
+        mode = _mode_of_new(temporary)
         yield temporary
+        if temporary.stat().st_mode != mode:  # safetensors lets the owner alone read
+            temporary.chmod(mode)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
@@ -30,3 +33,12 @@ def replace_text(path: Path, text: str) -> None:
     """Write a text file at once: it is either the old one or the new one, whole."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _mode_of_new(path: Path) -> int:
+    """The mode with which a file is born at a path, where none is left."""
+    path.unlink(missing_ok=True)
+    path.touch()
+    mode = path.stat().st_mode
+    path.unlink()
+    return mode

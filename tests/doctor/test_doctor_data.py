@@ -3,7 +3,10 @@ from pathlib import Path
 import pytest
 
 from priormatch.config import AudioSettings, Settings
+from priormatch.data.look import Speech
 from priormatch.data.normaliser import ENGLISH, Normaliser
+from priormatch.data.source import Utterance
+from priormatch.doctor.amounts import amount_findings
 from priormatch.doctor.data import (
     decoding_findings,
     duration_findings,
@@ -50,14 +53,52 @@ def test_transcripts_that_are_no_words():
 
 def test_letters_of_transcripts_and_text():
     assert statuses(letter_findings(["abc"], ["cab", "bca"], "text")) == ["ok"]
-    (few,) = letter_findings(["a" * 99 + "é"], ["aa"], "text")
+    (few,) = letter_findings(["a" * 99 + "é"], ["aa" * 5000], "text")
     assert few.status == "warning"
     assert (
         "1.0 % of the letters in the transcripts never occur in the text, and tokenizer.source=text"
         in few.what
     )
     assert few.what.endswith(": é")
-    assert statuses(letter_findings(["да"], ["yes"], "text")) == ["problem", "problem"]
+    assert statuses(letter_findings(["да"] * 5000, ["yes"] * 5000, "text")) == ["problem", "problem"]
+
+
+def test_letters_missing_in_a_few_words_are_no_matter_of_spelling():
+    (few,) = letter_findings(["at ten"], ["at ten", "quiz"] * 2000, "text")
+    assert few.status == "warning"
+    assert few.what == (
+        "5 letters in the transcripts are too few to tell whether text and transcripts are written alike"
+    )
+    assert few.advice == "add transcripts"
+
+
+@pytest.mark.parametrize(
+    ("labelled", "unlabelled", "said"),
+    [
+        (
+            12,
+            100,
+            ["12s of transcribed speech is too little for a recogniser to learn from; a small grammar"],
+        ),
+        (1200, 7200, ["20m00s of transcribed speech is little; a small grammar"]),
+        (7200, 36_000, []),
+        (7200, 3600, ["1h00m is less than what is transcribed; matching pays"]),
+    ],
+)
+def test_little_speech_is_told_with_its_amount(labelled, unlabelled, said):
+    found = list(amount_findings(speech(labelled), speech(unlabelled)))
+    assert len(found) == len(said)
+    assert all(words in str(each) for each, words in zip(found, said, strict=True))
+
+
+def test_only_what_is_transcribed_counts():
+    (found,) = amount_findings(speech(3600, transcripts=["at", None]), None)
+    assert found.what == "labelled: 30m00s of transcribed speech is little"
+
+
+def speech(seconds, transcripts=("at", "ten")):
+    utterances = [Utterance(Path, text, None, seconds / len(transcripts)) for text in transcripts]
+    return Speech(utterances, [each.seconds for each in utterances])
 
 
 def test_another_language_is_read_as_the_recipe_says():

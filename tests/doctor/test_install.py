@@ -5,6 +5,7 @@ import pytest
 
 from priormatch.doctor.install import (
     MODULES,
+    OF_DEVELOPERS,
     import_findings,
     numbers,
     python_finding,
@@ -54,8 +55,19 @@ def test_what_is_needed_is_a_problem_and_an_extra_is_not():
     )
     (_, (status, line)) = found("torch", 'gradio>=6; extra == "page"')
     assert status == "ok"
-    assert "the extra page is not complete (gradio 5.9 is not >=6)" in line
-    assert "the extra page is installed" in found("torch", "gradio; extra == 'page'")[1][1]
+    assert line == (
+        "ok       extras: none installed; without page (gradio 5.9 is not >=6);"
+        " `pip install 'priormatch[page]'` if you want them"
+    )
+    assert found("torch", "gradio; extra == 'page'")[1][1] == "ok       extras: page installed"
+
+
+def test_extras_are_one_line_and_those_of_developers_are_left_out():
+    extras = ["gradio; extra == 'page'", "onnx; extra == 'export'", "wandb; extra == 'wandb'"]
+    (line,) = [line for _, line in found("torch", *extras, "mkdocs; extra == 'docs'") if "extras" in line]
+    assert "extras: page installed; without export (onnx is not installed), wandb (wandb is not" in line
+    assert "`pip install 'priormatch[export,wandb]'`" in line
+    assert "docs" not in line
 
 
 def test_a_clone_that_is_not_installed_is_a_warning():
@@ -73,7 +85,10 @@ def test_every_requirement_of_the_project_can_be_read():
         str(each) for each in requirement_findings([*project["dependencies"], *extras], lambda _: "99999")
     ]
     assert [line for line in lines if "torch 99999 is not <" in line]
-    assert sum("the extra" in line for line in lines) == len(project["optional-dependencies"])
+    (told,) = [line for line in lines if "extras" in line]
+    shown = set(told.partition("extras: ")[2].removesuffix(" installed").split(", "))
+    assert shown == project["optional-dependencies"].keys() - OF_DEVELOPERS
+    assert project["optional-dependencies"].keys() > OF_DEVELOPERS
 
 
 def test_a_module_that_cannot_be_imported():

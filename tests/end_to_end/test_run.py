@@ -112,6 +112,9 @@ def test_cards_tell_the_results_of_the_systems_that_were_scored(finished):
         assert entry["dataset"]["name"] == "clean"
         assert entry["metrics"][0]["value"] == round(systems[system]["clean"]["wer"], 2)
         assert f"| clean | {systems[system]['clean']['wer']:.2f} (" in card.sections["Results"]
+    lines = read_card(finished / "runs/tiny/lpm/model").sections["Data"].splitlines()
+    assert lines[2].startswith("- prior: tiny-prior, a language model of ")
+    assert ", trained on text.txt (" in lines[2]
     assert "model-index" not in read_card(finished / "runs/tiny/prior/model").facts
 
 

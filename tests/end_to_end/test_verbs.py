@@ -1,6 +1,7 @@
 """Every verb, from folders of audio to scores, and what each says to bad input."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -110,8 +111,9 @@ def test_every_model_has_a_card(home):
         name: (home / "exp" / name / "model" / "README.md").read_text() for name in ("prior", "sup", "lpm")
     }
     assert "- text: " in cards["prior"] and "sentences: " in cards["prior"]
-    assert "- transcribed speech: labelled (0.00 hours, 24 utterances)" in cards["sup"]
-    assert "- untranscribed speech: unlabelled (0.00 hours, " in cards["lpm"]
+    assert "- transcribed speech: labelled (12s, 24 utterances)" in cards["sup"]
+    assert re.search(r"- untranscribed speech: unlabelled \(\d+s, \d+ utterances\)", cards["lpm"])
+    assert "- prior: prior, a language model of " in cards["lpm"]
     assert "mean CER on test, by which it was chosen: " in cards["lpm"]
     assert not any(str(home) in card for card in cards.values())
 

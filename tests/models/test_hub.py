@@ -13,7 +13,7 @@ from priormatch.data.normaliser import Normaliser
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
-from priormatch.models.card import CARD
+from priormatch.models.card import CARD, read_card
 from priormatch.models.hub import model_folder
 from priormatch.models.recognizer import Recognizer
 from priormatch.runs.publish import publish
@@ -179,10 +179,13 @@ def test_a_fetched_model_needs_no_network_the_second_time(
 
 
 @pytest.mark.parametrize("name", ["tones", "ann/tones/more", "../tones", "ann/tones@main", "ann/ tones", ""])
-def test_names_that_the_hub_does_not_take(hub: Hub, folder: Path, name: str) -> None:
+def test_names_that_the_hub_does_not_take(
+    hub: Hub, folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UserError, match="is no name on the Hub"):
         publish(folder, name)
     assert hub.requests == []
+    assert capsys.readouterr().err == ""
     assert not (folder / CARD).exists(), "nor is it written into a card"
 
 
@@ -205,6 +208,37 @@ def test_an_edited_card_goes_as_it_is(hub: Hub, folder: Path) -> None:
     publish(folder, "ann/tones")
     assert (model_folder("ann/tones") / CARD).read_text() == "my own words\n"
     assert (folder / CARD).read_text() == "my own words\n"
+
+
+def test_a_licence_goes_onto_the_card(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(folder, "ann/tones")
+    assert "names no licence: give --license" in capsys.readouterr().err
+    assert command("push", folder, "ann/tones", "--license", "cc-by-4.0") == 0
+    assert "licence" not in capsys.readouterr().err
+    card = read_card(model_folder("ann/tones"))
+    assert card is not None
+    assert card.facts["license"] == "cc-by-4.0"
+    assert "Licence" not in card.sections
+    (folder / CARD).write_text("my own words\n")
+    assert command("push", folder, "ann/tones", "--license", "mit") == 2
+    assert "README.md has been edited: write `license: mit` there" in capsys.readouterr().err
+
+
+def test_where_xet_is_out_of_reach_the_other_way_is_named(
+    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    pytest.importorskip("hf_xet")
+    with pytest.raises(UserError, match="Xet's servers are out of reach; set HF_HUB_DISABLE_XET=1, and call"):
+        publish(folder, "ann/tones")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    with pytest.raises(UserError, match="ann/tones on the Hub is empty: check the name, or push a model"):
+        Recognizer.load("ann/tones")
+    hub.repositories["ann/tones"].commit("main", {"README.md": b"of something else"})
+    with pytest.raises(UserError, match="ann/tones on the Hub holds no model of priormatch"):
+        Recognizer.load("ann/tones")
 
 
 def test_a_folder_here_comes_before_the_hub(hub: Hub, tiny_recognizer: Recognizer, folder: Path) -> None:

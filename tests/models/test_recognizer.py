@@ -97,6 +97,13 @@ def test_save_and_load(tmp_path: Path, tiny_recognizer: Recognizer) -> None:
     )
 
 
+def test_whoever_may_read_one_file_of_a_model_may_read_all(
+    tmp_path: Path, tiny_recognizer: Recognizer
+) -> None:
+    tiny_recognizer.save(tmp_path / "model")
+    assert len({file.stat().st_mode for file in (tmp_path / "model").iterdir()}) == 1
+
+
 def test_saving_again_replaces(tmp_path: Path, tiny_recognizer: Recognizer) -> None:
     tiny_recognizer.save(tmp_path)
     with torch.no_grad():

@@ -1,14 +1,27 @@
 """What the cards of models say, and that the Hub's own library understands it."""
 
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
-from priormatch.config import AudioSettings, CardSettings, ModelSettings
+from priormatch.config import AudioSettings, CardSettings, ModelSettings, Settings
 from priormatch.data.batches import Corpus
 from priormatch.matching.prior import Prior
 from priormatch.models.card import CARD, Card, read_card
 from priormatch.models.recognizer import Recognizer
-from priormatch.runs.cards import add_results, heard, leave_card, plain_card, trained_card, with_results
+from priormatch.runs.cards import (
+    add_results,
+    called,
+    heard,
+    judged,
+    leave_card,
+    parameters,
+    plain_card,
+    title_of,
+    trained_card,
+    with_results,
+)
 
 TESTS = {
     "clean": {"wer": 4.616, "wer_interval": [3.935, 5.331], "cer": 3.781},
@@ -46,7 +59,38 @@ def test_a_licence_is_told_or_asked_for(tiny_recognizer: Recognizer) -> None:
 
 def test_speech_is_named_without_its_place(tiny_corpus) -> None:
     corpus = Corpus.load(tiny_corpus(["monday"] * 5, name="train"), AudioSettings())
-    assert heard("speech", corpus) == "speech: train (0.00 hours, 5 utterances)"
+    assert heard("speech", corpus, Settings()).startswith("speech: train (")
+    assert heard("speech", corpus, Settings()).endswith("s, 5 utterances)")
+
+
+def test_what_a_run_has_made_is_called_as_its_source() -> None:
+    own = Settings(runs="r", name="mine", labelled="/home/ann/calls", text="more/books.txt")
+    manifest = Path("r/mine/data/labelled.jsonl.gz")
+    assert called(manifest, own) == "calls"
+    assert called(Path("r/mine/data/text.txt"), own) == "books.txt"
+    assert called(Path("elsewhere/labelled.jsonl.gz"), own) == "labelled"
+    assert called(manifest, replace(own, corpus="demo")) == "labelled of the demo's corpus"
+    assert title_of(Path("r/mine/lpm"), own) == "mine-lpm"
+    assert title_of(Path("exp/lpm"), own) == "lpm"
+
+
+def test_the_prior_is_told_with_the_text_it_has_learnt_from(tiny_prior: Prior, tmp_path: Path) -> None:
+    size = f"a language model of {parameters(tiny_prior)} parameters"
+    assert judged(tiny_prior, None) == judged(tiny_prior, tmp_path) == f"prior: {size}"
+    leave_card(
+        tmp_path,
+        trained_card("words", tiny_prior, "", ["text: books (9 sentences)"], "", {}, CardSettings()),
+    )
+    assert judged(tiny_prior, tmp_path) == f"prior: words, {size}, trained on books (9 sentences)"
+
+
+def test_language_and_date_are_told(tiny_recognizer: Recognizer) -> None:
+    sections = trained(tiny_recognizer, language="en").sections
+    assert sections["Data"].splitlines()[-1] == (
+        "- language: en, text written as the normaliser `english` has it"
+    )
+    assert "language: not named (card.language)" in trained(tiny_recognizer).sections["Data"]
+    assert re.search(r"numpy [\w.]+, on \d{4}-\d\d-\d\d\.$", sections["Made with"])
 
 
 def test_results_are_a_table_and_what_the_hub_reads(tiny_recognizer: Recognizer, tmp_path: Path) -> None:

@@ -40,6 +40,13 @@ def test_the_recipe_loads_and_says_what_each_setting_means(folder):
         assert meanings()[key] in wrapped
 
 
+def test_too_little_speech_is_said_on_the_screen_and_in_the_recipe(folder, capsys):
+    assert command(*WORDS) == 0
+    told = "12s of transcribed speech is too little for a recogniser to learn from"
+    assert told in capsys.readouterr().err
+    assert told in " ".join((folder / "my.yaml").read_text().replace("#", " ").split())
+
+
 def test_its_data_and_pieces_are_accepted_by_a_run(folder):
     assert command(*WORDS) == 0
     settings = load_settings(folder / "my.yaml")

@@ -126,3 +126,7 @@ def test_a_difference_and_its_interval_point_the_same_way():
         difference_in_words(-2.0, (-3.5, 0.5), 0.2, "x")
         == "2.00 points of WER above x (95 % -0.50 to 3.50, p = 0.2000)"
     )
+    assert (
+        difference_in_words(0.0, (-0.5, 0.5), 1.0, "x")
+        == "level with x in WER (95 % -0.50 to 0.50, p = 1.0000)"
+    )

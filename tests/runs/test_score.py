@@ -71,10 +71,26 @@ def test_every_line_names_its_normaliser_and_both_sides_go_through_it(tmp_path):
     found = score([path], normalizers=["none", "basic", "english"])
     assert [round(each.wer) for each in found.scores] == [80, 40, 0]  # u s for us is one of each
     lines = [line for line in text_of(found, 1).splitlines() if "x.jsonl" in line]
-    assert len(lines) == 3 + 3 + 3  # rates, notes on few utterances, details
+    assert len(lines) == 3 + 1 + 3  # rates, a note on few utterances, details
+    assert lines.pop(3).startswith(f"- {path}, normalizer none, basic, english: 2 utterances are too few")
     for number, line in enumerate(lines):
         name = ("none", "basic", "english")[number % 3]
         assert f" {name} " in line or f"normalizer {name}" in line
+
+
+def test_a_note_on_many_files_stands_there_once(runs, tmp_path):
+    write(runs[1] / "decoded" / "lpm" / "clean.jsonl", ["", *HEARD[1:]])
+    text = text_of(score(runs, normalizers=["none", "basic"]))
+    assert text.count("too few to draw from") == 1
+    assert "- all 8 files, normalizer none, basic: 3 utterances are too few" in text
+    assert (
+        f"- {runs[1]}/decoded/lpm/clean.jsonl, normalizer none, basic: hypotheses without a word: 1" in text
+    )
+
+
+def test_equal_systems_are_level(decoded):
+    line = text_of(score([decoded, decoded])).splitlines()[-1]
+    assert "the second is level with the first in WER (95 % 0.00 to 0.00, p = 1.0000); paired" in line
 
 
 @pytest.mark.parametrize(
@@ -291,7 +307,7 @@ def test_an_utterance_without_text_is_no_empty_reference(bare, tmp_path, tiny_co
     CutSet.from_cuts(cuts).to_file(tmp_path / "some.jsonl.gz")
     with pytest.raises(UserError, match="3 utterances have no reference, the first is tiny-0: give --ref"):
         score([bare])
-    with pytest.raises(UserError, match="1 utterances have no reference, the first is tiny-1: give the cuts"):
+    with pytest.raises(UserError, match="1 utterances have no reference, the first is tiny-1: give those"):
         score([bare], [tmp_path / "some.jsonl.gz"])
     with pytest.raises(UserError, match=r"none\.jsonl\.gz holds no transcribed utterance"):
         score([bare], [tiny_corpus(2, "none", transcribed=False)])
@@ -336,7 +352,7 @@ def test_the_verb_writes_what_it_shows(decoded, tmp_path, capsys):
         (("--resample", "speakers"), "the speakers of 3 utterances are not known"),
         (("--details", "-1"), "--details"),
         (("--prior", "nowhere"), "nowhere holds no prior"),
-        (("--references", "nowhere"), "no cuts at nowhere"),
+        (("--references", "nowhere"), "no references at nowhere: give cuts, or JSON lines"),
         (("nowhere",), "no transcripts at nowhere"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
@@ -348,6 +364,84 @@ def test_what_the_verb_refuses(decoded, tmp_path, monkeypatch, capsys, words, sa
     assert command("score", decoded, *words) == 2
     assert said in capsys.readouterr().err
     assert files(tmp_path) == before
+
+
+def write_lines(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("said", ["kaldi", "data/test", "trn", "table.csv", "cuts"])
+@pytest.mark.parametrize("heard", ["kaldi", "trn", "table.tsv", "text.jsonl", "whole.json", "transcribed"])
+def test_text_from_elsewhere_is_scored_whatever_its_form(tmp_path, tiny_corpus, heard, said):
+    """Two errors in seven words, each side in each form."""
+    ids = [f"tiny-{number}" for number in range(3)]
+    pairs = list(zip(ids, HEARD, strict=True))
+    write_lines(tmp_path / "heard/kaldi", *(f"{name} {text}" for name, text in pairs))
+    write_lines(tmp_path / "heard/trn", ";; sclite", *(f"{text} ({name})" for name, text in pairs))
+    write_lines(tmp_path / "heard/table.tsv", "file_name\thyp", *(f"x/{a}.wav\t{b}" for a, b in pairs))
+    rows = [{"utt_id": name, "text": text} for name, text in pairs]
+    write_lines(tmp_path / "heard/text.jsonl", *map(json.dumps, rows))
+    write_lines(tmp_path / "heard/whole.json", json.dumps(rows))
+    write_lines(tmp_path / "heard/transcribed/transcribed.jsonl", json.dumps({"file": "tiny-0.json"}))
+    write_lines(tmp_path / "heard/transcribed/tiny-0.json", json.dumps({"file": "a.wav", "text": HEARD[0]}))
+    for name, text in pairs[1:]:
+        write_lines(tmp_path / f"heard/transcribed/{name}.txt", *text.split())  # a line for each segment
+    pairs = list(zip(ids, SAID, strict=True))
+    write_lines(tmp_path / "kaldi", *(f"{name}\t{text}" for name, text in pairs))
+    write_lines(tmp_path / "data/test/text", *(f"{name} {text}" for name, text in pairs))
+    write_lines(tmp_path / "trn", *(f"{text} ({name})" for name, text in pairs))
+    write_lines(tmp_path / "table.csv", "ID;sentence;age", *(f'{name};"{text}";9' for name, text in pairs))
+    references = tiny_corpus(SAID) if said == "cuts" else tmp_path / said
+    (found,) = score([tmp_path / "heard" / heard], [references]).scores
+    assert (found.utterances, found.words) == (3, 7)
+    assert found.wer == pytest.approx(200 / 7)
+
+
+def test_nemos_manifest_holds_both_sides(tmp_path):
+    rows = [{"audio_filepath": "/a/1.wav", "text": "at nine", "pred_text": "at ten"}]
+    (found,) = score([write_lines(tmp_path / "nemo.json", *map(json.dumps, rows))]).scores
+    assert found.wer == 50
+    assert found.misheard[0].id == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "said"),
+    [
+        ("x.jsonl", ['{"id": "a", "txt": "at"}'], "x.jsonl, entry 1: no hypothesis in id, txt: call it hypo"),
+        ("x.jsonl", ['{"hyp": "at"}', '{"id": 1'], "x.jsonl, line 1: no id in hyp: call it id or utt_id"),
+        ("x.jsonl", ['{"id": 1, "hyp": "at"}', "{half"], "x.jsonl, line 2: not JSON"),
+        ("x.jsonl", ['{"id": 1, "hyp": "at"}', "3"], "x.jsonl, line 2: not a JSON object"),
+        ("x.csv", ["name,words", "a,at"], "x.csv, line 2: no id in name, words: call it id or"),
+        ("x.csv", ["id,text", "a,at,ten"], "x.csv, line 2: 3 fields under 2 columns"),
+        ("x.csv", ["id,text", 'a,"at'], "mind the quotes"),
+        ("x.csv", ["id,text", ",at"], "x.csv, line 2: no id in id, text"),
+        ("x.txt", [], "x.txt is empty: give JSON lines, a CSV or TSV table, Kaldi's `id words` or NIST's"),
+        ("x.txt", ["we met at ten"], "no utterance of x.txt is in the references: the first is we here, and"),
+        ("x.txt", ["tiny-0 at", "more ten"], "x.txt: 1 utterances have no reference, the first is more"),
+        ("x.txt", ["a at", "a ten"], "1 utterances stand there more than once, the first is a"),
+    ],
+)
+def test_what_is_missing_in_text_from_elsewhere_is_named(tmp_path, monkeypatch, capsys, name, lines, said):
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "said", "tiny-0 monday at ten")
+    write_lines(tmp_path / name, *lines)
+    assert command("score", name, "--references", "said") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_references_that_contradict_each_other_or_are_no_text(tmp_path, bare, decoded):
+    with pytest.raises(UserError, match="line 2: a has stood there before, with another text"):
+        score([bare], [write_lines(tmp_path / "said", "a one", "a two")])
+    (tmp_path / "said").write_bytes(b"\xff\xfea\0")
+    with pytest.raises(UserError, match="said is no UTF-8 text"):
+        score([bare], [tmp_path / "said"])
+    with pytest.raises(UserError, match="no reference in id, hypothesis, pieces: call it reference or ref"):
+        score([decoded], [bare])
+    said = write_lines(tmp_path / "said", *(f"tiny-{i} {text}" for i, text in enumerate(SAID)))
+    with pytest.raises(UserError, match="the speakers of 3 utterances are not known"):
+        score([bare], [said], resampled="speakers")
 
 
 def test_names_of_sets(runs):

@@ -9,6 +9,7 @@ from torch import nn
 
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
+from priormatch.training import loop
 from priormatch.training.checkpoint import read_checkpoint
 from priormatch.training.health import MOST_BAD_UPDATES
 from priormatch.training.loop import Schedule, fit, seed_of
@@ -67,6 +68,14 @@ def test_the_best_model_is_kept_and_a_tie_keeps_the_first(tmp_path):
     run(task, tmp_path)
     assert task.saved == [0.8, 0.6]
     assert read_checkpoint(tmp_path)[1]["best"] == 3.0
+
+
+def test_no_best_is_told_before_there_is_one(tmp_path, monkeypatch):
+    notes = []
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_NOTES", -1.0)
+    monkeypatch.setattr(loop.Meter, "advance", lambda self, note: notes.append(note))
+    run(OneNumber({2: 5.0}), tmp_path, updates=2)
+    assert notes == ["loss 1", "loss 0.9, best 5.00"]
 
 
 def test_a_trained_model_can_be_the_best_from_the_start(tmp_path):

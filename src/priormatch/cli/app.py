@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
@@ -14,6 +14,7 @@ import typer
 from priormatch import __version__
 from priormatch.cli.first_day import doctor, new, settings
 from priormatch.cli.hearing import decode, label, lengths, tune
+from priormatch.cli.help import Verb, Verbs
 from priormatch.cli.models import export, push
 from priormatch.cli.options import Overrides, complete_recipe, settings_of
 from priormatch.cli.prepare import pack, prepare
@@ -25,6 +26,7 @@ from priormatch.cli.transcribe import transcribe
 from priormatch.errors import UserError
 
 app = typer.Typer(
+    cls=Verbs,
     help="Semi-supervised speech recognition by local prior matching.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -146,7 +148,7 @@ def run(
 ) -> None:
     """Run a recipe from data to a table of results; finished stages are reused.
 
-    Example: priormatch run recipes/own.yaml labelled=speech unlabelled=more-speech text=books
+    Example: priormatch run own labelled=speech unlabelled=more-speech text=books
     """
     wanted = settings_of(recipe, overrides)
     from priormatch.runs.pipeline import run as run_all
@@ -155,17 +157,24 @@ def run(
 
 
 def demo(overrides: Overrides = None) -> None:
-    """Make a small corpus on the spot and see local prior matching work on it, in about a quarter of an hour.
+    """See local prior matching work on a corpus made on the spot; it takes about a quarter of an hour.
 
     Example: priormatch demo
     """
     run("demo", overrides)
 
 
-FIRST_DAY = (demo, new, doctor, run, report, settings)
-STAGES = (pack, tokenizer, train_prior, train, lengths, label, match)
-USE = (tune, decode, transcribe, serve, push, export)
-RESULTS = (score, compare, hypotheses, table)
+STAGES = "Stage by stage"
+VERBS: dict[str, tuple[Callable[..., None], ...]] = {
+    "First day": (demo, new, doctor, run, report, settings),
+    "Using models": (transcribe, serve, decode, tune, push, export),
+    "Results": (score, compare, hypotheses, table),
+    STAGES: (pack, tokenizer, train_prior, train, lengths, label, match),
+}
+PREPARE = """Turn corpora into manifests of cuts, and text into sentences.
+
+Example: priormatch prepare audio speech --out speech.jsonl.gz
+"""
 
 GOES_ON = {
     *("run", "demo", "table", "prepare synthetic", "pack", "train-prior", "train", "match"),
@@ -173,6 +182,9 @@ GOES_ON = {
 }
 """The verbs that go on from where an earlier call was stopped."""
 
-app.add_typer(prepare, name="prepare")
-for verb in (*FIRST_DAY, *STAGES, *USE, *RESULTS):
-    app.command(verb.__name__.replace("_", "-"))(verb)
+app.add_typer(prepare, name="prepare", cls=Verbs, help=PREPARE, rich_help_panel=STAGES)
+for each in prepare.registered_commands:
+    each.cls = Verb
+for title, verbs in VERBS.items():
+    for verb in verbs:
+        app.command(verb.__name__.replace("_", "-"), cls=Verb, rich_help_panel=title)(verb)

@@ -42,7 +42,7 @@ def new(
         list[str] | None, typer.Option("--test", help="A test set as NAME=PATH; may be repeated.")
     ] = None,
 ) -> None:
-    """Write a commented recipe for your own data, sized by what is there.
+    """Write a commented recipe for your own data; its sizes are chosen by what is there.
 
     Example: priormatch new calls.yaml --labelled speech --unlabelled more-speech --text books --test calls=test.csv
     """
@@ -69,11 +69,11 @@ def doctor(
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Check the installation and the machine, and a recipe's data and models; trains and writes nothing.
+    """Check the installation, the machine, a recipe's data and models; trains and writes nothing.
 
     Exit code 1 tells that there is a problem.
 
-    Example: priormatch doctor recipes/own.yaml labelled=speech unlabelled=more-speech text=books
+    Example: priormatch doctor own labelled=speech unlabelled=more-speech text=books
     """
     from priormatch.doctor.checks import examine
 

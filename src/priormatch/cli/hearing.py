@@ -30,7 +30,7 @@ def lengths(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Estimate reference lengths of unlabelled speech by greedy decoding.
+    """Estimate reference lengths of unlabelled speech: those of greedy transcripts.
 
     Example: priormatch lengths --model exp/sup/model --unlabelled more.jsonl.gz --out exp/lengths.jsonl
     """
@@ -114,7 +114,7 @@ def label(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Turn hypotheses into transcripts to train on, less the ones that are empty, broken off, looping or unsure.
+    """Turn hypotheses into transcripts to train on; those empty, broken off, looping or unsure are left out.
 
     Of several models' transcripts, training draws one at each visit of an utterance.
 

@@ -16,8 +16,11 @@ def push(
     revision: Annotated[
         str | None, typer.Option("--revision", help="A branch of it, made if there is none; else main.")
     ] = None,
+    licence: Annotated[
+        str, typer.Option("--license", help="For its card, by the Hub's name, such as cc-by-4.0.")
+    ] = "",
 ) -> None:
-    """Put a model and its card on the Hugging Face Hub, from where `--model OWNER/NAME` takes it.
+    """Put a model and its card on the Hugging Face Hub; `--model OWNER/NAME` takes it from there.
 
     The token is that of `hf auth login` or of the environment variable HF_TOKEN.
 
@@ -25,7 +28,7 @@ def push(
     """
     from priormatch.runs.publish import publish
 
-    publish(folder, name, private, revision)
+    publish(folder, name, private, revision, licence)
 
 
 def export(
@@ -33,7 +36,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="The folder of the ONNX files.")],
     overwrite: Force = False,
 ) -> None:
-    """Write a recogniser as ONNX, encoder and decoder step, with its pieces, and check them under onnxruntime.
+    """Write a recogniser as ONNX: encoder and decoder step, with its pieces, checked under onnxruntime.
 
     Example: priormatch export exp/lpm/model --out exported
     """

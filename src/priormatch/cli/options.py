@@ -47,7 +47,7 @@ Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[KEY=VALUE]...", help="Settings, such as training.seed=3.", autocompletion=complete_setting
+        metavar="KEY=VALUE", help="Settings, such as training.seed=3.", autocompletion=complete_setting
     ),
 ]
 Recipe = Annotated[

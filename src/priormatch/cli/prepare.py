@@ -117,7 +117,7 @@ def audio(
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
-    """Audio of your own, with or without transcripts, in any format known here, which is recognised.
+    """Audio of your own, with or without transcripts; which of the known formats it is in, is recognised.
 
     Example: priormatch prepare audio recordings --out data/recordings.jsonl.gz --segment 20
     """
@@ -228,7 +228,7 @@ def prepare_synthetic_corpus(
         int | None, typer.Option("--jobs", min=1, help="Recordings made at a time; one a core by default.")
     ] = None,
 ) -> None:
-    """A corpus like LibriSpeech made from a text, read by espeak-ng in clean and in other voices.
+    """A corpus like LibriSpeech made from a text; espeak-ng reads it in clean and in other voices.
 
     Example: priormatch prepare synthetic --text books.txt.xz --out data/synthetic
     """
@@ -250,7 +250,7 @@ def pack(
     out: Out,
     max_bad_share: BadShare = 0.05,
 ) -> None:
-    """Lay the audio of cuts down in a few large 16-bit WAV files, from which training reads fastest.
+    """Lay the audio of cuts down in a few large WAV files; training reads fastest from those, of 16 bits.
 
     Example: priormatch pack data/train-clean-360.jsonl.gz --out packed/train-clean-360
     """

@@ -12,13 +12,15 @@ def score(
     transcripts: Annotated[
         list[Path],
         typer.Argument(
-            help="What `priormatch decode` or `label` wrote, folders of it, or runs; the second of two is compared"
-            " with the first, set by set."
+            help="Runs, what `decode`, `label` or `transcribe` wrote, or text of other tools (docs/scoring.md); the"
+            " second of two is compared with the first, set by set."
         ),
     ],
     references: Annotated[
         list[Path] | None,
-        typer.Option("--references", help="Cuts that tell what was said, and by whom; may be repeated."),
+        typer.Option(
+            "--references", help="What was said: cuts, which also tell by whom, or text; may be repeated."
+        ),
     ] = None,
     normalizer: Annotated[
         str,
@@ -48,6 +50,8 @@ def score(
     and punctuation in any script, and english, unicode and turkic are those of `priormatch prepare`.
 
     Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl --normalizer none,english --details 10
+
+    Another: priormatch score theirs.trn --references said.txt --normalizer basic
     """
     from priormatch.runs import score_page
     from priormatch.runs.score import score as score_all
@@ -96,7 +100,7 @@ def table(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME[:ROWS]... [KEY=VALUE]...",
+            metavar="NAME[:ROWS] [KEY=VALUE]",
             help="Tables by their numbers (2, A1, X1) or names, perhaps with the numbers of rows (2:1-5,11), and"
             " settings, such as matching.updates=500.",
         ),
@@ -130,7 +134,7 @@ def table(
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one recipe with several seeds.")],
 ) -> None:
-    """Show the word error rates of several runs together, with paired tests over all of them, as Markdown.
+    """Show the word error rates of several runs together, as Markdown; with paired tests over all of them.
 
     Example: priormatch compare runs/demo-0 runs/demo-1 runs/demo-2
     """

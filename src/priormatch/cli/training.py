@@ -73,7 +73,7 @@ def train_prior(
     sentences, held_out = work.sentences_of(text), work.sentences_of(validation_text)
     with Stage(out, {"prior": wanted.prior, "seed": wanted.training.seed}, inputs).work() as todo:
         if todo:
-            work.train_prior(sentences, held_out, pieces, wanted, out, out)
+            work.train_prior(sentences, held_out, pieces, wanted, out, out, text)
 
 
 def train(
@@ -144,7 +144,7 @@ def match(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recogniser further by local prior matching, or with the same schedule on labels that are given.
+    """Train a recogniser further by local prior matching; or, with the same schedule, on labels that are given.
 
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labelled train.jsonl.gz
     --unlabelled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm

@@ -9,6 +9,7 @@ from priormatch.data.look import Speech, decode_some, letters, look_at_speech, l
 from priormatch.data.normaliser import ENGLISH, Normaliser, kind_for, normaliser_of
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
 from priormatch.data.text import Unspoken
+from priormatch.doctor.amounts import amount_findings
 from priormatch.doctor.finding import Finding
 from priormatch.errors import UserError
 from priormatch.runs.data import named_sets
@@ -18,6 +19,7 @@ LITTLE_TEXT = 100_000  # words
 MANY_FOREIGN, SOME_FOREIGN = 0.05, 0.001  # shares of letters that the other side never has
 MUCH_SHARED = 1.0  # percent of the runs of words
 SHOWN_LETTERS = 20
+FEW_LETTERS = 5000  # in which rare ones need not occur
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
@@ -34,6 +36,8 @@ def findings(settings: Settings) -> Iterator[Finding]:
             yield Finding("problem", f"{name}: {error}")
             continue
         yield from speech_findings(name, speech[name], settings)
+    if "labelled" in speech:
+        yield from amount_findings(speech["labelled"], speech.get("unlabelled"))
     spoken = {name: normalised(found.transcripts(), normaliser) for name, found in speech.items()}
     try:
         sentences = look_at_text(require("text", settings.text), normaliser)
@@ -189,10 +193,19 @@ def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source
         if share < SOME_FOREIGN:
             continue
         agreed = False
+        if sides[other].total() < FEW_LETTERS:
+            what = (
+                f"{sides[other].total():,} letters in the {other} are too few to tell whether {one} and {other} are"
+                " written alike"
+            )
+            yield Finding("warning", what, f"add {other}")
+            continue
         commonest = sorted(foreign, key=lambda letter: -foreign[letter])[:SHOWN_LETTERS]
         lost = f", and tokenizer.source={source} gives them no piece" if source == other else ""
         never = f"{100 * share:.1f} % of the letters in the {one} never occur in the {other}{lost}"
-        advice = "write both alike (accents, symbols, language), or give text of the same language"
+        advice = (
+            f"write both alike (accents, symbols, language); where they are just rare letters, add {other}"
+        )
         yield Finding(
             "problem" if share > MANY_FOREIGN else "warning", f"{never}: {' '.join(commonest)}", advice
         )

@@ -5,11 +5,12 @@ import operator
 import platform
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
 
 from priormatch.doctor.finding import Finding
 
+OF_DEVELOPERS = {"browser", "dev", "docs"}  # extras that are of no use to users
 OLDEST_PYTHON = (3, 11)
 MODULES = (
     "torch",
@@ -77,11 +78,25 @@ def requirement_findings(
         yield Finding(
             "ok", f"all {len(core)} packages that priormatch needs, torch {version_of('torch')} among them"
         )
-    for extra, needed in extras.items():
-        reasons = [reason for wanted in needed if (reason := unmet(wanted, version_of))]
-        absent = f"the extra {extra} is not complete ({', '.join(reasons)})"
-        advice = f"`pip install 'priormatch[{extra}]'` if you want it"
-        yield Finding("ok", f"{absent}; {advice}" if reasons else f"the extra {extra} is installed")
+    reasons = {
+        extra: [reason for wanted in needed if (reason := unmet(wanted, version_of))]
+        for extra, needed in extras.items()
+        if extra not in OF_DEVELOPERS
+    }
+    if reasons:
+        yield extras_finding(reasons)
+
+
+def extras_finding(reasons: Mapping[str, Sequence[str]]) -> Finding:
+    """Which extras are installed, and why others are not, each with its reasons."""
+    there = [extra for extra, why in reasons.items() if not why]
+    absent = {extra: why for extra, why in reasons.items() if why}
+    what = f"extras: {', '.join(there) or 'none'} installed"
+    if not absent:
+        return Finding("ok", what)
+    missing = ", ".join(f"{extra} ({', '.join(why)})" for extra, why in absent.items())
+    advice = f"`pip install 'priormatch[{','.join(absent)}]'` if you want them"
+    return Finding("ok", f"{what}; without {missing}", advice)
 
 
 def unmet(requirement: str, version_of: Callable[[str], str | None]) -> str | None:

@@ -8,10 +8,29 @@ from typing import Literal
 from priormatch.data.batches import cut_text, read_cuts
 from priormatch.data.recordings import place_of
 from priormatch.errors import UserError
+from priormatch.evaluation.texts import FORMS, references_in
 from priormatch.evaluation.transcripts import Transcript
 
+HEAD = 4096  # bytes
 
-def references_of(cuts: Path) -> dict[str, str]:
+
+def references_of(path: Path) -> dict[str, str]:
+    """What was said, by utterance: the transcripts of a manifest of cuts, or text as other tools write it."""
+    path = path / "text" if path.is_dir() else path  # as it is called in a Kaldi folder
+    if not path.is_file():
+        raise UserError(f"no references at {path}: give cuts, or {FORMS}")
+    return transcripts_of(path) if holds_cuts(path) else references_in(path)
+
+
+def holds_cuts(path: Path) -> bool:
+    """Whether a file is a manifest of cuts."""
+    if path.suffix in (".gz", ".yaml"):
+        return True
+    with path.open("rb") as file:
+        return b'"supervisions"' in file.read(HEAD)
+
+
+def transcripts_of(cuts: Path) -> dict[str, str]:
     """The transcripts of a manifest by utterance."""
     if references := {cut.id: text for cut in read_cuts(cuts) if (text := cut_text(cut))}:
         return references

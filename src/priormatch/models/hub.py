@@ -25,7 +25,7 @@ def fetch(name: str, revision: str | None = None) -> Path:
     hub = import_hub(f"there is no folder {name} here, and to fetch the model of that name from the Hub")
     errors = hub.errors
     try:
-        return Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(FETCHED)))
+        folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(FETCHED)))
     except errors.RevisionNotFoundError as error:
         raise UserError(f"{name} on the Hub has no revision {revision}: leave @{revision} out") from error
     except errors.RepositoryNotFoundError as error:
@@ -38,6 +38,10 @@ def fetch(name: str, revision: str | None = None) -> Path:
             f"there is no folder {name} here, and the Hub cannot be asked for it ({reason(error)}): check the path,"
             " or the connection"
         ) from error
+    if not (folder / "model.yaml").is_file():
+        what = "holds no model of priormatch" if any(folder.glob("*")) else "is empty"
+        raise UserError(f"{name} on the Hub {what}: check the name, or push a model there")
+    return folder
 
 
 def require_name(name: str) -> None:
@@ -74,11 +78,12 @@ def upload(
             )
     except Exception as error:  # whatever its network library raises, which differs between versions
         status = getattr(getattr(error, "response", None), "status_code", None)
-        way_out = (
-            "log in with `hf auth login`, with a token that may write there"
-            if status in (401, 403) or isinstance(error, errors.LocalTokenNotFoundError)
-            else "check the connection, and call it again"
-        )
+        if status in (401, 403) or isinstance(error, errors.LocalTokenNotFoundError):
+            way_out = "log in with `hf auth login`, with a token that may write there"
+        elif "xet" in str(error).lower():
+            way_out = "Xet's servers are out of reach; set HF_HUB_DISABLE_XET=1, and call it again"
+        else:
+            way_out = "check the connection, and call it again"
         raise UserError(f"{folder} could not be pushed to {name} ({reason(error)}): {way_out}") from error
     if exposed:
         raise UserError(f"{name} is public on the Hub: make it private there, or give another name")

@@ -1,6 +1,7 @@
 """What the cards of models say: how they came to be, what they scored, how to load them, what not to expect."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,21 +10,22 @@ from typing import Any
 import yaml
 
 from priormatch import __version__
-from priormatch.config import CardSettings
+from priormatch.config import CardSettings, Settings
 from priormatch.data.batches import Corpus
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normaliser import ENGLISH, LANGUAGE_FILE
 from priormatch.matching.prior import Prior
 from priormatch.models.card import CARD, Card, read_card, write_card
 from priormatch.models.recognizer import Recognizer
-from priormatch.progress import say
+from priormatch.progress import duration_text, say
 from priormatch.runs.stage import plain, versions
 
 PAPER = "[local prior matching](https://arxiv.org/abs/2002.10336)"
 NO_LICENCE = (
-    "None has been chosen yet. Whoever publishes this model must: a line such as `license: cc-by-4.0` among those at"
-    " the top of this file does it, and this section can go."
+    "None has been chosen yet. Whoever publishes this model must: `priormatch push --license cc-by-4.0` does it, or a"
+    " line `license: cc-by-4.0` among those at the top of this file, and this section can go."
 )
+TEXT = "- text: "
 TASKS = {"automatic-speech-recognition": "Automatic Speech Recognition", "text-generation": "Text Generation"}
 
 
@@ -91,23 +93,74 @@ def trained_card(
     card = plain_card(name, model)
     given = {key: value for key, value in plain(wanted).items() if value}
     used = {key: plain(value) for key, value in recipe.items()}
-    used_versions = {"priormatch": __version__} | versions()
+    written = f"text written as the normaliser `{model.tokenizer.normaliser.name}` has it"
+    language = f"language: {wanted.language or 'not named (card.language)'}, {written}"
+    listing = yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=100)
     sections = {
-        "Data": "\n".join(f"- {line}" for line in data),
+        "Data": "\n".join(f"- {line}" for line in (*data, language)),
         "Results": f"- {score}",
         **card.sections,
-        "Made with": ", ".join(f"{each} {version}" for each, version in used_versions.items()) + ".",
-        "Settings": f"```yaml\n{yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=100)}```",
+        "Made with": made_with(versions()),
+        "Settings": f"<details><summary>All of them</summary>\n\n```yaml\n{listing}```\n\n</details>",
     }
     if wanted.license:
         del sections["Licence"]
     return replace(card, facts=given | card.facts, summary=f"{card.summary} {how}", sections=sections)
 
 
-def heard(role: str, corpus: Corpus) -> str:
-    """A line about speech: what it is for, its name without its place, hours and utterances."""
-    names = ", ".join(Path(name).name.removesuffix(SUFFIX) for name in corpus.name.split(", "))
-    return f"{role}: {names} ({corpus.hours:,.2f} hours, {len(corpus):,} utterances)"
+def with_licence(card: Card, licence: str) -> Card:
+    """A card that names a licence, by the Hub's name for it, and no longer asks for one."""
+    sections = {name: text for name, text in card.sections.items() if name != "Licence"}
+    return replace(card, facts=card.facts | {"license": licence}, sections=sections)
+
+
+def made_with(found: Mapping[str, str]) -> str:
+    """When, and with which versions."""
+    others = {name: version for name, version in found.items() if name not in ("priormatch", "commit")}
+    commit = f" (commit {found['commit']})" if "commit" in found else ""
+    used = [f"priormatch {__version__}{commit}", *(f"{name} {version}" for name, version in others.items())]
+    return f"{', '.join(used)}, on {time.strftime('%Y-%m-%d', time.gmtime())}."
+
+
+def heard(role: str, corpus: Corpus, settings: Settings) -> str:
+    """A line about speech: what it is for, what it is called, its duration and utterances."""
+    names = ", ".join(called(Path(name), settings) for name in corpus.name.split(", "))
+    return f"{role}: {names} ({duration_text(3600 * corpus.hours)}, {len(corpus):,} utterances)"
+
+
+def called(file: Path, settings: Settings) -> str:
+    """What people call the data in a file, without its place; what a run has made is called as its source."""
+    name = file.name.removesuffix(SUFFIX).removesuffix(".txt")
+    if file.parent.resolve() != (Path(settings.runs) / settings.name / "data").resolve():
+        return name
+    if settings.corpus == "demo":
+        return f"{name} of the demo's corpus"
+    sources = {
+        "labelled": settings.labelled,
+        "unlabelled": settings.unlabelled,
+        "topline": settings.topline,
+        "text": settings.text,
+    }
+    return Path(sources.get(name) or name).name.removesuffix(SUFFIX)
+
+
+def judged(prior: Prior, folder: Path | None) -> str:
+    """A line about the prior behind a recogniser: its size, and the name and the text that its own card tells."""
+    card = None if folder is None else read_card(folder)
+    size = f"a language model of {parameters(prior)} parameters"
+    if card is None:
+        return f"prior: {size}"
+    learnt = [line for line in card.sections.get("Data", "").splitlines() if line.startswith(TEXT)]
+    return ", ".join(
+        [f"prior: {card.title}", size, *(f"trained on {line.removeprefix(TEXT)}" for line in learnt)]
+    )
+
+
+def title_of(out: Path, settings: Settings) -> str:
+    """What to call the model of a folder: in a run, by the run's name too."""
+    out = out.resolve()
+    within = out.parent == (Path(settings.runs) / settings.name).resolve()
+    return f"{settings.name}-{out.name}" if within else out.name
 
 
 def leave_card(folder: Path, card: Card) -> None:

@@ -65,7 +65,7 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
     for name, value in named.items():
         if not value:
             raise UserError(
-                f"{name} is not set: give {name}=PATH, of a file or of a folder (see recipes/own.yaml)"
+                f"{name} is not set: give {name}=PATH, of a file or of a folder (see `priormatch run --help`)"
             )
     validation = named_sets([Path(path) for path in settings.validation], "validation")
     given = {

@@ -22,7 +22,7 @@ from priormatch.matching.proposal import Proposal, require_fit
 from priormatch.matching.targets import BeamTargets, TargetsOf, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import duration_text, say
-from priormatch.runs.cards import PAPER
+from priormatch.runs.cards import PAPER, judged
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.runs.work import leave_recogniser_card, load_validation, matching_schedule, thin
 from priormatch.training.inspected import FILE as INSPECTED
@@ -84,6 +84,7 @@ def match(
         online if proposal is None else Recognizer.load(proposal, device),
         heard_before(speech, heard) if settings.matching.context else None,
         None if transcribed is None else transcribed_sample(transcribed, speech, settings),
+        prior,
     )
 
 
@@ -100,13 +101,14 @@ def match_corpora(
     first_proposal: Recognizer,
     contexts: Mapping[str, str] | None = None,
     transcribed: Corpus | None = None,
+    prior_folder: Path | None = None,
 ) -> None:
     """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
 
     The prior may be missing where matching.prior_exponent is 0, and reference lengths where there is no filter.
     `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
     proposal's labels are scored. Beams of a few unlabelled utterances, transcribed ones where there are any, are kept
-    in `out/inspected.jsonl`.
+    in `out/inspected.jsonl`. The card tells what that of the prior, in its folder, tells.
     """
     matching = settings.matching
     require_inputs(prior, reference_lengths, settings)
@@ -144,7 +146,8 @@ def match_corpora(
     how = f"Trained further on untranscribed speech by {PAPER}."
     data = {"transcribed speech": labelled, "untranscribed speech": speech}
     recipe = recipe_of_matching(settings)
-    leave_recogniser_card(out, online, how, data, validation, best, recipe, settings)
+    more = [] if prior is None else [judged(prior, prior_folder)]
+    leave_recogniser_card(out, online, how, data, validation, best, recipe, settings, more)
 
 
 def inspector_of(speech: Corpus, weighing: Weighing, settings: Settings, out: Path) -> Inspector:

@@ -19,6 +19,7 @@ from priormatch.config_docs import WIDTH, commented_part
 from priormatch.data.look import Speech, letters, look_at_speech, look_at_text
 from priormatch.data.normaliser import Normaliser, kind_for
 from priormatch.data.tokenizer import CONTROL_PIECES, MARK
+from priormatch.doctor.amounts import amount_findings
 from priormatch.errors import UserError
 from priormatch.files import replacing
 from priormatch.progress import duration_text, say
@@ -70,7 +71,11 @@ def new_recipe(file: Path, labelled: str, unlabelled: str, text: str, tests: Map
     if (kind := kind_for(letters(sentences))) != "english":
         sentences, language = look_at_text(Path(text), Normaliser(kind)), [language_rule(kind)]
     gpu = torch.cuda.is_available()
+    doubts = list(amount_findings(speech["labelled"], speech["unlabelled"]))
+    for doubt in doubts:
+        say(str(doubt))
     rules = language + rules_for(speech["labelled"].hours, pieces_for(sentences), gpu, os.cpu_count() or 1)
+    rules += [Rule(f"{doubt.what}; {doubt.advice}.", {}) for doubt in doubts]
     given = {
         "name": file.stem,
         "labelled": labelled,

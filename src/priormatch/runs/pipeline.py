@@ -70,7 +70,7 @@ class Run:
         with self.stage("prior", wanted, inputs).work() as todo:
             if todo:
                 sentences, others = work.sentences_of(text), work.sentences_of(held_out)
-                work.train_prior(sentences, others, tokenizer, self.settings, out, self.folder)
+                work.train_prior(sentences, others, tokenizer, self.settings, out, self.folder, text)
         return out / "model"
 
     def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:

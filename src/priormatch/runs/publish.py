@@ -12,7 +12,7 @@ from priormatch.models.folder import SETTINGS, WEIGHTS, kind_of
 from priormatch.models.hub import require_name, upload
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
-from priormatch.runs.cards import plain_card, usage
+from priormatch.runs.cards import plain_card, usage, with_licence
 
 FILES = [WEIGHTS, SETTINGS, MODEL_FILE, LANGUAGE_FILE, CARD]
 """Of a model's folder, all that goes to the Hub."""
@@ -23,7 +23,9 @@ def load_model(folder: Path) -> Recognizer | Prior:
     return Prior.load(folder) if kind_of(folder) == "prior" else Recognizer.load(folder)
 
 
-def publish(folder: Path, name: str, private: bool = False, revision: str | None = None) -> None:
+def publish(
+    folder: Path, name: str, private: bool = False, revision: str | None = None, licence: str = ""
+) -> None:
     """Load a model to see that it is whole, complete its card unless that has been edited, and upload it."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: give the folder of a trained model")
@@ -33,9 +35,12 @@ def publish(folder: Path, name: str, private: bool = False, revision: str | None
     if card is None and not (folder / CARD).exists():
         card = plain_card(name.partition("/")[2], model)
     if card is not None:
+        card = with_licence(card, licence) if licence else card
         write_card(folder, replace(card, sections=card.sections | {"Use": usage(model, name)}))
         if "license" not in card.facts:
-            say(f"{folder / CARD} names no licence: choose one there, or others may not use the model")
+            say(f"{folder / CARD} names no licence: give --license, or others may not use the model")
+    elif licence:
+        raise UserError(f"{folder / CARD} has been edited: write `license: {licence}` there yourself")
     files = [folder / file for file in FILES if (folder / file).is_file()]
     size = sum(file.stat().st_size for file in files)
     say(f"{folder}: {size / 1e6:,.1f} MB go to {name} ...")

@@ -137,10 +137,10 @@ def show(results: Mapping[str, Any], title: str) -> None:
 def difference_in_words(difference: float, interval: Sequence[float], p_value: float, other: str) -> str:
     """How far a word error rate lies below another, or above it, with the 95 % interval of that distance."""
     low, high = interval if difference >= 0 else (-interval[1], -interval[0])
-    return (
-        f"{abs(difference):.2f} points of WER {'below' if difference >= 0 else 'above'} {other}"
-        f" (95 % {low:.2f} to {high:.2f}, p = {p_value:.4f})"
-    )
+    apart = f"{abs(difference):.2f} points of WER {'below' if difference > 0 else 'above'} {other}"
+    words = apart if difference else f"level with {other} in WER"
+    return f"{words} (95 % {low:.2f} to {high:.2f}, p = {p_value:.4f})"
+
 
 
 def draw(results: Mapping[str, Any], path: Path) -> bool:

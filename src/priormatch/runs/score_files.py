@@ -8,8 +8,10 @@ from typing import Literal, get_args
 from priormatch.data.batches import cut_text, read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.errors import UserError
-from priormatch.evaluation.references import units_of, with_references
-from priormatch.evaluation.transcripts import Transcript, read_transcripts
+from priormatch.evaluation.references import holds_cuts, units_of, with_references
+from priormatch.evaluation.texts import FORMS, hypotheses_in, transcribed_in
+from priormatch.evaluation.transcripts import Transcript
+from priormatch.runs.transcribed import FILE as TRANSCRIBED
 
 Resampled = Literal["utterances", "speakers", "recordings"]
 """What the bootstrap draws."""
@@ -17,19 +19,22 @@ UNITS: tuple[Resampled, ...] = get_args(Resampled)
 
 
 def found_sets(path: Path) -> dict[str, Path]:
-    """Transcripts by name: a file, a folder of test sets, or all systems and test sets of a run.
+    """Transcripts by name: a file, what `transcribe` wrote, a folder of test sets, or all of a run.
 
     What a run has set aside, in folders called NAME.1 and so on, is not among them.
     """
     if not path.is_dir():
         return {path.name.split(".")[0]: path}
+    if (path / TRANSCRIBED).is_file():
+        return {path.name: path}
     base = path / "decoded" if (path / "decoded").is_dir() else path
     files = sorted(base.glob("*.jsonl")) or sorted(base.glob("*/*.jsonl"))
     whole = [each for each in files if not each.name.startswith((".", "metrics."))]
     current = [each for each in whole if each.parent == base or not each.parent.suffix[1:].isdigit()]
     if not current:
         raise UserError(
-            f"{path} holds no transcripts: give a finished run, or what `priormatch decode` wrote"
+            f"{path} holds no transcripts: give a finished run, what `priormatch decode` or `transcribe` wrote, or a"
+            " file of text"
         )
     return {each.relative_to(base).with_suffix("").as_posix(): each for each in current}
 
@@ -71,8 +76,13 @@ def read_scored(path: Path, said: Sequence[Mapping[str, str]]) -> list[Transcrip
             transcripts, {name: text for each in said for name, text in each.items()}
         )
     without = [each.id for each in transcripts if each.reference is None]
+    if said and len(without) == len(transcripts):
+        raise UserError(
+            f"no utterance of {path} is in the references: the first is {without[0]} here, and"
+            f" {next(iter(said[0]))} there"
+        )
     if without:
-        way_out = "give the cuts of that speech" if said else "give --references CUTS"
+        way_out = "give those too" if said else "give --references, cuts or text"
         raise UserError(
             f"{path}: {len(without)} utterances have no reference, the first is {without[0]}: {way_out}"
         )
@@ -80,9 +90,13 @@ def read_scored(path: Path, said: Sequence[Mapping[str, str]]) -> list[Transcrip
 
 
 def read_hypotheses(path: Path) -> list[Transcript]:
-    """Decoded utterances, or the labels of a manifest of cuts."""
-    if not path.name.endswith(SUFFIX):
-        return read_transcripts(path)
+    """Decoded utterances, text as other tools write it, what `transcribe` wrote, or the labels of cuts."""
+    if path.is_dir():
+        return transcribed_in(path)
+    if not path.is_file():
+        raise UserError(f"no transcripts at {path}: give what `priormatch decode` wrote, or {FORMS}")
+    if not holds_cuts(path):
+        return hypotheses_in(path)
     labels = [(cut.id, cut_text(cut)) for cut in read_cuts(path)]
     return [Transcript(name, text or "", 0, None, []) for name, text in labels]
 
@@ -94,7 +108,7 @@ def units_for(
     if resampled == "utterances":
         return None
     known: dict[str, str] = {}
-    for cuts in references or own_cuts(path):
+    for cuts in filter(holds_cuts, references or own_cuts(path)):
         known |= units_of(cuts, resampled)
     if unknown := [each.id for each in transcripts if each.id not in known]:
         raise UserError(

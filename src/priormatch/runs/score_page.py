@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -58,16 +58,32 @@ def page(scoring: Scoring, details: int | None, width: int) -> Iterator[Text]:
     yield from rates_table(scoring.scores)
     unit = scoring.scores[0].resampled
     yield from (Text(), Text(f"95 %: the interval of {SAMPLES:,} bootstrap draws of {unit}."))
-    notes = [f"{heading(each)}: {note}" for each in scoring.scores for note in each.notes]
-    yield from listed("Notes:", [*notes, *scoring.notes])
+    yield from listed("Notes:", [*notes_once(scoring.scores), *scoring.notes])
     if scoring.compared:
         first, second = scoring.compared
+        said = {note for each in scoring.scores for note in each.notes}
         yield from listed(
-            f"The second, {second}, against the first, {first}:", map(comparison_line, scoring.comparisons)
+            f"The second, {second}, against the first, {first}:",
+            (comparison_line(each, said) for each in scoring.comparisons),
         )
     if details is not None:
         for each in scoring.scores:
             yield from details_of(each, details or None, width)
+
+
+def notes_once(scores: Sequence[Score]) -> Iterator[str]:
+    """Each note once, behind all normalisers and files that it is of."""
+    normalizers: dict[tuple[str, Path], list[str]] = {}
+    for each in scores:
+        for note in each.notes:
+            normalizers.setdefault((note, each.transcripts), []).append(each.normalizer)
+    files: dict[tuple[str, str], list[str]] = {}
+    for (note, path), names in normalizers.items():
+        files.setdefault((note, ", ".join(names)), []).append(str(path))
+    total = len({each.transcripts for each in scores})
+    for (note, named), paths in files.items():
+        told = f"all {total} files" if len(paths) == total > 1 else ", ".join(paths)
+        yield f"{told}, normalizer {named}: {note}"
 
 
 def listed(title: str, lines: Iterable[str]) -> Iterator[Text]:
@@ -128,8 +144,8 @@ def padding(cell: str, width: int) -> str:
     return " " * (width - cell_len(cell))
 
 
-def comparison_line(found: Comparison) -> str:
-    """How the second system compares with the first, on what, and by which test."""
+def comparison_line(found: Comparison, said: Collection[str] = ()) -> str:
+    """How the second system compares with the first, on what, and by which test; notes unless they are `said`."""
     test = found.test
     begin = f"{found.name}, normalizer {found.normalizer}: on the {found.utterances:,} common utterances"
     alone = [
@@ -139,9 +155,11 @@ def comparison_line(found: Comparison) -> str:
     if math.isnan(test.difference):
         return f"{begin}{left_out} no reference holds a word, so there is nothing to compare"
     words = difference_in_words(test.difference, test.interval, test.p_value, "the first")
-    relative = "" if math.isnan(test.relative_gain) else f", {abs(test.relative_gain):.1f} % relative"
+    told = test.difference != 0 and not math.isnan(test.relative_gain)
+    relative = f", {abs(test.relative_gain):.1f} % relative" if told else ""
     drawn = f"paired bootstrap of {found.units:,} {found.resampled}"
-    return "; ".join([f"{begin}{left_out} the second is {words}{relative}", drawn, *found.notes])
+    notes = [note for note in found.notes if note not in said]
+    return "; ".join([f"{begin}{left_out} the second is {words}{relative}", drawn, *notes])
 
 
 def details_of(score: Score, most: int | None, width: int) -> Iterator[Text]:

@@ -21,7 +21,7 @@ from priormatch.matching.prior import Prior
 from priormatch.models.folder import WEIGHTS
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import duration_text, say
-from priormatch.runs.cards import heard, leave_card, parameters, trained_card
+from priormatch.runs.cards import called, heard, leave_card, parameters, title_of, trained_card
 from priormatch.runs.recipe import recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import fingerprint
 from priormatch.training.loop import Schedule, fit
@@ -68,18 +68,22 @@ def train_prior(
     settings: Settings,
     out: Path,
     log: Path,
+    source: Path | None = None,
 ) -> None:
-    """Train the prior on sentences."""
+    """Train the prior on sentences; its card names the file they are from."""
     torch.manual_seed(settings.training.seed)
     prior = Prior(settings.prior.model, tokenizer).to(find_device(settings.device))
     sentences, validation = Sentences(text, tokenizer), Sentences(held_out, tokenizer)
     say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} pieces of text")
     task = PriorTraining(prior, sentences, validation, settings.prior, settings.training.seed)
     best = fit(task, schedule_of(settings.prior, settings.prior.updates, settings), out, log)
-    data = [f"text: {len(text):,} sentences, {len(sentences.flat):,} word pieces"]
+    amount = f"{len(text):,} sentences, {len(sentences.flat):,} word pieces"
+    data = [f"text: {amount}" if source is None else f"text: {called(source, settings)} ({amount})"]
     score = f"perplexity a word piece on {len(held_out):,} held-out sentences: {best:.2f}"
     recipe = {"prior": settings.prior, "seed": settings.training.seed}
-    card = trained_card(out.resolve().name, prior, "Trained on text.", data, score, recipe, settings.card)
+    card = trained_card(
+        title_of(out, settings), prior, "Trained on text.", data, score, recipe, settings.card
+    )
     leave_card(out / "model", card)
 
 
@@ -185,11 +189,12 @@ def leave_recogniser_card(
     best: float,
     recipe: Mapping[str, Any],
     settings: Settings,
+    more: Sequence[str] = (),
 ) -> None:
-    """Describe a recogniser in its folder, `out/model`."""
-    data = [heard(role, corpus) for role, corpus in speech.items()]
+    """Describe a recogniser in its folder, `out/model`, with `more` lines about its data."""
+    data = [*(heard(role, corpus, settings) for role, corpus in speech.items()), *more]
     score = f"mean CER on {', '.join(validation)}, by which it was chosen: {best:.2f} %"
-    card = trained_card(out.resolve().name, model, how, data, score, recipe, settings.card)
+    card = trained_card(title_of(out, settings), model, how, data, score, recipe, settings.card)
     leave_card(out / "model", card)
 
 

@@ -122,7 +122,8 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float
                 saved = time.monotonic()
                 watch.lap("validation")
             if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # to read a loss is to wait for the GPU
-                note, noted = f"loss {float(loss):.3g}, best {best:.2f}", time.monotonic()
+                validated = f", best {best:.2f}" if math.isfinite(best) else ""
+                note, noted = f"loss {float(loss):.3g}{validated}", time.monotonic()
             meter.advance(note=note)
     return best
 

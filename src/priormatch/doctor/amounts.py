@@ -1,0 +1,26 @@
+"""Whether there is enough speech to learn from."""
+
+from collections.abc import Iterator
+
+from priormatch.data.look import Speech
+from priormatch.doctor.finding import Finding
+from priormatch.progress import duration_text
+
+HARDLY_ANY, LITTLE = 600.0, 3600.0  # seconds of transcribed speech
+ADVICE = (
+    "a small grammar such as the demo's takes a quarter of an hour, free speech many hours: transcribe more, or see"
+    " docs/start-from.md"
+)
+
+
+def amount_findings(labelled: Speech, unlabelled: Speech | None) -> Iterator[Finding]:
+    """Say plainly where transcribed speech is little, or untranscribed speech less than that."""
+    seconds = 3600 * labelled.hours * labelled.transcribed / max(len(labelled.utterances), 1)
+    amount = f"labelled: {duration_text(seconds)} of transcribed speech"
+    if seconds < HARDLY_ANY:
+        yield Finding("warning", f"{amount} is too little for a recogniser to learn from", ADVICE)
+    elif seconds < LITTLE:
+        yield Finding("warning", f"{amount} is little", ADVICE)
+    if unlabelled is not None and 3600 * unlabelled.hours < seconds:
+        what = f"unlabelled: {duration_text(3600 * unlabelled.hours)} is less than what is transcribed"
+        yield Finding("warning", what, "matching pays where there is several times as much: add recordings")
