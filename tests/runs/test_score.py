@@ -410,7 +410,11 @@ def test_nemos_manifest_holds_both_sides(tmp_path):
     ("name", "lines", "said"),
     [
         ("x.jsonl", ['{"id": "a", "txt": "at"}'], "x.jsonl, entry 1: no hypothesis in id, txt: call it hypo"),
-        ("x.jsonl", ['{"hyp": "at"}', '{"id": 1'], "x.jsonl, line 1: no id in hyp: call it id or utt_id"),
+        (
+            "x.jsonl",
+            ['{"hyp": "at"}', '{"id": 1'],
+            "x.jsonl, line 1: no id in hyp: call it id or path; known are",
+        ),
         ("x.jsonl", ['{"id": 1, "hyp": "at"}', "{half"], "x.jsonl, line 2: not JSON"),
         ("x.jsonl", ['{"id": 1, "hyp": "at"}', "3"], "x.jsonl, line 2: not a JSON object"),
         ("x.csv", ["name,words", "a,at"], "x.csv, line 2: no id in name, words: call it id or"),

@@ -1,6 +1,8 @@
 """Columns of tables, JSON lines and data sets: the names that they usually bear, and text that seems to be missed."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import csv
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from priormatch.errors import UserError
 from priormatch.progress import say
@@ -11,9 +13,10 @@ AUDIO = (
 )
 TEXT = ("text", "sentence", "transcript", "transcription", "normalized_text")
 SPEAKER = ("speaker", "speaker_id", "client_id")
-ID = ("id", "utterance_id")
+ID = ("id", "utterance_id", "utt_id", "utt", "key")
 
 NAME_AUDIO = "name it with `priormatch prepare audio --audio-column`"
+DELIMITERS = (",", ";", "\t")
 LOOKED_AT = 100
 """Lines in which text is looked for."""
 
@@ -54,3 +57,34 @@ def warn_of_text(place: object, unused: Mapping[str, Iterable[str]]) -> None:
 def looks_like_text(cell: str) -> bool:
     """Whether a cell holds several words, or letters of a script that may not part them."""
     return len(cell.split()) > 1 or not cell.isascii()
+
+
+def read_table(file: Path, known: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a table with their numbers, empty ones aside; first the header, which should hold a known name."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            delimiter = delimiter_of(lines.readline(), known)
+            lines.seek(0)
+            table = csv.reader(
+                lines,
+                delimiter=delimiter,
+                quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
+                strict=True,
+            )
+            for fields in table:
+                if any(cells := [field.strip() for field in fields]):
+                    yield table.line_num, cells
+    except OSError as error:
+        raise UserError(f"cannot read the table {file}: {error.strerror}; check the path.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text: save it as UTF-8 and try again.") from error
+    except csv.Error as error:
+        raise UserError(f"{file}, line {table.line_num}: {error}; mind the quotes.") from error
+
+
+def delimiter_of(header: str, known: Sequence[str]) -> str:
+    """What parts the columns of a table: what sets a known name apart, else the most frequent."""
+    for each in DELIMITERS:
+        if usual((name.strip(' "\r\n') for name in header.split(each)), known):
+            return each
+    return max(DELIMITERS, key=header.count)

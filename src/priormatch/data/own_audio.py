@@ -1,7 +1,5 @@
 """A user's own audio, in a folder or named in a table."""
 
-import csv
-from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from priormatch.data.columns import (
     NAME_AUDIO,
     SPEAKER,
     TEXT,
+    read_table,
     required,
     say_columns,
     usual,
@@ -22,7 +21,6 @@ from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.errors import UserError
 from priormatch.progress import say
 
-DELIMITERS = (",", ";", "\t")
 LISTS = (".csv", ".tsv", ".jsonl", ".parquet")
 MOST_NAMED = 3
 CLIPS = "clips"  # where Common Voice has the audio of its tables
@@ -79,37 +77,6 @@ def list_table(file: Path, audio_column: str = "", text_column: str = "") -> Lis
         unused = set(range(len(names))) - set(places.values())
         warn_of_text(file, {names[place]: [fields[place] for _, fields in first] for place in sorted(unused)})
     return Listing(rows, file, (file.parent, file.parent / CLIPS))
-
-
-def read_table(file: Path, known: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a table with their numbers, empty ones aside; first the header, which should hold a known name."""
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            delimiter = delimiter_of(lines.readline(), known)
-            lines.seek(0)
-            table = csv.reader(
-                lines,
-                delimiter=delimiter,
-                quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
-                strict=True,
-            )
-            for fields in table:
-                if any(cells := [field.strip() for field in fields]):
-                    yield table.line_num, cells
-    except OSError as error:
-        raise UserError(f"cannot read the table {file}: {error.strerror}; check the path.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 text: save it as UTF-8 and try again.") from error
-    except csv.Error as error:
-        raise UserError(f"{file}, line {table.line_num}: {error}; mind the quotes.") from error
-
-
-def delimiter_of(header: str, known: Sequence[str]) -> str:
-    """What parts the columns of a table: what sets a known name apart, else the most frequent."""
-    for each in DELIMITERS:
-        if usual((name.strip(' "\r\n') for name in header.split(each)), known):
-            return each
-    return max(DELIMITERS, key=header.count)
 
 
 def find_columns(file: Path, names: list[str], audio_column: str, text_column: str) -> dict[str, int]:

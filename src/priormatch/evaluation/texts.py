@@ -1,24 +1,19 @@
 """Texts of utterances as other tools write them: Kaldi's and NIST's lines, tables, JSON; and `transcribe`'s own."""
 
-import csv
-import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
+from priormatch.data.columns import AUDIO, ID, TEXT, delimiter_of, read_table, usual
 from priormatch.data.manifest import name_of
 from priormatch.errors import UserError
 from priormatch.evaluation.transcripts import Transcript
 
-IDS = ("id", "utt_id", "utterance_id", "utt", "key")
-PATHS = ("audio_filepath", "file_name", "file", "path")
 HEARD = ("hypothesis", "hyp", "pred_text", "prediction")
 SAID = ("reference", "ref", "ground_truth")
-EITHER = ("text", "transcript", "transcription", "sentence")
 FORMS = "JSON lines, a CSV or TSV table, Kaldi's `id words` or NIST's `words (id)`"
-DELIMITERS = "\t,;"
 NIST = re.compile(r"(?P<text>.*)\((?P<id>[^()\s]+)\)")
 
 Row = Mapping[str, Any]
@@ -28,7 +23,7 @@ def hypotheses_in(path: Path) -> list[Transcript]:
     """What was heard, with what was said where that stands beside it, perhaps as the `text` of a `pred_text`."""
     found = []
     for where, row in read_rows(path):
-        said = text_of(row, SAID if text_of(row, HEARD) is None else (*SAID, *EITHER))
+        said = text_of(row, SAID if text_of(row, HEARD) is None else (*SAID, *TEXT))
         found.append(Transcript(id_of(where, row), heard_in(where, row), 0, said, []))
     return found
 
@@ -37,9 +32,9 @@ def references_in(path: Path) -> dict[str, str]:
     """What was said, by utterance."""
     found: dict[str, str] = {}
     for where, row in read_rows(path):
-        name, said = id_of(where, row), text_of(row, (*SAID, *EITHER))
+        name, said = id_of(where, row), text_of(row, (*SAID, *TEXT))
         if said is None:
-            raise lacking(where, "reference", (*SAID, *EITHER), row)
+            raise lacking(where, "reference", (SAID[0], TEXT[0]), row)
         if found.setdefault(name, said) != said:
             raise UserError(f"{where}: {name} has stood there before, with another text: keep one of them")
     return found
@@ -66,8 +61,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
     if content.lstrip()[0] in "{[":
         return _json_rows(path, content)
     header = content.lstrip().partition("\n")[0]
-    if delimiter := _delimiter_of(path, header):
-        return _table_rows(path, content, delimiter)
+    if _is_table(path, header):
+        return _table_rows(path)
     lines = [each for each in _lines(path, content) if not each[1].startswith(";;")]  # NIST's comments
     found = [(where, NIST.fullmatch(line)) for where, line in lines]
     if all(match for _, match in found):
@@ -78,18 +73,18 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def heard_in(where: str, row: Row) -> str:
     """The hypothesis of a row."""
-    heard = text_of(row, (*HEARD, *EITHER))
+    heard = text_of(row, (*HEARD, *TEXT))
     if heard is None:
-        raise lacking(where, "hypothesis", (*HEARD, *EITHER), row)
+        raise lacking(where, "hypothesis", (HEARD[0], TEXT[0]), row)
     return heard
 
 
 def id_of(where: str, row: Row) -> str:
     """The name of an utterance, which may be that of its file."""
-    given = next((str(row[name]) for name in IDS if isinstance(row.get(name), str | int)), "").strip()
-    if found := given or PurePath(text_of(row, PATHS) or "").stem:
+    given = next((str(row[name]) for name in ID if isinstance(row.get(name), str | int)), "").strip()
+    if found := given or PurePath(text_of(row, AUDIO) or "").stem:
         return found
-    raise lacking(where, "id", (*IDS, *PATHS), row)
+    raise lacking(where, "id", (ID[0], AUDIO[0]), row)
 
 
 def text_of(row: Row, names: tuple[str, ...]) -> str | None:
@@ -140,32 +135,20 @@ def _json_values(path: Path, content: str) -> Iterator[tuple[str, Any]]:
         yield f"{path}, entry {number}", found
 
 
-def _delimiter_of(path: Path, header: str) -> str | None:
-    """What parts the columns of a table; None where the first line names none that is known."""
-    for each in DELIMITERS:
-        if each in header and not {*IDS, *PATHS}.isdisjoint(_columns(header.split(each))):
-            return each
-    return max(DELIMITERS, key=header.count) if path.suffix in (".csv", ".tsv") else None
+def _is_table(path: Path, header: str) -> bool:
+    """Whether the first line names columns, of utterances or their files."""
+    known = (*ID, *AUDIO)
+    names = [name.strip(' "\r') for name in header.split(delimiter_of(header, known))]
+    return path.suffix in (".csv", ".tsv") or (len(names) > 1 and usual(names, known) is not None)
 
 
-def _columns(names: Iterable[str]) -> list[str]:
-    return [name.strip(' "\r').lower() for name in names]
-
-
-def _table_rows(path: Path, content: str, delimiter: str) -> Iterator[tuple[str, Row]]:
-    """The lines of a table below its header; with tabs, quotes are just characters."""
-    table = csv.reader(
-        io.StringIO(content, newline=""),
-        delimiter=delimiter,
-        quoting=csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL,
-        strict=True,
-    )
-    try:
-        columns = _columns(next(table))
-        for cells in filter(any, table):
-            where = f"{path}, line {table.line_num}"
-            if len(cells) != len(columns):
-                raise UserError(f"{where}: {len(cells)} fields under {len(columns)} columns: mend the line")
-            yield where, dict(zip(columns, cells, strict=True))
-    except csv.Error as error:
-        raise UserError(f"{path}, line {table.line_num}: {error}: mind the quotes") from error
+def _table_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """The lines of a table below its header."""
+    lines = read_table(path, (*ID, *AUDIO))
+    _, names = next(lines)
+    columns = [name.lower() for name in names]
+    for number, cells in lines:
+        where = f"{path}, line {number}"
+        if len(cells) != len(columns):
+            raise UserError(f"{where}: {len(cells)} fields under {len(columns)} columns: mend the line")
+        yield where, dict(zip(columns, cells, strict=True))

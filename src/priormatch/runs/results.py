@@ -142,7 +142,6 @@ def difference_in_words(difference: float, interval: Sequence[float], p_value: f
     return f"{words} (95 % {low:.2f} to {high:.2f}, p = {p_value:.4f})"
 
 
-
 def draw(results: Mapping[str, Any], path: Path) -> bool:
     """Draw the error rates as bars with their intervals; False where Matplotlib is not installed."""
     try:
