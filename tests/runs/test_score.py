@@ -441,7 +441,7 @@ def test_references_that_contradict_each_other_or_are_no_text(tmp_path, bare, de
     (tmp_path / "said").write_bytes(b"\xff\xfea\0")
     with pytest.raises(UserError, match="said is no UTF-8 text"):
         score([bare], [tmp_path / "said"])
-    with pytest.raises(UserError, match="no reference in id, hypothesis, pieces: call it reference or ref"):
+    with pytest.raises(UserError, match="no reference in id, hypothesis, pieces: call it reference or text"):
         score([decoded], [bare])
     said = write_lines(tmp_path / "said", *(f"tiny-{i} {text}" for i, text in enumerate(SAID)))
     with pytest.raises(UserError, match="the speakers of 3 utterances are not known"):
