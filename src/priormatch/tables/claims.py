@@ -128,7 +128,7 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("matching renewed every 100 updates rather than every 200", 2, 1),
         Claim("at half the rate", 3, 2),
         Claim("lengths by speaking rate", 4, 3),
-        Claim("renewed every 50 updates", 5, 4),
+        Claim("eight hypotheses rather than four", 5, 4),
         Claim("pseudo-labels at half the rate", 7, 6),
         Claim("without a filter", 8, 7),
         Claim("distillation at half the rate", 10, 9),

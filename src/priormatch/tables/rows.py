@@ -118,24 +118,19 @@ def open_row(
 
 def main_settings() -> list[tuple[Row, System]]:
     """What the settings of the main results are chosen from: learning rates, refreshes, lengths, filters, teachers."""
-    speaking_rate = {"reference_lengths": "speaking_rate"}
     fixed = distilled("Fix", "8")
     improving = with_settings(distilled("Imp", "8"), "matching.refresh_every=100")
     labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
+    often, lengths = {"refresh_every": 100}, {"reference_lengths": "speaking_rate"}
     rows: list[tuple[str, str, System, float]] = [
         ("LPM", "T = 200", matched("all", refresh_every=200), 5e-4),
-        ("LPM", "T = 100", matched("all", refresh_every=100), 5e-4),
-        ("LPM", "T = 100", matched("all", refresh_every=100), 2.5e-4),
+        ("LPM", "T = 100", matched("all", **often), 5e-4),
+        ("LPM", "T = 100", matched("all", **often), 2.5e-4),
+        ("LPM", "T = 100, lengths by speaking rate", matched("all", **often, **lengths), 2.5e-4),
         (
             "LPM",
-            "T = 100, lengths by speaking rate",
-            matched("all", refresh_every=100, **speaking_rate),
-            2.5e-4,
-        ),
-        (
-            "LPM",
-            "T = 50, lengths by speaking rate",
-            matched("all", refresh_every=50, **speaking_rate),
+            "T = 100, lengths by speaking rate, k = 8",
+            matched("all", **often, **lengths, beam_size=8),
             2.5e-4,
         ),
         ("PL(ASR+LM)", "filtered", labels, 5e-4),
