@@ -17,7 +17,8 @@ NOT_RUN = {
     ("export.md", "installs"),
     ("index.md", "installs"),
     ("models.md", "asks for your token"),
-    ("page.md", "it serves until it is stopped"),
+    ("page.md", "installs"),
+    ("page.md", "it serves until it is stopped"),  # but by tests/browser/test_serve_page.py
 }
 FILES = {"language.yaml", "model.safetensors", "model.yaml", "tokenizer.model"}  # which are no settings
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 import soundfile
+from doc_blocks import ROOT, blocks
 from tiny_language import speak
 from tiny_run import command, make_folders
 
@@ -25,7 +27,7 @@ from priormatch.serving.beams import SUFFIXES
 pytestmark = pytest.mark.browser
 pytest.importorskip("gradio", reason="needs the extra `page`: make test-browser")
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE, DOCS_PAGE = ROOT / "src", ROOT / "docs/page.md"
 SECONDS = 60_000  # milliseconds to wait for what takes a moment
 TALKS = {"one": ["monday morning at nine"], "two": ["doctor ten", "meeting with doctor at ten"]}
 
@@ -103,6 +105,42 @@ def server(home):
     started = Server(home, "--prior", "runs/tiny/prior/model", *limits)
     yield started
     started.stop()
+
+
+def test_the_docs_command_serves_as_it_is_written(home):
+    """Started by a shell where its page says, asked for the page, and stopped with Ctrl-C."""
+    (written,) = (block.code for block in blocks(DOCS_PAGE) if "priormatch serve" in block.code)
+    address = re.search(r"`(http://127\.0\.0\.1:\d+)`", DOCS_PAGE.read_text())[1]
+    with socket.socket() as taken:
+        if taken.connect_ex(("127.0.0.1", urlsplit(address).port)) == 0:
+            pytest.skip(f"something else listens at {address}")
+    (home / "runs/demo").symlink_to(home / "runs/tiny")
+    launcher = home / "bin/priormatch"
+    launcher.parent.mkdir()
+    launcher.write_text(
+        f"#!/bin/sh\nexec '{sys.executable}' -c 'from priormatch.cli import main; main()' \"$@\"\n"
+    )
+    launcher.chmod(0o755)
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {written}"],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "PATH": f"{launcher.parent}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        said = ""
+        while address not in said:
+            line = process.stdout.readline()
+            assert line, f"the page did not start: {said}"
+            said += line
+        assert "priormatch" in urlopen(address, timeout=60).read().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) in (0, 130)
+    finally:
+        process.kill()
 
 
 @pytest.fixture
