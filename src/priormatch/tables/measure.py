@@ -16,7 +16,7 @@ from priormatch.evaluation.error_rates import (
 )
 from priormatch.evaluation.perplexity import likelihoods, perplexity
 from priormatch.evaluation.references import references_of, with_references
-from priormatch.evaluation.transcripts import Transcript, read_transcripts
+from priormatch.evaluation.transcripts import Transcript, both_sides, read_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.runs.work import kept_copy
 from priormatch.tables.found import Found, Values
@@ -73,7 +73,7 @@ def measure(study: Study, row: Row, system: System) -> Found:
 def errors_of(transcripts: Sequence[Transcript], rate: str) -> ErrorCounts:
     """Word or character errors of transcripts that know their references."""
     count = word_errors if rate == "wer" else character_errors
-    return count([each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts])
+    return count(*both_sides(transcripts))
 
 
 def perplexity_of(study: Study, prior: Path, texts: Sequence[str]) -> float:
