@@ -166,6 +166,8 @@ class MatchingSettings:
     mixing: list[int] = field(default_factory=lambda: [1, 4])
     combine: Literal["alternate", "sum"] = "alternate"  # steps of either kind, or one update of both
     loss_weight: float = 0.2  # alpha, of the unpaired loss
+    # who lists the hypotheses: the proposal alone, or with the prior in its search, as `fusion` has it
+    hypotheses: Literal["asr", "asr_lm"] = "asr"
     beam_size: int = 4  # k, hypotheses of an utterance; memory grows with it
     prior_exponent: float = 1.0  # a of the weights p_y^a · r^b; 0 leaves the prior out
     proposal_exponent: float = 0.0  # b; with a = b = 0 all hypotheses weigh the same

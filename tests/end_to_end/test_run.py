@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from tiny_run import command, files, make_folders
 
+from priormatch.config import load_settings
 from priormatch.evaluation import decoding
 from priormatch.models.card import read_card
 from priormatch.progress import Meter
-from priormatch.runs.stage import read_record
+from priormatch.runs.stage import plain, read_record
+from priormatch.search.tuning import read_tuned
 from priormatch.training.inspected import read_inspected
 
 OWN = ("run", "tiny.yaml", "labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
@@ -275,7 +277,8 @@ KILL = """
 import os, signal, sys
 from priormatch.cli import main
 from priormatch.progress import Meter
-from priormatch.runs.stage import read_record
+from priormatch.runs.stage import plain, read_record
+from priormatch.search.tuning import read_tuned
 from priormatch.training.inspected import read_inspected
 
 advance, where = Meter.advance, (sys.argv[1], int(sys.argv[2]))
@@ -324,6 +327,21 @@ def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypa
     assert "pieces a second" in capsys.readouterr().err
     history = [json.loads(line) for line in Path("runs/tiny/metrics.jsonl").read_text().splitlines()]
     assert {each["refreshes"] for each in history if "refreshes" in each} == {0}
+
+
+def test_hypotheses_are_found_with_the_prior_by_tuned_values(finished, home, capsys):
+    asked = (*TESTED, f"runs={home / 'runs'}", "matching.hypotheses=asr_lm", "fusion.beam_size=2")
+    assert command(*asked) == 0
+    assert redone(capsys.readouterr().err) >= {"fusion", "lpm"}
+    tuned = load_settings(None, read_tuned(home / "runs/tiny/fusion/fusion.yaml")).fusion
+    recipe = read_record(home / "runs/tiny/lpm")["recipe"]
+    assert (tuned.beam_size, recipe["settings"]["fusion"]) == (2, plain(tuned))
+    here, before = weights(home), weights(finished)
+    assert {name for name in before if here[name] != before[name]} == {
+        "runs/tiny/lpm/model/model.safetensors"
+    }
+    assert command(*asked) == 0
+    assert redone(capsys.readouterr().err) == set()
 
 
 @pytest.mark.parametrize(

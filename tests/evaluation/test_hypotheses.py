@@ -1,15 +1,16 @@
 """Beams as matching sees them: the paper's Table 1 by hand, and tiny models."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from priormatch.config import AudioSettings
+from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.batches import Corpus
 from priormatch.evaluation.alignment import AlignedWord
-from priormatch.evaluation.decoding import decode, plain_search
+from priormatch.evaluation.decoding import decode, plain_search, search_with_prior
 from priormatch.evaluation.hypotheses import Weighing, inspect, inspect_beam, of_row
 from priormatch.matching.length_filter import LengthFilter
 from priormatch.matching.prior import pad
@@ -126,6 +127,27 @@ def test_tiny_models(tiny_recognizer, tiny_prior, tiny_corpus):
         kept = torch.tensor([one.dropped is None for one in each.hypotheses])
         expected = torch.tensor(scores).masked_fill(~kept, -math.inf).softmax(0) if kept.any() else kept * 0.0
         assert [one.weight for one in each.hypotheses] == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_beams_of_a_search_with_the_prior(tiny_recognizer, tiny_prior, tiny_corpus):
+    with torch.no_grad():
+        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
+    corpus, fusion = Corpus.load(tiny_corpus(3), AudioSettings(workers=0)), FusionSettings(beam_size=2)
+    found = inspect(tiny_recognizer, corpus, 3, Weighing(tiny_prior, exponents=(0.0, 1.0), fusion=fusion))
+    search = search_with_prior(tiny_prior, replace(fusion, beam_size=3))
+    decoded = {each.id: each for batch in decode(tiny_recognizer, corpus, search) for each in batch}
+    for each in found:
+        nbest = decoded[each.id].nbest
+        assert [one.text for one in each.hypotheses] == [text for text, _ in nbest]
+        weights = torch.tensor([score for _, score in nbest]).softmax(0)
+        assert [one.weight for one in each.hypotheses] == pytest.approx(weights.tolist(), abs=1e-4)
+        if each.ended:  # the score is that of both: log q + λ log p_y + a bonus for all pieces but the end
+            sums = [
+                one.log_q + fusion.lm_weight * one.log_prior + fusion.token_bonus * len(one.pieces)
+                for one in each.hypotheses
+            ]
+            assert sums == pytest.approx([score for _, score in nbest], abs=1e-3)
+    assert any(each.ended for each in found)
 
 
 def test_an_unreadable_utterance_is_named_and_left_out(tiny_recognizer, tiny_prior, tiny_corpus, capsys):

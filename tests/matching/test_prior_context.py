@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from priormatch.errors import UserError
-from priormatch.matching import targets
+from priormatch.matching import recorded as recorded_work
 from priormatch.matching.prior import Prior, pad, prefix_tree
-from priormatch.matching.targets import RecordedPrior
+from priormatch.matching.recorded import RecordedPrior
 
 
 @torch.no_grad()
@@ -110,7 +110,7 @@ def test_round_sizes_as_on_a_gpu_change_no_score(tiny_prior: Prior, monkeypatch:
     context = as_context(tiny_prior, CONTEXTS)
     recorded = RecordedPrior(tiny_prior)
     expected = recorded(labels, lengths, context)
-    monkeypatch.setattr(targets, "has_kernels", lambda device: True)
+    monkeypatch.setattr(recorded_work, "has_kernels", lambda device: True)
     torch.testing.assert_close(recorded(labels, lengths, context), expected)
     torch.testing.assert_close(recorded(labels, lengths), tiny_prior.score(labels, lengths))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from priormatch.config import AudioSettings
+from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.matching.length_filter import LengthFilter, keep_all
@@ -245,3 +245,39 @@ def test_diagnostics_by_hand() -> None:
         "share_without_survivor": pytest.approx(1 / 3),
         "length_ratio": pytest.approx((9 / 10 + 12 / 8) / 2),
     }
+
+
+def test_hypotheses_of_a_search_with_the_prior_are_its_best(
+    batch: Batch, proposal: Proposal, tiny_prior: Prior
+) -> None:
+    fusion = FusionSettings(beam_size=5, lm_weight=0.6, token_bonus=0.4)
+    of = BeamTargets(proposal, tiny_prior, 2, WIDE, lengths_of(batch, 3), fusion=fusion)
+    targets, _ = of(batch, WATCH)
+    memory = proposal.model.memory(*proposal.model.encode(batch.waveforms, batch.samples))
+    beam = proposal.model.search_with(tiny_prior.lm, memory, fusion)
+    assert torch.equal(targets.labels, beam.classes[:, :2])
+    assert torch.equal(targets.lengths, beam.lengths[:, :2].clamp(min=1))
+    log_prior = tiny_prior.score(beam.classes[:, :2], beam.lengths[:, :2])
+    torch.testing.assert_close(targets.weights, local_prior(log_prior, beam.lengths[:, :2] >= 2))
+    alone, _ = BeamTargets(proposal, tiny_prior, 2, keep_all, {})(batch, WATCH)
+    assert alone.labels.shape != targets.labels.shape or not torch.equal(alone.labels, targets.labels)
+
+
+def test_a_search_with_the_prior_is_as_wide_as_there_are_hypotheses(
+    batch: Batch, proposal: Proposal, tiny_prior: Prior
+) -> None:
+    narrow = BeamTargets(proposal, tiny_prior, 4, keep_all, {}, fusion=FusionSettings(beam_size=1))
+    wide = BeamTargets(proposal, tiny_prior, 4, keep_all, {}, fusion=FusionSettings(beam_size=4))
+    found, expected = narrow(batch, WATCH)[0], wide(batch, WATCH)[0]
+    assert found.labels.shape[1] == 4
+    assert torch.equal(found.labels, expected.labels)
+
+
+def test_what_weights_ask_of_the_proposal_is_the_score_of_its_search(
+    batch: Batch, proposal: Proposal, tiny_prior: Prior
+) -> None:
+    fusion = FusionSettings(beam_size=3, lm_weight=0.6)
+    of = BeamTargets(proposal, tiny_prior, 3, WIDE, lengths_of(batch, 3), exponents=(0.0, 1.0), fusion=fusion)
+    memory = proposal.model.memory(*proposal.model.encode(batch.waveforms, batch.samples))
+    beam = proposal.model.search_with(tiny_prior.lm, memory, fusion)
+    torch.testing.assert_close(of(batch, WATCH)[0].weights, local_prior(beam.scores, beam.lengths >= 2))

@@ -23,7 +23,7 @@ ROWS = {
     "tabA4_cer": "1,3,8",
     "tabA5_main_ext": "1,28,35,36,37",
     "x1_open_questions": "1,4,8,12,14-18",
-    "x2_main_settings": "1,4,8,11,13",
+    "x2_main_settings": "1,5,7,10,12,15,17",
 }
 
 

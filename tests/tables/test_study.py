@@ -12,6 +12,7 @@ from priormatch.data.batches import read_cuts
 from priormatch.errors import UserError
 from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.models.recognizer import Recognizer
+from priormatch.runs.stage import read_record
 from priormatch.tables import tasks
 from priormatch.tables.corpora import LAYOUTS, light_files, open_study, wanted_files
 from priormatch.tables.request import Request
@@ -161,6 +162,25 @@ def test_several_tables_train_what_they_share_once(folder):
     assert intervals[1:] == [[*pair, f"dev_{part}_wer"] for pair in compared for part in ("clean", "other")]
     weights = [line.split("\t")[2] for line in (runs / "tabA1_alpha.tsv").read_text().splitlines()]
     assert weights == ["our_loss_weight", "0.1", "0.25", "0.5", "1", "2.5"]
+
+
+def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
+    data = folder("small")
+    words = ("--scale", "small", "--data", data, "--jobs", "2", "fusion.beam_size=2", *TINY, *KEPT)
+    assert command("table", "X2:5,10,12", *words) == 0
+    runs = data.parent / "runs/table-small/seed-0"
+    assert [str(each.relative_to(runs)) for each in runs.rglob("fusion.yaml")] == [
+        "fusion/best/fusion/fusion.yaml"
+    ]
+    systems = sorted((runs / "systems").iterdir())
+    searched = [
+        read_record(each / "lpm")["recipe"]["settings"] for each in systems if "hypotheses" in each.name
+    ]
+    assert len(systems) == 3
+    assert [(each["matching"]["beam_size"], each["fusion"]["beam_size"]) for each in searched] == [
+        (1, 2),
+        (4, 2),
+    ]
 
 
 def test_the_longest_trainings_start_first(folder):

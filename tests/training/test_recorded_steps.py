@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from priormatch.config import AudioSettings, BatchSettings, MatchingSettings, TrainingSettings
+from priormatch.config import AudioSettings, BatchSettings, FusionSettings, MatchingSettings, TrainingSettings
 from priormatch.data.batches import Corpus
 from priormatch.device import has_kernels, plainly
 from priormatch.matching.length_filter import keep_all
@@ -78,3 +78,22 @@ def test_proposals_of_changing_shapes_are_those_of_the_plain_search(model, speec
                 expected = propose(batch.waveforms, batch.samples)
         torch.testing.assert_close(found.scores[:, 0], expected.scores[:, 0], rtol=5e-2, atol=0.3)
     assert len(propose.searches) >= 1
+
+
+def test_proposals_with_the_prior_are_those_of_the_plain_search(model, speech, tiny_prior):
+    proposal, prior = Proposal(model, 0.0), tiny_prior.to(DEVICE)
+    fusion = FusionSettings(beam_size=4, lm_weight=0.5, attention_jump=20.0)
+    propose = BeamTargets(proposal, prior, 3, keep_all, {}, fusion=fusion).propose
+    stream = matching(model, speech, tiny_prior).unpaired
+    for _ in range(4):  # each shape twice: when its steps are recorded, and from the recording
+        batch = stream.take().to(DEVICE)
+        with torch.no_grad():
+            found = propose(batch.waveforms, batch.samples)
+            with plainly():
+                expected = propose(batch.waveforms, batch.samples)
+        assert found.classes.shape[1] == 3
+        torch.testing.assert_close(found.scores[:, 0], expected.scores[:, 0], rtol=5e-2, atol=0.3)
+        with torch.no_grad():  # a proposal that has been refreshed is what is searched with
+            for each in proposal.model.parameters():
+                each.add_(0.01)
+    assert len(propose.step.recordings) >= 1

@@ -78,6 +78,10 @@ def hypotheses(
         Path | None,
         typer.Option("--lengths", help="What `priormatch lengths` wrote, to filter by length."),
     ] = None,
+    fusion: Annotated[
+        Path | None,
+        typer.Option("--fusion", help="What `priormatch tune` wrote, for matching.hypotheses=asr_lm."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each utterance.")] = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
@@ -89,7 +93,7 @@ def hypotheses(
 
     Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
     """
-    wanted = settings_of(recipe, overrides)
+    wanted = settings_of(recipe, overrides, fusion, prior)
     from priormatch.runs.hypotheses import inspect_files, print_json, show
 
     found = inspect_files(model, prior, cuts, lengths, wanted, beam_size, ids or [], count)

@@ -124,6 +124,10 @@ def match(
             " matching.length_filter=[].",
         ),
     ] = None,
+    fusion: Annotated[
+        Path | None,
+        typer.Option("--fusion", help="What `priormatch tune` wrote, for matching.hypotheses=asr_lm."),
+    ] = None,
     proposal: Annotated[
         Path | None,
         model_option("--proposal", "Folder of another recogniser to start the proposal from."),
@@ -149,7 +153,7 @@ def match(
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labelled train.jsonl.gz
     --unlabelled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
     """
-    wanted = settings_of(recipe, overrides)
+    wanted = settings_of(recipe, overrides, fusion, prior)
     from priormatch.runs import matching
     from priormatch.runs.data import named_sets
     from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule

@@ -1,18 +1,21 @@
 """What local prior matching sees of an utterance: its beam, scored, filtered and weighed (Table 1 of the paper)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from priormatch.config import FusionSettings
 from priormatch.data.batches import Corpus
 from priormatch.device import mixed_precision
 from priormatch.evaluation.alignment import AlignedWord, align
-from priormatch.evaluation.decoding import encode
+from priormatch.evaluation.decoding import encode, search_with_prior
 from priormatch.matching.length_filter import SHORTEST, keep_all
 from priormatch.matching.local_prior import first_spellings, local_prior
+from priormatch.matching.objective import sequence_loss
 from priormatch.matching.prior import Prior
+from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter
 from priormatch.search.beam import Beam
@@ -57,7 +60,8 @@ class Weighing:
 
     The weights are p_y^a · q^b with `exponents` a and b, renormalised: the local prior unless those say otherwise.
     `reference_lengths` gives the pieces of utterances by their ids, the end of sentence not counted; `contexts` texts
-    that the prior reads before them.
+    that the prior reads before them. With `fusion` the beams are those of a search with the prior, and q the score of
+    both.
     """
 
     prior: Prior
@@ -66,6 +70,7 @@ class Weighing:
     merge_spellings: bool = False
     contexts: Mapping[str, str] = field(default_factory=dict)
     exponents: tuple[float, float] = (1.0, 0.0)
+    fusion: FusionSettings | None = None
 
 
 def inspect(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weighing) -> list[Inspection]:
@@ -83,13 +88,25 @@ def look_into(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weigh
     """The beams of a corpus in any order; an utterance that cannot be read is named and left out."""
     for batch in encode(model, corpus):
         with mixed_precision(model.device):
-            beam = model.search(model.memory(batch.frames, batch.lengths), beam_size)
+            beam, log_q = search(model, model.memory(batch.frames, batch.lengths), beam_size, weighing)
         for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
-            yield inspect_beam(of_row(beam, row), name, text, weighing)
+            yield inspect_beam(of_row(beam, row), name, text, weighing, log_q[row : row + 1])
 
 
-def inspect_beam(beam: Beam, name: str, reference: str | None, weighing: Weighing) -> Inspection:
-    """Score, filter and weigh the beam of one utterance."""
+def search(model: Recognizer, memory: Memory, beam_size: int, weighing: Weighing) -> tuple[Beam, Tensor]:
+    """The beams that are to be weighed, and log q (B, k) of their hypotheses."""
+    if weighing.fusion is None:
+        beam = model.search(memory, beam_size)
+        return beam, beam.scores
+    fusion = replace(weighing.fusion, beam_size=max(weighing.fusion.beam_size, beam_size))
+    beam = search_with_prior(weighing.prior, fusion)(model, memory).best(beam_size)
+    return beam, -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
+
+
+def inspect_beam(
+    beam: Beam, name: str, reference: str | None, weighing: Weighing, log_q: Tensor | None = None
+) -> Inspection:
+    """Score, filter and weigh the beam of one utterance; log q is the beam's score unless it is given."""
     prior, tokenizer = weighing.prior, weighing.prior.tokenizer
     pieces = weighing.reference_lengths.get(name, 0)
     length = pieces + 1 if pieces > 0 else 0
@@ -101,20 +118,21 @@ def inspect_beam(beam: Beam, name: str, reference: str | None, weighing: Weighin
     log_prior = prior.score(beam.classes, beam.lengths, context)
     of_prior, of_model = weighing.exponents
     log_weights = of_prior * log_prior + of_model * beam.scores.masked_fill(beam.lengths == 0, 0.0)
-    tensors = (beam.classes, beam.lengths, beam.scores, log_prior, local_prior(log_weights, keep))
+    log_q = beam.scores if log_q is None else log_q
+    tensors = (beam.classes, beam.lengths, log_q, log_prior, local_prior(log_weights, keep))
     rows = zip(*(each[0].tolist() for each in tensors), texts, dropped, strict=True)
     hypotheses = [
         Hypothesis(
             rank,
             text,
             [tokenizer.pieces[each] for each in classes[: count - 1]],
-            log_q,
-            log_p,
+            of_q,
+            of_p,
             weight,
             reason,
             None if reference is None else align(reference, text),
         )
-        for rank, (classes, count, log_q, log_p, weight, text, reason) in enumerate(rows, 1)
+        for rank, (classes, count, of_q, of_p, weight, text, reason) in enumerate(rows, 1)
         if count > 0
     ]
     log_reference = None if reference is None else float(prior.score_texts([reference], before))

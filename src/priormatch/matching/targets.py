@@ -6,14 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from priormatch.config import FusionSettings
 from priormatch.data.batches import Batch
-from priormatch.device import has_kernels, mixed_precision
-from priormatch.graphs import Arena, Graphed
 from priormatch.matching.local_prior import entropy, first_spellings, local_prior
-from priormatch.matching.prior import PrefixTree, Prior, prefix_tree
+from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
-from priormatch.models.decoder import Memory
-from priormatch.models.recognizer import Recognizer
+from priormatch.matching.recorded import RecordedPrior, RecordedProposal, RecordedProposalWithPrior
 from priormatch.search.beam import Beam
 from priormatch.shapes import labels_on_grid
 from priormatch.stopwatch import Stopwatch
@@ -50,6 +48,7 @@ class BeamTargets:
     a = b = 0 all hypotheses weigh the same. Without a prior, a must be 0. `reference_lengths` gives for each
     utterance's id the estimated number of pieces, EOS not counted; `keep` is a LengthFilter or `keep_all`.
     `contexts` gives texts that the prior reads before the hypotheses of utterances: p_y(y | text) takes p_y(y)'s place.
+    With `fusion` the beam is the best of a search with the prior, and r the score of both.
     """
 
     def __init__(
@@ -62,11 +61,15 @@ class BeamTargets:
         merge_spellings: bool = False,
         exponents: tuple[float, float] = (1.0, 0.0),
         contexts: Mapping[str, str] | None = None,
+        fusion: FusionSettings | None = None,
     ) -> None:
         self.keep, self.exponents, self.tokenizer = keep, exponents, proposal.model.tokenizer
         self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
         self.contexts = contexts
-        self.propose = RecordedProposal(proposal.model, beam_size)
+        self.propose: Callable[[Tensor, Tensor], Beam] = RecordedProposal(proposal.model, beam_size)
+        if fusion is not None:
+            assert prior is not None
+            self.propose = RecordedProposalWithPrior(proposal.model, prior, beam_size, fusion)
         self.log_prior = RecordedPrior(prior) if prior is not None and exponents[0] != 0 else None
 
     @torch.no_grad()
@@ -107,55 +110,6 @@ class BeamTargets:
         if batch.waveforms.is_cuda:
             context = context.pin_memory()
         return context.to(batch.waveforms.device, non_blocking=True)
-
-
-class RecordedPrior:
-    """A prior's `score`, with the recordings of a GPU where there is one."""
-
-    def __init__(self, prior: Prior) -> None:
-        self.prior = prior.in_half_precision() if has_kernels(prior.device) else prior
-        self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(self.prior.score_tree)
-
-    def __call__(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
-        """log p_y of each hypothesis, perhaps given a context (B, V): (B, k, U), (B, k) -> (B, k)."""
-        if not has_kernels(labels.device):
-            return self.prior.score(labels, lengths, context)
-        tree = self.grow_tree(labels, lengths, *([] if context is None else [context]))
-        size = tree.on_grid()
-        return self.score_tree(tree.inputs[:size], tree.before[:size], tree.nodes, labels, lengths)
-
-    def _tree(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> PrefixTree:
-        return prefix_tree(labels, lengths, self.prior.lm.eos, self.prior.settings.kernel, context)
-
-
-class RecordedProposal:
-    """A recogniser's `propose`, with the kernels and recordings of a GPU where there is one."""
-
-    def __init__(self, model: Recognizer, beam_size: int) -> None:
-        self.model, self.beam_size = model, beam_size
-        self.encode, self.arena = Graphed(self._encode), Arena()
-        self.searches: dict[tuple[int, ...], Callable[[Memory], Beam]] = {}
-
-    def _encode(self, waveforms: Tensor, samples: Tensor) -> Memory:
-        with mixed_precision(waveforms.device):
-            memory = self.model.memory(*self.model.encode(waveforms, samples))
-        keys, values = self.arena.copy("keys", memory.keys), self.arena.copy("values", memory.values)
-        return Memory(keys, values, memory.mask)
-
-    def __call__(self, waveforms: Tensor, samples: Tensor) -> Beam:
-        """The beam of each utterance."""
-        model = self.model
-        if not model.searches_on_gpu:
-            with mixed_precision(waveforms.device):
-                return model.propose(waveforms, samples, self.beam_size)
-        memory = self.encode(waveforms, samples)
-        shape = tuple(memory.keys.shape)
-        if shape not in self.searches:
-            from priormatch.models.gpu_search import GpuSearch
-
-            eos, longest = model.tokenizer.eos, model.settings.longest_output
-            self.searches[shape] = GpuSearch(model.decoder, memory, self.beam_size, eos, longest, self.arena)
-        return self.searches[shape](memory)
 
 
 def diagnostics(weights: Tensor, keep: Tensor, lengths: Tensor, reference: Tensor) -> Figures:

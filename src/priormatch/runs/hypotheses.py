@@ -51,7 +51,8 @@ def inspect_files(
         judge.require_context()
         contexts = heard_before(Corpus.load(cuts, settings.audio), heard)
     exponents = matching.prior_exponent, matching.proposal_exponent
-    weighing = Weighing(judge, keep, known, matching.merge_spellings, contexts, exponents)
+    fusion = settings.fusion if matching.hypotheses == "asr_lm" else None
+    weighing = Weighing(judge, keep, known, matching.merge_spellings, contexts, exponents, fusion)
     return inspect(recognizer, corpus, beam_size, weighing)
 
 

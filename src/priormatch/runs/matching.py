@@ -105,7 +105,8 @@ def match_corpora(
 ) -> None:
     """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
 
-    The prior may be missing where matching.prior_exponent is 0, and reference lengths where there is no filter.
+    The prior may be missing where matching.prior_exponent is 0 and it has no say in the search, and reference lengths
+    where there is no filter.
     `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
     proposal's labels are scored. Beams of a few unlabelled utterances, transcribed ones where there are any, are kept
     in `out/inspected.jsonl`. The card tells what that of the prior, in its folder, tells.
@@ -126,8 +127,17 @@ def match_corpora(
     lengths = reference_lengths or {}
     keep = LengthFilter(*matching.length_filter) if matching.length_filter else keep_all
     exponents = matching.prior_exponent, matching.proposal_exponent
+    fusion = settings.fusion if matching.hypotheses == "asr_lm" else None
     targets: TargetsOf = BeamTargets(
-        proposal, prior, matching.beam_size, keep, lengths, matching.merge_spellings, exponents, contexts
+        proposal,
+        prior,
+        matching.beam_size,
+        keep,
+        lengths,
+        matching.merge_spellings,
+        exponents,
+        contexts,
+        fusion,
     )
     if matching.renewed < 1:
         targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
@@ -135,7 +145,7 @@ def match_corpora(
     say(f"{out.name}: {duration_text(3600 * speech.hours)} unlabelled, proposal's validation CER {cer:.2f} %")
     inspector = None
     if prior is not None and matching.inspect_on > 0:
-        weighing = Weighing(prior, keep, lengths, matching.merge_spellings, contexts or {}, exponents)
+        weighing = Weighing(prior, keep, lengths, matching.merge_spellings, contexts or {}, exponents, fusion)
         inspector = inspector_of(speech if transcribed is None else transcribed, weighing, settings, out)
     training = settings.training
     task = Matching(
@@ -170,6 +180,10 @@ def refuse_names(settings: Settings) -> None:
 def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
     """Refuse to match without what the settings need."""
     matching = settings.matching
+    if prior is None and matching.hypotheses == "asr_lm":
+        raise UserError(
+            "there is no prior: give one, or leave it out of the search too (matching.hypotheses=asr)"
+        )
     if prior is None and matching.prior_exponent != 0:
         raise UserError(
             "there is no prior: give one, or leave it out of the weights (matching.prior_exponent=0)"

@@ -210,10 +210,14 @@ class Run:
                 )
         return out / "model"
 
-    def lpm(self, model: Path, prior: Path, lengths: Path) -> Path:
-        """Local prior matching, from `model` or from copies that its training kept."""
+    def lpm(self, model: Path, prior: Path, lengths: Path, fusion: Path | None = None) -> Path:
+        """Local prior matching, from `model` or from copies that its training kept.
+
+        Where hypotheses are found with the prior's help, `fusion` has the tuned values.
+        """
         out, data = self.folder / "lpm", self.data
-        matching, wanted = self.settings.matching, recipe_of_matching(self.settings)
+        settings = self.settings if fusion is None else changed(self.settings, read_tuned(fusion))
+        matching, wanted = settings.matching, recipe_of_matching(settings)
         start, proposal = (work.kept_copy(model, name) for name in (matching.start, matching.proposal))
         prior = work.kept_copy(prior, matching.prior)
         inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
@@ -227,7 +231,7 @@ class Run:
                     data.unlabelled,
                     lengths,
                     data.validation,
-                    self.settings,
+                    settings,
                     out,
                     self.folder,
                     proposal,
@@ -273,7 +277,9 @@ def run(settings: Settings) -> Path:
     systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
-    systems["lpm"] = this.lpm(first, prior, this.reference_lengths(tokenizer, lengths, first, prior))
+    known = this.reference_lengths(tokenizer, lengths, first, prior)
+    fusion = this.fusion(first, prior) if matching.hypotheses == "asr_lm" else None
+    systems["lpm"] = this.lpm(first, prior, known, fusion)
     if data.topline is not None:
         updates = settings.training.updates + matching.updates
         systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)

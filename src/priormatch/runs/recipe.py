@@ -47,4 +47,5 @@ def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
 
 def recipe_of_matching(settings: Settings) -> dict[str, Any]:
     """What local prior matching depends on."""
-    return recipe_of_training(settings) | {"matching": learnt(settings.matching)}
+    searched = {"fusion": settings.fusion} if settings.matching.hypotheses == "asr_lm" else {}
+    return recipe_of_training(settings) | {"matching": learnt(settings.matching)} | searched

@@ -37,6 +37,11 @@ class Beam:
     scores: Tensor
     ended: Tensor
 
+    def best(self, count: int) -> "Beam":
+        """So many hypotheses of each utterance."""
+        classes, lengths, scores = (each[:, :count] for each in (self.classes, self.lengths, self.scores))
+        return Beam(classes, lengths, scores, self.ended)
+
 
 @torch.no_grad()
 def beam_search(

@@ -30,18 +30,34 @@ def fused_search(
     """
 
     def step(joint: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
-        state, cache, before = joint.split(sizes, dim=-1)
-        log_q, state, peaks = acoustic(state, classes)
-        log_p, cache = lm(cache, classes)
-        scores = fused_scores(log_q, log_p, eos, settings)
-        now = peaks[:, :, None].to(before.dtype)
-        if classes is not None:  # before the first piece there may be any silence
-            scores = scores.masked_fill((now - before).abs() > settings.attention_jump, -math.inf)
-        return scores, torch.cat([state, cache, now], dim=-1)
+        return fused_step(acoustic, lm, joint, state.shape[-1], classes, eos, settings)
 
-    sizes = [state.shape[-1], cache.shape[-1], 1]
-    joint = torch.cat([state, cache, torch.zeros_like(state[:, :, :1])], dim=-1)
-    return beam_search(step, joint, eos, longest, settings.beam_threshold)
+    return beam_search(step, first_joint(state, cache), eos, longest, settings.beam_threshold)
+
+
+def first_joint(state: Tensor, cache: Tensor) -> Tensor:
+    """The first states of both as one, with no frame attended to: (B, k, D), (B, k, S) -> (B, k, D + S + 1)."""
+    return torch.cat([state, cache, torch.zeros_like(state[:, :, :1])], dim=-1)
+
+
+def fused_step(
+    acoustic: AcousticStep,
+    lm: Step,
+    joint: Tensor,
+    size: int,
+    classes: Tensor | None,
+    eos: int,
+    settings: FusionSettings,
+) -> tuple[Tensor, Tensor]:
+    """One step of such a search: joint states (B, k, D + S + 1), D = `size` -> added scores (B, k, C'), the next."""
+    state, cache, before = joint.split([size, joint.shape[-1] - size - 1, 1], dim=-1)
+    log_q, state, peaks = acoustic(state, classes)
+    log_p, cache = lm(cache, classes)
+    scores = fused_scores(log_q, log_p, eos, settings)
+    now = peaks[:, :, None].to(before.dtype)
+    if classes is not None:  # before the first piece there may be any silence
+        scores = scores.masked_fill((now - before).abs() > settings.attention_jump, -math.inf)
+    return scores, torch.cat([state, cache, now], dim=-1)
 
 
 def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSettings) -> Tensor:

@@ -167,6 +167,7 @@ class Probe:
             key += [str(settings.matching.batch), str(settings.matching.mixing)]
         if work.step == "matching":
             key += [str(settings.matching.beam_size), str(settings.matching.prior_exponent != 0)]
+            key += [settings.matching.hypotheses, str(settings.fusion.beam_size)]
         name = "\n".join(key)
         if name not in self.known:
             self.known[name] = probe(work.step, settings)
@@ -209,8 +210,9 @@ def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float
         judge.lm.fuse()
         proposal = Proposal(model, 0.0)
         exponents = matching.prior_exponent, matching.proposal_exponent
+        fusion = settings.fusion if matching.hypotheses == "asr_lm" else None
         targets = BeamTargets(
-            proposal, judge.to(device), matching.beam_size, keep_all, {}, exponents=exponents
+            proposal, judge.to(device), matching.beam_size, keep_all, {}, exponents=exponents, fusion=fusion
         )
         task = Matching(model, corpus, corpus, {}, targets, proposal, training, matching)
         return seconds_an_update(task, settings)

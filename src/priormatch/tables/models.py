@@ -86,8 +86,14 @@ class Models:
         if source == "asr":
             return self.greedy(unlabelled, copy)
         model = work.kept_copy(self.supervised, copy)
-        fusion = self.run(self.folder / "fusion" / (copy or "best"), unlabelled).fusion(model, self.prior)
-        return self.run_on(unlabelled, copy).transcripts_with_prior(model, self.prior, fusion)
+        return self.run_on(unlabelled, copy).transcripts_with_prior(
+            model, self.prior, self.fusion(unlabelled, copy)
+        )
+
+    def fusion(self, unlabelled: Unlabelled, copy: str = "") -> Path:
+        """Values for decoding with the prior, tuned for the supervised model or a copy that was kept."""
+        model = work.kept_copy(self.supervised, copy)
+        return self.run(self.folder / "fusion" / (copy or "best"), unlabelled).fusion(model, self.prior)
 
     def lengths(self, unlabelled: Unlabelled, settings: Settings) -> Path:
         """Reference lengths as the settings want them, by the model that proposes at first."""

@@ -40,7 +40,7 @@ PLAIN: dict[str, dict[str, str]] = {
     "tabA4_cer": {"method": "LPM"},
     "tabA5_main_ext": {"method": "LPM"},
     "x1_open_questions": {"method": "LPM", "weights": "prior", "length_filter": USUAL, "k": "4"},
-    "x2_main_settings": {"method": "LPM", "settings": "T = 200, rate 0.0005"},
+    "x2_main_settings": {"method": "LPM", "settings": "T = 100, rate 0.0005"},
 }
 """What the row of plain local prior matching says, which the others of a table are compared with."""
 
@@ -122,20 +122,23 @@ def main_settings() -> list[tuple[Row, System]]:
     improving = with_settings(distilled("Imp", "8"), "matching.refresh_every=100")
     labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
     often, lengths = {"refresh_every": 100}, {"reference_lengths": "speaking_rate"}
+    by_both = {**often, **lengths, "hypotheses": "asr_lm"}
+    weighed = matched("all", **by_both, **WEIGHTS["posterior"])
+    renewed = matched("all", **by_both, **WEIGHTS["uniform"], beam_size=1)
+    heard = "T = 100, lengths by speaking rate, hypotheses by ASR + LM"
     rows: list[tuple[str, str, System, float]] = [
         ("LPM", "T = 200", matched("all", refresh_every=200), 5e-4),
         ("LPM", "T = 100", matched("all", **often), 5e-4),
         ("LPM", "T = 100", matched("all", **often), 2.5e-4),
         ("LPM", "T = 100, lengths by speaking rate", matched("all", **often, **lengths), 2.5e-4),
-        (
-            "LPM",
-            "T = 100, lengths by speaking rate, k = 8",
-            matched("all", **often, **lengths, beam_size=8),
-            2.5e-4,
-        ),
+        ("LPM", heard, matched("all", **by_both), 2.5e-4),
+        ("LPM", f"{heard}, weights too", weighed, 5e-4),
+        ("LPM", f"{heard}, weights too", weighed, 2.5e-4),
         ("PL(ASR+LM)", "filtered", labels, 5e-4),
         ("PL(ASR+LM)", "filtered", labels, 2.5e-4),
         ("PL(ASR+LM)", "not filtered", unfiltered, 2.5e-4),
+        ("PL(ASR+LM)", "improving, T = 100, lengths by speaking rate", renewed, 5e-4),
+        ("PL(ASR+LM)", "improving, T = 100, lengths by speaking rate", renewed, 2.5e-4),
         ("KD", "fixed, k = 8", replace(fixed, unlabelled="all"), 5e-4),
         ("KD", "fixed, k = 8", replace(fixed, unlabelled="all"), 2.5e-4),
         ("KD", "improving, k = 8, T = 100", replace(improving, unlabelled="all"), 2.5e-4),

@@ -161,6 +161,13 @@ class Study:
             needed += [(each.judging, "prior") for each in models]
         return needed
 
+    def fusion(self, system: System) -> Path | None:
+        """Tuned values for the proposal's search with the prior, where a system has such hypotheses."""
+        matching = self.settings_of(system).matching
+        if matching.hypotheses == "asr":
+            return None
+        return self.models_of(system)[0].fusion(system.unlabelled, matching.proposal)
+
     def prepare(self, system: System) -> Path | None:
         """Make what a system shares with others: what it learns unlabelled speech by, labels or reference lengths."""
         heard = [self.heard_by(teacher, system) for teacher, _ in self.teachers(system)]
@@ -180,7 +187,7 @@ class Study:
             updates = settings.training.updates + settings.matching.updates
             return run.supervised("topline", models.tokenizer, updates, run.data.topline)
         if system.kind == "matched":
-            return run.lpm(models.supervised, models.prior, taught_by)
+            return run.lpm(models.supervised, models.prior, taught_by, self.fusion(system))
         return run.pseudo_label(models.supervised, taught_by)
 
     def labels(self, system: System, transcripts: Sequence[Path]) -> Path:

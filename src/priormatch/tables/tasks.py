@@ -15,7 +15,7 @@ from priormatch.tables.pool import Task
 from priormatch.tables.request import Request
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Study
-from priormatch.tables.systems import System
+from priormatch.tables.systems import System, Unlabelled
 
 
 class Job(NamedTuple):
@@ -67,11 +67,14 @@ def effort_of(system: System, settings: Settings) -> float:
     matching = settings.matching
     if system.kind == "topline":
         return settings.training.updates + matching.updates
-    return matching.updates * (1 + matching.beam_size / 4 if system.kind == "matched" else 1)
+    if system.kind != "matched":
+        return matching.updates
+    width = max(matching.beam_size, settings.fusion.beam_size if matching.hypotheses == "asr_lm" else 0)
+    return matching.updates * (1 + width / 4)
 
 
 class Shared(NamedTuple):
-    """A model that systems share, or what one of them hears: `prior`, `supervised`, `asr`, `asr_lm` or labels."""
+    """What systems share: `prior` and `supervised`, `fusion`, what a model hears, `asr` or `asr_lm`, and labels."""
 
     seed: int
     folder: Path
@@ -109,7 +112,10 @@ class Work:
         study, system = self.studies[job.seed], its[0].system
         assert study.models.tokenizer
         after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
-        after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in study.teachers(system)}
+        teachers = study.teachers(system)
+        after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
+        if study.settings_of(system).matching.hypotheses == "asr_lm":
+            after |= {self.tuning(job.seed, teacher, copy, system.unlabelled) for teacher, copy in teachers}
         if system.kind == "pseudo_labels":
             after = {self.labelling(job.seed, study.place_of_labels(system), system, after)}
         prior = self.model(job.seed, study.models, "prior")
@@ -132,13 +138,22 @@ class Work:
         source = self.studies[seed].source_of(system)
         after = {self.model(seed, teacher.hearing, "supervised")}
         if source == "asr_lm":
-            after.add(self.model(seed, teacher.judging, "prior"))
+            after.add(self.tuning(seed, teacher, copy, system.unlabelled))
         key = Shared(seed, teacher.hearing.folder, source, copy)
         systems = self.listeners.setdefault(key, [])
         systems.append(system)
         which = copy or "best"
         name, log = f"{source} {which} of {key.folder.name}", key.folder / f"log-{source}-{which}.txt"
         self.heard[key] = Task(name, partial(hear, self.request, key, systems), log, frozenset(after))
+        return key
+
+    def tuning(self, seed: int, teacher: Models, copy: str, unlabelled: Unlabelled) -> Shared:
+        """Values for a teacher's search with the prior."""
+        after = {self.model(seed, teacher.hearing, "supervised"), self.model(seed, teacher.judging, "prior")}
+        key, which = Shared(seed, teacher.folder, "fusion", copy), copy or "best"
+        work = partial(tune_fusion, self.request, seed, teacher.settings, unlabelled, copy)
+        name, log = f"fusion {which} of {key.folder.name}", key.folder / f"log-fusion-{which}.txt"
+        self.heard[key] = Task(name, work, log, frozenset(after))
         return key
 
     def labelling(self, seed: int, place: Path, system: System, after: set[Shared]) -> Shared:
@@ -154,6 +169,11 @@ def make_model(request: Request, seed: int, settings: Settings, what: str) -> No
     """Train a prior or a supervised model."""
     models = request.study(seed).models_with(settings)
     assert models.prior if what == "prior" else models.supervised
+
+
+def tune_fusion(request: Request, seed: int, settings: Settings, unlabelled: Unlabelled, copy: str) -> None:
+    """Tune a teacher's search with the prior."""
+    request.study(seed).models_with(settings).fusion(unlabelled, copy)
 
 
 def hear(request: Request, key: Shared, systems: Sequence[System]) -> None:
