@@ -177,10 +177,8 @@ def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
         read_record(each / "lpm")["recipe"]["settings"] for each in systems if "hypotheses" in each.name
     ]
     assert len(systems) == 3
-    assert [(each["matching"]["beam_size"], each["fusion"]["beam_size"]) for each in searched] == [
-        (1, 2),
-        (4, 2),
-    ]
+    assert sorted(each["matching"]["beam_size"] for each in searched) == [1, 4]
+    assert {each["fusion"]["beam_size"] for each in searched} == {2}
 
 
 def test_the_longest_trainings_start_first(folder):
