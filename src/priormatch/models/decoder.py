@@ -120,7 +120,7 @@ class DecoderSteps:
         into, _, bias, _ = self.decoder.gru.all_weights[0]
         half = functional.linear(self.decoder.embedding(classes), into, bias)
         self.inputs[classes] = half.to(self.inputs.dtype)
-        self.known[classes] = True
+        self.known.index_fill_(0, classes, True)
 
     def _attention(self, queries: Tensor) -> Tensor:
         """softmax(q·k / sqrt(D)) over the frames that exist: (B, k, D) -> (B, k, T)."""
