@@ -72,7 +72,7 @@ def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSetting
     if math.isfinite(settings.eos_threshold):  # else infinity times zero, where q is sure
         allowed[..., eos] = log_q[..., eos] >= settings.eos_threshold * highest[..., 0]
     bonus = log_p.new_full(log_p.shape[-1:], settings.token_bonus)
-    bonus[eos] = 0.0
+    bonus[eos : eos + 1].zero_()
     more = log_q.shape[-1] - log_p.shape[-1]
     scores = log_q + functional.pad(settings.lm_weight * log_p + bonus, (0, more))
     return scores.masked_fill(~allowed, -math.inf)
