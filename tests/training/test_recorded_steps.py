@@ -96,4 +96,4 @@ def test_proposals_with_the_prior_are_those_of_the_plain_search(model, speech, t
         with torch.no_grad():  # a proposal that has been refreshed is what is searched with
             for each in proposal.model.parameters():
                 each.add_(0.01)
-    assert len(propose.step.recordings) >= 1
+    assert len(propose.searches) >= 1

@@ -13,6 +13,9 @@ from priormatch.search.beam import Beam, Step, beam_search
 AcousticStep = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
 """A `Step` that gives log q (B, k, C'), its state, and the frames that are attended to most (B, k)."""
 
+States = tuple[Tensor, Tensor, Tensor]
+"""Of the recogniser (B, k, D) and of the language model (B, k, S), and the frame attended to last (B, k)."""
+
 
 def fused_search(
     acoustic: AcousticStep,
@@ -25,39 +28,37 @@ def fused_search(
 ) -> Beam:
     """Beam search by log q + λ log p + bonus, where `acoustic` gives log q and `lm` log p.
 
-    state (B, k, D) and cache (B, k, S) are their first states, which travel as one tensor, with the frame that a
-    hypothesis attended to last behind them.
+    state (B, k, D) and cache (B, k, S) are their first states.
     """
 
-    def step(joint: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
-        return fused_step(acoustic, lm, joint, state.shape[-1], classes, eos, settings)
+    def step(states: States, classes: Tensor | None) -> tuple[Tensor, States]:
+        return fused_step(acoustic, lm, states, classes, eos, settings)
 
-    return beam_search(step, first_joint(state, cache), eos, longest, settings.beam_threshold)
+    return beam_search(step, first_states(state, cache), eos, longest, settings.beam_threshold)
 
 
-def first_joint(state: Tensor, cache: Tensor) -> Tensor:
-    """The first states of both as one, with no frame attended to: (B, k, D), (B, k, S) -> (B, k, D + S + 1)."""
-    return torch.cat([state, cache, torch.zeros_like(state[:, :, :1])], dim=-1)
+def first_states(state: Tensor, cache: Tensor) -> States:
+    """The first states of both, with no frame attended to."""
+    return state, cache, torch.zeros_like(state[:, :, 0], dtype=torch.long)
 
 
 def fused_step(
     acoustic: AcousticStep,
     lm: Step,
-    joint: Tensor,
-    size: int,
+    states: States,
     classes: Tensor | None,
     eos: int,
     settings: FusionSettings,
-) -> tuple[Tensor, Tensor]:
-    """One step of such a search: joint states (B, k, D + S + 1), D = `size` -> added scores (B, k, C'), the next."""
-    state, cache, before = joint.split([size, joint.shape[-1] - size - 1, 1], dim=-1)
+) -> tuple[Tensor, States]:
+    """One step of such a search: states and the classes (B, k) chosen last -> added scores (B, k, C'), states."""
+    state, cache, before = states
     log_q, state, peaks = acoustic(state, classes)
     log_p, cache = lm(cache, classes)
     scores = fused_scores(log_q, log_p, eos, settings)
-    now = peaks[:, :, None].to(before.dtype)
     if classes is not None:  # before the first piece there may be any silence
-        scores = scores.masked_fill((now - before).abs() > settings.attention_jump, -math.inf)
-    return scores, torch.cat([state, cache, now], dim=-1)
+        jumps = (peaks - before).abs()[:, :, None] > settings.attention_jump
+        scores = scores.masked_fill(jumps, -math.inf)
+    return scores, (state, cache, peaks)
 
 
 def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSettings) -> Tensor:
