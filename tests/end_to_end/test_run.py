@@ -277,9 +277,6 @@ KILL = """
 import os, signal, sys
 from priormatch.cli import main
 from priormatch.progress import Meter
-from priormatch.runs.stage import plain, read_record
-from priormatch.search.tuning import read_tuned
-from priormatch.training.inspected import read_inspected
 
 advance, where = Meter.advance, (sys.argv[1], int(sys.argv[2]))
 
@@ -316,7 +313,10 @@ def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypa
     keep = ("training.keep.early.update=20", "training.keep.late.update=40", "prior.keep.weak.update=10")
     chosen = ("matching.start=early", "matching.proposal=late", "matching.prior=weak")
     how = ("matching.refresh=never", "matching.reference_lengths=speaking_rate")
-    assert command(*TESTED, *keep, *chosen, *how) == 0
+    searched = ("matching.hypotheses=asr_lm", "fusion.beam_size=2")
+    assert command(*TESTED, *keep, *chosen, *how, *searched) == 0
+    tuned_for = read_record(Path("runs/tiny/fusion"))["recipe"]["inputs"]
+    assert [tuned_for[name].split()[0] for name in ("model", "prior")] == ["kept/late", "kept/weak"]
     inputs = read_record(Path("runs/tiny/lpm"))["recipe"]["inputs"]
     assert [inputs[name].split()[0] for name in ("model", "proposal", "prior", "lengths")] == [
         "kept/early",

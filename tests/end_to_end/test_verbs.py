@@ -345,6 +345,8 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused
     assert "there is no prior: give one" in said
     said = refused(*words, "--out", "exp/m1", without[0])
     assert "there are no reference lengths: give them" in said
+    said = refused(*words, "--out", "exp/m1", *without, "matching.hypotheses=asr_lm")
+    assert "there is no prior: give one, or leave it out of the search" in said
     assert command(*words, "--out", "exp/m1", *without, "--proposal", "exp/lpm/model") == 0
     assert (at_home / "exp/m1/model/model.safetensors").is_file()
 
@@ -372,7 +374,7 @@ def test_labels_are_written_and_learnt(refused, at_home):
         "tiny.yaml",
         "matching.updates=2",
     )
-    for option in ("--prior", "--transcribed"):
+    for option in ("--prior", "--transcribed", "--fusion"):
         assert "leave them out" in refused(*words, "--out", "exp/given", option, "exp/prior/model")
     assert command(*words, "--out", "exp/given") == 0
     assert (at_home / "exp/given/model/model.safetensors").is_file()

@@ -9,6 +9,7 @@ import torch
 
 from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.batches import Corpus
+from priormatch.evaluation import decoding, hypotheses
 from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.decoding import decode, plain_search, search_with_prior
 from priormatch.evaluation.hypotheses import Weighing, inspect, inspect_beam, of_row
@@ -148,6 +149,25 @@ def test_beams_of_a_search_with_the_prior(tiny_recognizer, tiny_prior, tiny_corp
             ]
             assert sums == pytest.approx([score for _, score in nbest], abs=1e-3)
     assert any(each.ended for each in found)
+
+
+def test_a_search_with_the_prior_is_made_once_for_all_batches(
+    tiny_recognizer, tiny_prior, tiny_corpus, monkeypatch
+):
+    made = []
+
+    def counted(prior, fusion):
+        made.append(fusion.beam_size)
+        return search_with_prior(prior, fusion)
+
+    monkeypatch.setattr(hypotheses, "search_with_prior", counted)
+    monkeypatch.setattr(decoding, "BATCH_SECONDS", 0.1)
+    corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
+    assert (
+        len(inspect(tiny_recognizer, corpus, 3, Weighing(tiny_prior, fusion=FusionSettings(beam_size=2))))
+        == 3
+    )
+    assert made == [3]
 
 
 def test_an_unreadable_utterance_is_named_and_left_out(tiny_recognizer, tiny_prior, tiny_corpus, capsys):

@@ -8,10 +8,12 @@ from lhotse import CutSet
 from rich.console import Console
 from tiny_run import command
 
+from priormatch.config import FusionSettings
 from priormatch.data.recordings import PART_OF
 from priormatch.evaluation.alignment import align
 from priormatch.evaluation.hypotheses import Hypothesis, Inspection
 from priormatch.runs.hypotheses import marked, show
+from priormatch.search.tuning import write_tuned
 
 
 def hypothesis(text, reference=None, dropped=None):
@@ -115,6 +117,17 @@ def test_the_prior_reads_what_was_heard_before(words, capsys, tmp_path, tiny_pri
         assert each["reference_log_prior"] == pytest.approx(expected, abs=1e-4)
     alone = float(tiny_prior.score_texts([second["reference"]])[0])
     assert second["reference_log_prior"] != pytest.approx(alone, abs=1e-4)
+
+
+def test_values_for_a_search_with_the_prior_are_used_or_refused(words, capsys, tmp_path):
+    write_tuned(tmp_path / "fusion.yaml", FusionSettings(lm_weight=1.5, token_bonus=3.0), {})
+    tuned = (*words, "--json", "--fusion", "fusion.yaml")
+    assert command(*tuned) == 2
+    assert "give matching.hypotheses=asr_lm, or leave it out" in capsys.readouterr().err
+    assert command(*tuned, "matching.hypotheses=asr_lm") == 0
+    found = lines(capsys)
+    assert command(*words, "--json", "matching.hypotheses=asr_lm") == 0
+    assert lines(capsys) != found
 
 
 def test_what_is_not_of_these_utterances_is_refused(

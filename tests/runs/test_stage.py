@@ -13,7 +13,7 @@ from priormatch.files import TEMPORARY
 from priormatch.models.card import CARD
 from priormatch.runs import stage as module
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
-from priormatch.runs.stage import FILE, Stage, differences, fingerprint, read_record, set_aside
+from priormatch.runs.stage import FILE, Stage, differences, fingerprint, kept_aside, read_record, set_aside
 
 
 def do(folder, settings, inputs=(), keep_old=False, text="work"):
@@ -227,6 +227,13 @@ def test_setting_aside_takes_the_first_free_number(tmp_path):
         set_aside(tmp_path / "file.json")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file.json.1", "file.json.2", "file.json.3"]
     assert (tmp_path / "file.json.2").read_text() == "1"
+
+
+def test_what_was_set_aside_is_found_by_its_number(tmp_path):
+    for name in ("file", "file.1", "file.2", "file.10", "file.old", "other.3", "file.2.1", ".tmp-file.4"):
+        (tmp_path / name).touch()
+    assert [each.name for each in kept_aside(tmp_path / "file")] == ["file.10", "file.2", "file.1"]
+    assert kept_aside(tmp_path / "nowhere" / "file") == []
 
 
 def test_unfinished_work_is_told_by_its_files(tmp_path):

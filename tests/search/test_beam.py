@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import Toy, all_sequences, assert_same, hypotheses, slow_search
 
-from priormatch.search.beam import BLOCK, Step, beam_search, best_extensions
+from priormatch.search.beam import BLOCK, Beam, Step, beam_search, best_extensions
 
 toys = st.builds(
     Toy,
@@ -241,3 +241,18 @@ def test_a_threshold_drops_open_hypotheses_and_no_ends() -> None:
     assert [classes for classes, _ in hypotheses(beam, 0)] == [(0, 0), (0,), ()], (
         "(1,) and (0, 1) are dropped"
     )
+
+
+def test_the_best_of_a_beam_are_no_wider_than_the_longest_of_them() -> None:
+    classes = torch.tensor(
+        [[[1, 9, 9, 9], [1, 2, 9, 9], [1, 2, 3, 9]], [[4, 9, 9, 9], [9, 9, 9, 9], [9, 9, 9, 9]]]
+    )
+    scores = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -math.inf, -math.inf]])
+    beam = Beam(classes, torch.tensor([[2, 3, 4], [2, 0, 0]]), scores, torch.tensor([True, False]))
+    best = beam.best(2)
+    assert best.classes.tolist() == [[[1, 9, 9], [1, 2, 9]], [[4, 9, 9], [9, 9, 9]]]
+    assert best.lengths.tolist() == [[2, 3], [2, 0]]
+    assert best.scores.tolist() == [[-1.0, -2.0], [-1.0, -math.inf]]
+    assert best.ended is beam.ended
+    everything = beam.best(5)
+    assert torch.equal(everything.classes, classes)

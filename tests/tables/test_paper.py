@@ -53,7 +53,7 @@ def study(tmp_path_factory):
     """A study at demo scale without any data: its settings and folders."""
     settings = load_settings(recipe_path("table-demo"))
     plan = Plan(settings, dict.fromkeys(("clean", "all", "light"), settings))
-    return Study(tmp_path_factory.mktemp("study"), plan, None, {}, {}, 3)
+    return Study(tmp_path_factory.mktemp("study"), plan, 3, None, {}, {})
 
 
 def test_every_system_is_a_set_of_settings_that_exist(study):

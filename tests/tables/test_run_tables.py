@@ -1,9 +1,12 @@
 """All tables at demo scale, with trainings of a few updates and few rows of every kind."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_run import command
 
 from priormatch.tables.paper import TITLES
+from priormatch.tables.request import as_ranges, numbers
 from priormatch.tables.rows import PLAIN
 
 QUICK = (  # noqa: SIM905
@@ -52,6 +55,12 @@ def test_a_table_runs_at_demo_scale(folder, table, monkeypatch, capsys):
     again = command("table", asked, "--scale", "demo", *QUICK)
     assert again == 0
     assert " ..." not in capsys.readouterr().err, "everything is reused"
+
+
+@given(st.sets(st.integers(0, 30), min_size=1).map(sorted))
+def test_ranges_of_rows_are_as_the_command_takes_them(rows):
+    assert numbers("", as_ranges(rows)) == tuple(rows)
+    assert as_ranges([1, 2, 3, 7]) == "1-3,7"
 
 
 def test_what_cannot_be_asked_for_is_said(tmp_path, monkeypatch, capsys):

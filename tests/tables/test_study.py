@@ -71,14 +71,62 @@ def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(folder, scale, caps
     assert page[0].endswith("ours_dev_other_wer_seed0\tours_dev_other_wer_seed1")
     assert all("NA" not in line for line in page[1:])
 
+    assert "Not measured" not in file.with_suffix(".md").read_text()
+
     file.unlink()
-    for model in data.parent.rglob("lpm"):
-        shutil.rmtree(model)
-    assert command(*words, "--seeds", "0,1", "--so-far") == 0
-    assert file.read_text().splitlines() == page, "figures are shown without their models"
-    assert not list(data.parent.rglob("lpm"))
-    assert command(*words, "--so-far", "matching.beam_size=3", "matching.loss_weight=0.3") == 0
+    shutil.rmtree(data)
+    for folder in [*data.parent.rglob("lpm"), *data.parent.rglob("both")]:
+        shutil.rmtree(folder)
+    words = ("table", "2:13,23", "--scale", scale, "--so-far", *TINY, *KEPT)
+    assert command(*words, "--seeds", "0,1") == 0
+    assert file.read_text().splitlines() == page, "figures are shown without their models and data"
+    assert "--seeds 0,1 --data FOLDER " in file.with_suffix(".md").read_text()
+    assert not [*data.parent.rglob("lpm"), *data.parent.rglob("both")], "nothing is made"
+    capsys.readouterr()
+    assert command(*words, "matching.beam_size=3", "matching.loss_weight=0.3") == 0
     assert all(line.endswith("NA\tNA") for line in file.read_text().splitlines()[1:]), "of other settings"
+    missing = "ot measured with these settings: rows 13,23 with seed 0"
+    assert missing in file.with_suffix(".md").read_text()
+    assert missing in capsys.readouterr().err
+
+
+def test_figures_outlive_a_run_with_other_settings(folder, capsys):
+    data = folder("small")
+    words = ("table", "2:13", "--scale", "small", "--data", data, *TINY, *KEPT)
+    assert command(*words) == 0
+    page = data.parent / "runs/table-small/tab2_beam_mix-rows-13.md"
+    before = page.read_text().splitlines()
+    assert command(*words, "matching.updates=3") == 0
+    assert "13.json: measured anew; the old figures are kept as " in capsys.readouterr().err
+    assert page.read_text().splitlines() != before
+    assert command(*words, "--so-far") == 0
+    changed = {*before} ^ {*page.read_text().splitlines()}
+    assert all(line.startswith("- Written at") for line in changed), "with the seconds of its own trainings"
+
+
+def test_what_was_measured_of_60000_hours_is_shown_without_their_speech():
+    request = Request(("tabA4_cer",), "paper", rows={"tabA4_cer": "4-5"}, so_far=True)
+    assert [line.system.unlabelled for line in request.lines("tabA4_cer")] == ["all", "light"]
+    small = replace(request, scale="small")
+    assert [line.system is None for line in small.lines("tabA4_cer")] == [False, True], "never measured there"
+
+
+@pytest.mark.parametrize("scale", ["demo", *LAYOUTS])
+def test_without_a_runs_folder_there_is_nothing_to_show_so_far(tmp_path, monkeypatch, capsys, scale):
+    monkeypatch.chdir(tmp_path)
+    assert command("table", "4", "--scale", scale, "--seeds", "0,1", "--so-far") == 2
+    nowhere = f"there is no folder runs/table-{scale}/seed-0 nor runs/table-{scale}/seed-1"
+    assert f"{nowhere}, so nothing has been measured: give runs=FOLDER" in capsys.readouterr().err
+    (tmp_path / f"runs/table-{scale}/seed-1").mkdir(parents=True)
+    assert command("table", "1", "4:1-3", "--scale", scale, "--seeds", "0,1", "--so-far") == 0
+    said = capsys.readouterr().err
+    assert "tab1_hypotheses: its beams are not kept, and need the models: run it without --so-far" in said
+    assert (
+        "tab4_length_filter: not measured with these settings: rows 1-3 with seed 0; rows 1-3 with seed 1"
+        in said
+    )
+    made = {each.suffix for each in (tmp_path / "runs").rglob("*") if each.is_file()}
+    assert made == {".md", ".tsv"}, "a page, and no corpus"
 
 
 def test_what_a_folder_lacks_is_named(folder, capsys):
@@ -179,6 +227,36 @@ def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
     assert len(systems) == 3
     assert sorted(each["matching"]["beam_size"] for each in searched) == [1, 4]
     assert {each["fusion"]["beam_size"] for each in searched} == {2}
+
+
+def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder):
+    chosen = ("matching.reference_lengths=asr_lm", "matching.hypotheses=asr_lm")
+    request = Request(
+        ("x1_open_questions",), "small", data=folder("small"), overrides=(*TINY, *KEPT, *chosen)
+    )
+    study = request.study(0)
+    lines = [
+        line for line in request.lines("x1_open_questions") if line.row["method"] in ("LPM", "LPM, context")
+    ]
+    found = tasks.tasks_of(request, tasks.jobs_of({"x1_open_questions": lines}, {0: study}), {0: study})
+    tuned = {key for key in found if isinstance(key, tasks.Shared) and key.what == "fusion"}
+    (heard,) = (found[key] for key in found if isinstance(key, tasks.Shared) and key.what == "asr_lm")
+    assert len(tuned) == 2, "one recogniser, with either of two priors"
+    assert heard.after >= tuned
+
+
+def test_what_learns_fixed_labels_of_the_recogniser_alone_waits_for_no_tuning(folder):
+    request = Request(
+        ("tab7_main",), "small", data=folder("small"), overrides=(*TINY, *KEPT, "matching.hypotheses=asr_lm")
+    )
+    study = request.study(0)
+    lines = [
+        line for line in request.lines("tab7_main") if line.system is not None and line.system.labels == "asr"
+    ]
+    found = tasks.tasks_of(request, tasks.jobs_of({"tab7_main": lines}, {0: study}), {0: study})
+    heard = {key.what for key in found if isinstance(key, tasks.Shared)}
+    assert {"asr", "labels"} <= heard
+    assert "fusion" not in heard
 
 
 def test_the_longest_trainings_start_first(folder):

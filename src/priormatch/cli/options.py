@@ -74,6 +74,10 @@ FusedPrior = Annotated[
     model_option("--prior", "Folder of a prior, to search with both by the settings fusion.*."),
 ]
 Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch tune` wrote, for --prior.")]
+MatchingFusion = Annotated[
+    Path | None,
+    typer.Option("--fusion", help="What `priormatch tune` wrote, for matching.hypotheses=asr_lm."),
+]
 
 
 Longest = Annotated[
@@ -118,6 +122,19 @@ def settings_of(
         from priormatch.device import use_threads
 
         use_threads(settings.threads)
+    return settings
+
+
+def matching_settings_of(
+    recipe: str | None, overrides: list[str] | None, fusion: Path | None, prior: Path | None
+) -> Settings:
+    """The same for a verb of matching, which refuses what `tune` wrote where hypotheses are not found by it."""
+    settings = settings_of(recipe, overrides, fusion, prior)
+    if fusion is not None and settings.matching.hypotheses == "asr":
+        raise UserError(
+            f"--fusion {fusion} tells how to search with the prior, and hypotheses are found without:"
+            " give matching.hypotheses=asr_lm, or leave it out"
+        )
     return settings
 
 

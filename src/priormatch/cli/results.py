@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli.options import Force, Model, Overrides, PriorModel, Recipe, model_option, settings_of
+from priormatch.cli.options import (
+    Force,
+    MatchingFusion,
+    Model,
+    Overrides,
+    PriorModel,
+    Recipe,
+    matching_settings_of,
+    model_option,
+)
 
 
 def score(
@@ -78,10 +87,7 @@ def hypotheses(
         Path | None,
         typer.Option("--lengths", help="What `priormatch lengths` wrote, to filter by length."),
     ] = None,
-    fusion: Annotated[
-        Path | None,
-        typer.Option("--fusion", help="What `priormatch tune` wrote, for matching.hypotheses=asr_lm."),
-    ] = None,
+    fusion: MatchingFusion = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each utterance.")] = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
@@ -89,11 +95,12 @@ def hypotheses(
     """Show what local prior matching sees: hypotheses with log q, log p_y, weight, filter and word errors.
 
     Weights are those of the settings given: the local prior, or p_y^a · q^b by matching.prior_exponent and
-    matching.proposal_exponent.
+    matching.proposal_exponent. With matching.hypotheses=asr_lm the search, and that q, is by both models, and the
+    log q shown by the recogniser alone.
 
     Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
     """
-    wanted = settings_of(recipe, overrides, fusion, prior)
+    wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.runs.hypotheses import inspect_files, print_json, show
 
     found = inspect_files(model, prior, cuts, lengths, wanted, beam_size, ids or [], count)
@@ -117,7 +124,7 @@ def table(
         bool, typer.Option("--dry-run", help="Only tell what it would take: data, updates, hours.")
     ] = False,
     so_far: Annotated[
-        bool, typer.Option("--so-far", help="Train nothing; show what has been measured.")
+        bool, typer.Option("--so-far", help="Train nothing; show what has been measured, without --data.")
     ] = False,
 ) -> None:
     """Run tables of the paper, and show our figures beside its own; finished systems are reused.

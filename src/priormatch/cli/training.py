@@ -7,6 +7,7 @@ import typer
 
 from priormatch.cli.options import (
     Labelled,
+    MatchingFusion,
     Model,
     Out,
     Overrides,
@@ -14,6 +15,7 @@ from priormatch.cli.options import (
     TokenizerFolder,
     Unlabelled,
     Validation,
+    matching_settings_of,
     model_option,
     settings_of,
 )
@@ -124,10 +126,7 @@ def match(
             " matching.length_filter=[].",
         ),
     ] = None,
-    fusion: Annotated[
-        Path | None,
-        typer.Option("--fusion", help="What `priormatch tune` wrote, for matching.hypotheses=asr_lm."),
-    ] = None,
+    fusion: MatchingFusion = None,
     proposal: Annotated[
         Path | None,
         model_option("--proposal", "Folder of another recogniser to start the proposal from."),
@@ -153,7 +152,11 @@ def match(
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labelled train.jsonl.gz
     --unlabelled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
     """
-    wanted = settings_of(recipe, overrides, fusion, prior)
+    if labels_given and (prior or lengths or fusion or proposal or transcribed):
+        raise UserError(
+            "--labels-given needs no --prior, --lengths, --fusion, --proposal or --transcribed: leave them out"
+        )
+    wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.runs import matching
     from priormatch.runs.data import named_sets
     from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
@@ -164,10 +167,6 @@ def match(
     inputs = {"model": model, "labelled": labelled}
     inputs |= {f"validation/{name}": path for name, path in sets.items()}
     if labels_given:
-        if prior or lengths or proposal or transcribed:
-            raise UserError(
-                "--labels-given needs no --prior, --lengths, --proposal or --transcribed: leave them out"
-            )
         inputs["pseudo_labelled"] = unlabelled
         with Stage(out, recipe_of_schedule(wanted), inputs).work() as todo:
             if todo:

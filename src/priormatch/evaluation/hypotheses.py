@@ -1,7 +1,7 @@
 """What local prior matching sees of an utterance: its beam, scored, filtered and weighed (Table 1 of the paper)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -10,15 +10,15 @@ from priormatch.config import FusionSettings
 from priormatch.data.batches import Corpus
 from priormatch.device import mixed_precision
 from priormatch.evaluation.alignment import AlignedWord, align
-from priormatch.evaluation.decoding import encode, search_with_prior
+from priormatch.evaluation.decoding import Search, encode, plain_search, search_with_prior
 from priormatch.matching.length_filter import SHORTEST, keep_all
 from priormatch.matching.local_prior import first_spellings, local_prior
 from priormatch.matching.objective import sequence_loss
 from priormatch.matching.prior import Prior
-from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter
 from priormatch.search.beam import Beam
+from priormatch.search.fusion import wide_enough
 
 
 @dataclass(frozen=True)
@@ -86,21 +86,24 @@ def inspect(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weighin
 @torch.no_grad()
 def look_into(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weighing) -> Iterator[Inspection]:
     """The beams of a corpus in any order; an utterance that cannot be read is named and left out."""
+    search = search_for(beam_size, weighing)
     for batch in encode(model, corpus):
         with mixed_precision(model.device):
-            beam, log_q = search(model, model.memory(batch.frames, batch.lengths), beam_size, weighing)
+            memory = model.memory(batch.frames, batch.lengths)
+            beam = search(model, memory)
+            log_q = beam.scores
+            if weighing.fusion is not None:  # the scores are those of both
+                log_q = -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
         for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
             yield inspect_beam(of_row(beam, row), name, text, weighing, log_q[row : row + 1])
 
 
-def search(model: Recognizer, memory: Memory, beam_size: int, weighing: Weighing) -> tuple[Beam, Tensor]:
-    """The beams that are to be weighed, and log q (B, k) of their hypotheses."""
+def search_for(beam_size: int, weighing: Weighing) -> Search:
+    """How so many hypotheses, which are to be weighed, are looked for."""
     if weighing.fusion is None:
-        beam = model.search(memory, beam_size)
-        return beam, beam.scores
-    fusion = replace(weighing.fusion, beam_size=max(weighing.fusion.beam_size, beam_size))
-    beam = search_with_prior(weighing.prior, fusion)(model, memory).best(beam_size)
-    return beam, -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
+        return plain_search(beam_size)
+    search = search_with_prior(weighing.prior, wide_enough(weighing.fusion, beam_size))
+    return lambda model, memory: search(model, memory).best(beam_size)
 
 
 def inspect_beam(

@@ -1,7 +1,6 @@
 """What targets ask of models, with the kernels and recordings of a GPU where there is one."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import DecoderSteps, Memory
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import LOOK_EVERY, Beam, OpenBeam, of_parents
-from priormatch.search.fusion import first_states, fused_step
+from priormatch.search.fusion import first_states, fused_step, wide_enough
 
 
 class RecordedPrior:
@@ -82,7 +81,7 @@ class RecordedProposalWithPrior:
 
     def __init__(self, model: Recognizer, prior: Prior, beam_size: int, fusion: FusionSettings) -> None:
         self.model, self.beam_size = model, beam_size
-        self.fusion = replace(fusion, beam_size=max(fusion.beam_size, beam_size))
+        self.fusion = wide_enough(fusion, beam_size)
         self.lm = (prior.in_half_precision() if has_kernels(prior.device) else prior).lm
         self.encode = RecordedEncoder(model)
         self.searches: dict[tuple[int, ...], RecordedSearch] = {}

@@ -66,8 +66,10 @@ class BeamTargets:
         self.keep, self.exponents, self.tokenizer = keep, exponents, proposal.model.tokenizer
         self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
         self.contexts = contexts
-        self.propose: Callable[[Tensor, Tensor], Beam] = RecordedProposal(proposal.model, beam_size)
-        if fusion is not None:
+        self.propose: Callable[[Tensor, Tensor], Beam]
+        if fusion is None:
+            self.propose = RecordedProposal(proposal.model, beam_size)
+        else:
             assert prior is not None
             self.propose = RecordedProposalWithPrior(proposal.model, prior, beam_size, fusion)
         self.log_prior = RecordedPrior(prior) if prior is not None and exponents[0] != 0 else None

@@ -273,12 +273,13 @@ def run(settings: Settings) -> Path:
     tokenizer = this.tokenizer()
     prior = this.prior(tokenizer)
     first = this.supervised("supervised", tokenizer, settings.training.updates)
-    lengths = this.lengths(work.kept_copy(first, matching.proposal))
+    proposal, judge = work.kept_copy(first, matching.proposal), work.kept_copy(prior, matching.prior)
+    lengths = this.lengths(proposal)
     systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
-    known = this.reference_lengths(tokenizer, lengths, first, prior)
-    fusion = this.fusion(first, prior) if matching.hypotheses == "asr_lm" else None
+    known = this.reference_lengths(tokenizer, lengths, proposal, judge)
+    fusion = this.fusion(proposal, judge) if matching.hypotheses == "asr_lm" else None
     systems["lpm"] = this.lpm(first, prior, known, fusion)
     if data.topline is not None:
         updates = settings.training.updates + matching.updates

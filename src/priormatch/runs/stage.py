@@ -226,6 +226,13 @@ def set_aside(path: Path) -> Path:
     return path.rename(aside)
 
 
+def kept_aside(path: Path) -> list[Path]:
+    """What `set_aside` has made of a file or folder, the highest number first."""
+    beside = [each for each in path.parent.glob("*.*") if each.stem == path.name]
+    numbered = [each for each in beside if each.suffix[1:].isdecimal()]
+    return sorted(numbered, key=lambda each: int(each.suffix[1:]), reverse=True)
+
+
 def peak_memory_mb() -> float:
     """The most memory this process and its largest child have held at a time."""
     import resource

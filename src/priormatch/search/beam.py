@@ -42,9 +42,10 @@ class Beam:
     ended: Tensor
 
     def best(self, count: int) -> "Beam":
-        """So many hypotheses of each utterance."""
-        classes, lengths, scores = (each[:, :count] for each in (self.classes, self.lengths, self.scores))
-        return Beam(classes, lengths, scores, self.ended)
+        """So many hypotheses of each utterance, no wider than the longest of them."""
+        lengths = self.lengths[:, :count]
+        classes = self.classes[:, :count, : max(int(lengths.max()), 1)]
+        return Beam(classes, lengths, self.scores[:, :count], self.ended)
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -35,6 +36,11 @@ def fused_search(
         return fused_step(acoustic, lm, states, classes, eos, settings)
 
     return beam_search(step, first_states(state, cache), eos, longest, settings.beam_threshold)
+
+
+def wide_enough(settings: FusionSettings, hypotheses: int) -> FusionSettings:
+    """The same, with a beam that so many hypotheses fit in."""
+    return replace(settings, beam_size=max(settings.beam_size, hypotheses))
 
 
 def first_states(state: Tensor, cache: Tensor) -> States:

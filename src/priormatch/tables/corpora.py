@@ -15,7 +15,7 @@ from priormatch.files import replacing
 from priormatch.runs.data import RunData, make_demo_data
 from priormatch.runs.stage import Stage
 from priormatch.tables.models import Speech
-from priormatch.tables.study import Part, Plan, Study
+from priormatch.tables.study import Part, Places, Plan, Study
 from priormatch.tables.systems import LARGE, System, Unlabelled
 
 LAYOUTS: dict[str, dict[str, str]] = {
@@ -83,24 +83,30 @@ def make_plan(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Pl
     return Plan(settings, main)
 
 
+def places_of(scale: str, recipe: Path, seed: int, given: tuple[str, ...] = ()) -> Places:
+    """Where the study of a scale and a seed lies, whether or not its data are there."""
+    plan = make_plan(scale, recipe, seed, given)
+    folder = Path(plan.settings.runs) / plan.settings.name / f"seed-{seed}"
+    return Places(folder, plan, ENSEMBLE[scale])
+
+
 def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: tuple[str, ...] = ()) -> Study:
     """The study of a scale and a seed, with its data in place."""
-    plan = make_plan(scale, recipe, seed, given)
-    settings = plan.settings
-    use_threads(settings.threads)
-    folder = Path(settings.runs) / settings.name / f"seed-{seed}"
+    places = places_of(scale, recipe, seed, given)
+    use_threads(places.settings.threads)
     if scale == "demo":
-        return demo_study(folder, plan)
+        return demo_study(places)
     if data is None:
         raise UserError(
             f"the {scale} scale needs data: give --data FOLDER, with {', '.join(wanted_files(scale))}"
         )
-    return prepared_study(scale, folder, plan, data)
+    return prepared_study(scale, places, data)
 
 
-def demo_study(folder: Path, plan: Plan) -> Study:
+def demo_study(places: Places) -> Study:
     """A study on the embedded corpus: half of its unlabelled speech stands for the paper's 360 hours."""
-    data = make_demo_data(plan.settings, folder)
+    folder = places.folder
+    data = make_demo_data(places.settings, folder)
     assert data.topline is not None
     halves = {
         (kind, end): folder / "halves" / f"{kind}{end}{SUFFIX}"
@@ -122,7 +128,7 @@ def demo_study(folder: Path, plan: Plan) -> Study:
     parts = {kind: (halves[kind, ""], halves[kind, "-transcribed"]) for kind in PARTS}
     speech: Speech = {"clean": parts["clean"], "all": (data.unlabelled, data.topline)}
     data = replace(data, validation=renamed["dev"], test=renamed["test"])
-    return Study(folder, plan, data, speech, parts, ENSEMBLE["demo"])
+    return Study(folder, places.plan, places.ensemble, data, speech, parts)
 
 
 def write_half(cuts: Path, first: int, out: Path) -> None:
@@ -146,17 +152,23 @@ def light_files(scale: str) -> list[str]:
     return [f"{name}{SUFFIX}" for name in LIGHT] if scale == "paper" else []
 
 
-def can_train(system: System, scale: str, data: Path | None) -> bool:
+def is_of_scale(system: System, scale: str) -> bool:
     """Whether a scale has the model and the speech of a system."""
     if system.unlabelled == "light":
-        files = light_files(scale)
-        return bool(files) and data is not None and all((data / name).is_file() for name in files)
+        return bool(light_files(scale))
     return scale == "paper" or not set(LARGE) <= set(system.settings)
 
 
-def prepared_study(scale: str, folder: Path, plan: Plan, data: Path) -> Study:
+def can_train(system: System, scale: str, data: Path | None) -> bool:
+    """Whether a scale has a system, and the data folder its speech, if that is the 60,000 hours."""
+    files = light_files(scale) if system.unlabelled == "light" else []
+    there = all(data is not None and (data / name).is_file() for name in files)
+    return there and is_of_scale(system, scale)
+
+
+def prepared_study(scale: str, places: Places, data: Path) -> Study:
     """A study on a folder of manifests and text."""
-    layout = LAYOUTS[scale]
+    folder, layout = places.folder, LAYOUTS[scale]
     if not data.is_dir():
         raise UserError(f"there is no folder {data}: prepare the {scale} scale's data there first")
     if missing := [name for name in wanted_files(scale) if not (data / name).is_file()]:
@@ -182,7 +194,7 @@ def prepared_study(scale: str, folder: Path, plan: Plan, data: Path) -> Study:
         test={f"test-{kind}": data / f"test-{kind}{SUFFIX}" for kind in PARTS},
         topline=parts["clean"][1],
     )
-    return Study(folder, plan, run_data, speech, parts, ENSEMBLE[scale])
+    return Study(folder, places.plan, places.ensemble, run_data, speech, parts)
 
 
 def joined(folder: Path, manifests: Mapping[str, list[Path]]) -> dict[str, Path]:

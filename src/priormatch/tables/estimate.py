@@ -83,7 +83,7 @@ def tell(request: Request) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(shown)
     say(
         f"{hours * len(request.seeds):.2f} hours in all on {device}, one after another;"
-        f" priors ({plan.settings.prior.updates:,} updates), decoding and validation not counted"
+        f" priors ({plan.settings.prior.updates:,} updates), tuning, decoding and validation not counted"
     )
 
 

@@ -3,15 +3,18 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import ErrorCounts
 from priormatch.files import replace_text
+from priormatch.progress import say
 from priormatch.runs.recipe import recipe_of_matching
-from priormatch.runs.stage import digest, plain
+from priormatch.runs.stage import digest, kept_aside, plain, set_aside
 from priormatch.tables.rows import Line
-from priormatch.tables.study import Study
+from priormatch.tables.study import Places
 
 Values = dict[str, float]
 """What was measured of a row, by column."""
@@ -25,23 +28,26 @@ class Found:
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
 
 
-def write_found(study: Study, table: str, line: Line, found: Found) -> None:
-    """Put down what was measured of a row, with what it was made from."""
+def write_found(study: Places, table: str, line: Line, found: Found) -> None:
+    """Put down what was measured of a row, with what it was made from; other figures of it are kept aside."""
     errors = {
         column: {"errors": each.errors.tolist(), "lengths": each.lengths.tolist()}
         for column, each in found.errors.items()
     }
     content = {"made_from": made_from(study, line), "values": found.values, "errors": errors}
-    file = file_of(study, table, line)
+    file, text = file_of(study, table, line), json.dumps(content) + "\n"
     file.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(file, json.dumps(content) + "\n")
+    if file.is_file() and file.read_bytes() != text.encode():
+        say(f"{file.name}: measured anew; the old figures are kept as {set_aside(file)}")
+    replace_text(file, text)
 
 
-def read_found(study: Study, table: str, line: Line) -> Found:
-    """What was measured of a row, nothing where that is not done, or was done with other settings."""
-    file = file_of(study, table, line)
-    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    if content is None or content["made_from"] != made_from(study, line):
+def read_found(study: Places, table: str, line: Line) -> Found:
+    """What was measured of a row with these settings, the last time if more than once; nothing if never."""
+    file, wanted = file_of(study, table, line), made_from(study, line)
+    known = (read_content(each) for each in (file, *kept_aside(file)) if each.is_file())
+    content = next((each for each in known if each["made_from"] == wanted), None)
+    if content is None:
         return Found()
     errors = {
         column: ErrorCounts(np.array(each["errors"]), np.array(each["lengths"]))
@@ -50,13 +56,22 @@ def read_found(study: Study, table: str, line: Line) -> Found:
     return Found(content["values"], errors)
 
 
-def file_of(study: Study, table: str, line: Line) -> Path:
+def read_content(file: Path) -> dict[str, Any]:
+    """What stands in a file of figures."""
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is damaged ({error}): remove it, and run its table again") from error
+    return content
+
+
+def file_of(study: Places, table: str, line: Line) -> Path:
     """Where the figures of a row are put down."""
     assert line.system is not None
     return study.folder_of(line.system) / "figures" / f"{table}-{line.number}.json"
 
 
-def made_from(study: Study, line: Line) -> str:
+def made_from(study: Places, line: Line) -> str:
     """What tells figures from those of other settings; of fusion's only where the prior had a say in a search."""
     assert line.system is not None
     settings = study.settings_of(line.system)

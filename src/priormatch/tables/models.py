@@ -36,10 +36,7 @@ class Models:
     @property
     def own(self) -> list[str]:
         """Which of the two models is trained here: `prior`, `supervised`, or both."""
-        if self.first is None:
-            return ["prior", "supervised"]
-        mine, theirs = recipe_of_models(self.settings), recipe_of_models(self.first.settings)
-        return [name for name in mine if mine[name] != theirs[name]]
+        return trained_for(self.settings, (self.first or self).settings)
 
     @property
     def hearing(self) -> "Models":
@@ -118,6 +115,12 @@ class Models:
         data = replace(self.data, unlabelled=cuts, topline=transcribed)
         first = self if self.first is None else self.first
         return Run(folder, settings or self.settings, data, first.folder)
+
+
+def trained_for(settings: Settings, first: Settings) -> list[str]:
+    """Which models settings have of their own, `prior` or `supervised`: both, where they want the first ones."""
+    mine, theirs = recipe_of_models(settings), recipe_of_models(first)
+    return [name for name in mine if mine[name] != theirs[name]] or list(mine)
 
 
 def recipe_of_models(settings: Settings) -> dict[str, Any]:

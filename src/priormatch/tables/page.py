@@ -8,21 +8,25 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from priormatch.config import Settings, flat
 from priormatch.files import replace_text
 from priormatch.progress import say
-from priormatch.runs.stage import commit, read_record
+from priormatch.runs.stage import commit, kept_aside, plain, read_record
 from priormatch.tables import claims
 from priormatch.tables import differences as paired
 from priormatch.tables.found import Found
 from priormatch.tables.layout import Cells, as_tsv, cells, markdown, on_screen, tsv
 from priormatch.tables.measure import with_recovered
+from priormatch.tables.models import trained_for
 from priormatch.tables.paper import TITLES, Row
-from priormatch.tables.request import Request
+from priormatch.tables.request import Request, as_ranges
 from priormatch.tables.rows import Line
-from priormatch.tables.study import Study
+from priormatch.tables.study import Places
 from priormatch.tables.systems import System
 
 TRAININGS = ("lpm", "supervised-longer", "topline", "pseudo_label")
+RECORDED = ("model", "training", "audio", "matching", "prior")
+"""Settings that the records of trainings have as they were given; values for a search are tuned."""
 DIFFERENCES = """\
 ## Differences to plain matching
 
@@ -41,7 +45,7 @@ of the same bootstrap. Columns with 960 have the topline that has the labels of 
 def rated_page(
     request: Request,
     table: str,
-    studies: Mapping[int, Study],
+    studies: Mapping[int, Places],
     lines: Sequence[Line],
     found: Sequence[Sequence[Found]],
 ) -> Path:
@@ -62,10 +66,22 @@ def rated_page(
     files = {"": tsv(shown, values, request.seeds)}
     if estimates := [*differences, *recovered]:
         files[".intervals"] = as_tsv(paired.for_machines(estimates))
-    return write_page(request, table, studies, lines, cells(shown, values), files, sections)
+    missing = not_measured(request.seeds, lines, found)
+    return write_page(request, table, studies, lines, cells(shown, values), files, sections, missing)
 
 
-def printed(table: str, line: Line, study: Study) -> Row:
+def not_measured(seeds: Sequence[int], lines: Sequence[Line], found: Sequence[Sequence[Found]]) -> str:
+    """The rows that have a system and no figures, seed by seed, in words; none where the page is whole."""
+    words = []
+    for seed, its in zip(seeds, zip(*found, strict=True), strict=True):
+        pairs = zip(lines, its, strict=True)
+        rows = [line.number for line, each in pairs if line.system is not None and not each.values]
+        if rows:
+            words.append(f"row{'s' if len(rows) > 1 else ''} {as_ranges(rows)} with seed {seed}")
+    return "; ".join(words)
+
+
+def printed(table: str, line: Line, study: Places) -> Row:
     """A row with its number, and with what it comes to at this scale: loss weights in Table A1, bounds in Table X1."""
     number = {"row": str(line.number)}
     if line.system is None:
@@ -84,27 +100,30 @@ def printed(table: str, line: Line, study: Study) -> Row:
 def write_page(
     request: Request,
     table: str,
-    studies: Mapping[int, Study],
+    studies: Mapping[int, Places],
     lines: Sequence[Line],
     laid_out: Cells,
     for_machines: Mapping[str, str],
     sections: Sequence[str] = (),
+    missing: str = "",
 ) -> Path:
     """Show a table, and write it beside the studies, with the files for machines by what their names end in."""
     rows = f"-rows-{request.rows[table]}" if table in request.rows else ""
     page = next(iter(studies.values())).folder.parent / f"{table}{rows}.md"
     Console(width=None if sys.stdout.isatty() else 200).print(on_screen(TITLES[table], laid_out))
     blocks = [f"# {TITLES[table]}\n\n    {request.command(table)}\n", markdown(laid_out), *sections]
-    replace_text(page, "\n".join([*blocks, account(request, studies, lines)]))
+    replace_text(page, "\n".join([*blocks, account(request, studies, lines, missing)]))
     files = {page.with_name(f"{page.stem}{end}.tsv"): text for end, text in for_machines.items()}
     for file, text in files.items():
         replace_text(file, text)
     say(" and ".join(map(str, (page, *files))))
+    if missing:
+        say(f"{table}: not measured with these settings: {missing}")
     return page
 
 
-def account(request: Request, studies: Mapping[int, Study], lines: Sequence[Line]) -> str:
-    """How a table was made: versions, settings, device, and the seconds of each training."""
+def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Line], missing: str) -> str:
+    """How a table was made, and what is missing: versions, settings, device, and the seconds of each training."""
     trained = trainings(list(studies.values()), lines)
     records = [record for each in trained for record in each.records if record is not None]
     commits = sorted({record["versions"].get("commit", "unknown") for record in records})
@@ -112,7 +131,8 @@ def account(request: Request, studies: Mapping[int, Study], lines: Sequence[Line
     facts = [
         f"- Seeds: {', '.join(map(str, request.seeds))}. Of ours the mean of the seeds is shown, and each seed.",
         f"- Settings: `{request.recipe.name}` and what the command adds; all of them are in `settings.yaml` of each"
-        " seed's folder.",
+        " seed's folder, as it was trained last.",
+        *([f"- Not measured with these settings: {missing}."] if missing else []),
         *([f"- Trained at commit {', '.join(commits)}, on {', '.join(devices)}."] if records else []),
         f"- Written at commit {commit() or 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
         f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in all:",
@@ -133,32 +153,50 @@ class Training(NamedTuple):
     records: list[dict[str, Any] | None]
 
 
-def trainings(studies: Sequence[Study], lines: Sequence[Line]) -> list[Training]:
+def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training]:
     """What was trained for the rows: the models that they share, and their systems."""
     first, systems = studies[0].folder, [line.system for line in lines if line.system is not None]
-    shared = zip(*(shared_folders(study, systems) for study in studies), strict=True)
+    shared = zip(*(shared_models(study, systems).items() for study in studies), strict=True)
     found = [
-        Training("shared", str(folders[0].relative_to(first)), [read_record(each) for each in folders])
-        for folders in shared
+        Training("shared", str(each[0][0].relative_to(first)), [record_of([at], made) for at, made in each])
+        for each in shared
     ]
-    rows: dict[tuple[Path, ...], list[str]] = {}
+    rows: dict[str, tuple[System, list[str]]] = {}
     for line in lines:
         if line.system is not None:
-            places = tuple(study.folder_of(line.system) for study in studies)
-            rows.setdefault(places, []).append(str(line.number))
-    for places, numbers in rows.items():
-        records = [training_record(each) for each in places]
-        found.append(Training(", ".join(numbers), places[0].name, records))
+            name = studies[0].folder_of(line.system).name
+            rows.setdefault(name, (line.system, []))[1].append(str(line.number))
+    for name, (system, numbers) in rows.items():
+        records = [system_record(study, system) for study in studies]
+        found.append(Training(", ".join(numbers), name, records))
     return found
 
 
-def shared_folders(study: Study, systems: Sequence[System]) -> list[Path]:
-    """Where the models were trained that systems share."""
-    models = [models for system in systems for models in study.models_of(system)]
-    return list(dict.fromkeys(each.folder / what for each in models for what in each.own))
+def shared_models(study: Places, systems: Sequence[System]) -> dict[Path, Settings]:
+    """Where the models were trained that systems share, and with which settings."""
+    return {
+        study.folder_of_models(settings) / what: settings
+        for system in systems
+        for settings in study.settings_of_models(system)
+        for what in trained_for(settings, study.settings)
+    }
 
 
-def training_record(folder: Path) -> dict[str, Any] | None:
+def system_record(study: Places, system: System) -> dict[str, Any] | None:
     """The record of a system's training."""
-    records = (read_record(folder / name) for name in TRAININGS)
-    return next((record for record in records if record is not None), None)
+    folder = study.folder_of(system)
+    return record_of([folder / name for name in TRAININGS], study.settings_of(system))
+
+
+def record_of(folders: Sequence[Path], settings: Settings) -> dict[str, Any] | None:
+    """The record of a training with these settings, perhaps one that was kept aside when they changed."""
+    places = [place for folder in folders for place in (folder, *kept_aside(folder))]
+    records = [record for place in places if (record := read_record(place)) is not None]
+    return next((record for record in records if was_made_with(record, settings)), None)
+
+
+def was_made_with(record: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether a training had these settings, as far as its record tells."""
+    wanted, told = flat(plain(settings)), record["recipe"]["settings"]
+    recorded = flat({name: told[name] for name in RECORDED if name in told})
+    return all(name in wanted and wanted[name] == value for name, value in recorded.items())

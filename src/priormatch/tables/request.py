@@ -1,16 +1,17 @@
 """What the command line asks of tables."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from priormatch.config import recipe_path
 from priormatch.errors import UserError
-from priormatch.tables.corpora import can_train, make_plan, open_study
+from priormatch.tables.corpora import can_train, is_of_scale, make_plan, open_study, places_of
 from priormatch.tables.paper import BEAMS, read_table, table_name
 from priormatch.tables.rows import Line, lines_of
-from priormatch.tables.study import Plan, Study
+from priormatch.tables.study import Places, Plan, Study
+from priormatch.tables.systems import System
 
 SCALES = ("demo", "small", "paper")
 
@@ -39,16 +40,20 @@ class Request:
         """The settings of one seed."""
         return make_plan(self.scale, self.recipe, seed, self.overrides)
 
+    def places(self, seed: int) -> Places:
+        """Where the study of one seed lies."""
+        return places_of(self.scale, self.recipe, seed, self.overrides)
+
     def study(self, seed: int) -> Study:
-        """The study of one seed."""
+        """The study of one seed, with its data."""
         return open_study(self.scale, self.recipe, seed, self.data, self.overrides)
 
     def command(self, table: str) -> str:
-        """The command line that asks for one of the tables."""
+        """The command line that runs one of the tables; FOLDER stands for data that were not named."""
         name = f"{table}:{self.rows[table]}" if table in self.rows else table
         seeds = ",".join(map(str, self.seeds))
         words = ["priormatch", "table", name, "--scale", self.scale, "--seeds", seeds]
-        words += ["--data", str(self.data)] if self.data else []
+        words += ["--data", str(self.data or "FOLDER")] if self.data or self.scale != "demo" else []
         words += ["--jobs", str(self.jobs)] if self.jobs > 1 else []
         return shlex.join([*words, *self.overrides])
 
@@ -65,13 +70,17 @@ class Request:
             raise UserError(f"{table} has {len(lines)} rows, and no row {bad[0]}")
         found = []
         for line in (each for each in lines if each.number in rows):
-            if line.system is None or can_train(line.system, self.scale, self.data):
+            if line.system is None or self.can_have(line.system):
                 found.append(line)
             elif line.number <= len(read_table(table)):
                 found.append(line._replace(system=None))
         if not found:
             raise UserError(f"the {self.scale} scale can run none of these rows: choose others")
         return found
+
+    def can_have(self, system: System) -> bool:
+        """Whether a system can be trained, or, where nothing is trained, may have been."""
+        return is_of_scale(system, self.scale) if self.so_far else can_train(system, self.scale, self.data)
 
 
 def make_request(
@@ -100,3 +109,14 @@ def numbers(what: str, given: str) -> tuple[int, ...]:
     if not found or len(set(found)) < len(found):
         raise UserError(f"{what}{given}: give each number once, and the lower end of a range first")
     return tuple(found)
+
+
+def as_ranges(rising: Sequence[int]) -> str:
+    """Numbers as the command line takes them: 1-3,7."""
+    runs: list[list[int]] = []
+    for each in rising:
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

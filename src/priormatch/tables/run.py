@@ -1,6 +1,6 @@
 """`priormatch table`: train the systems of tables, side by side where there is room, and show them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from priormatch.config import to_yaml
@@ -15,6 +15,7 @@ from priormatch.tables.paper import BEAMS
 from priormatch.tables.pool import Pool
 from priormatch.tables.request import Request
 from priormatch.tables.rows import Line
+from priormatch.tables.study import Places
 from priormatch.tables.tasks import Job, Studies, Trained, Wanted, jobs_of, tasks_of
 
 
@@ -24,20 +25,18 @@ def run_tables(request: Request) -> list[Path]:
     With `so_far` nothing is done, and the tables show what there is.
     """
     lines = {table: request.lines(table) for table in request.tables}
+    if request.so_far:
+        return show_so_far(request, lines)
     studies = {seed: request.study(seed) for seed in request.seeds}
     wanted = jobs_of(lines, studies)
-    failed = {} if request.so_far else train_all(request, wanted, studies)
-    first = request.seeds[0]
-    without_beams = request.so_far or Job(first, studies[first].folder_of(SHOWN)) in failed
+    failed = train_all(request, wanted, studies)
+    first = studies[request.seeds[0]]
     pages = [
-        make_page(request, table, its, studies, failed)
-        for table, its in sorted(
-            lines.items(), key=lambda each: each[0] == BEAMS
-        )  # which needs models, at the end
-        if not (table == BEAMS and without_beams)
+        figures_page(request, table, its, studies, failed) for table, its in lines.items() if table != BEAMS
     ]
-    if BEAMS in lines and request.so_far:
-        say(f"{BEAMS}: its beams are not kept, and need the models: run it without --so-far")
+    if BEAMS in lines and Job(request.seeds[0], first.folder_of(SHOWN)) not in failed:
+        shown = beams(first)
+        pages.append(write_page(request, BEAMS, studies, [Line(1, {}, SHOWN)], shown, {"": as_tsv(shown)}))
     if failed:
         job, reason = next(iter(failed.items()))
         raise UserError(
@@ -57,13 +56,28 @@ def train_all(request: Request, wanted: Wanted, studies: Studies) -> dict[Job, s
     return {job: failed[each] for job in wanted for each in (Trained(job), job) if each in failed}
 
 
-def make_page(
-    request: Request, table: str, lines: Sequence[Line], studies: Studies, failed: Collection[Job]
+def show_so_far(request: Request, lines: Mapping[str, Sequence[Line]]) -> list[Path]:
+    """Print and write what has been measured of tables, which lies in the folders of their studies; without data."""
+    places = {seed: request.places(seed) for seed in request.seeds}
+    if not any(each.folder.is_dir() for each in places.values()):
+        nowhere = " nor ".join(str(each.folder) for each in places.values())
+        raise UserError(
+            f"there is no folder {nowhere}, so nothing has been measured: give runs=FOLDER with the runs, or run it"
+            " without --so-far"
+        )
+    if BEAMS in lines:
+        say(f"{BEAMS}: its beams are not kept, and need the models: run it without --so-far")
+    return [figures_page(request, table, its, places) for table, its in lines.items() if table != BEAMS]
+
+
+def figures_page(
+    request: Request,
+    table: str,
+    lines: Sequence[Line],
+    studies: Mapping[int, Places],
+    failed: Collection[Job] = (),
 ) -> Path:
     """Show what was measured of a table, and write it down; what failed may have figures of another time."""
-    if table == BEAMS:
-        shown = beams(studies[request.seeds[0]])
-        return write_page(request, table, studies, [Line(1, {}, SHOWN)], shown, {"": as_tsv(shown)})
     found = [
         [
             read_found(study, table, line)

@@ -77,50 +77,23 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Study:
-    """A folder with the work of one scale and seed; every method does what is not done yet.
+class Places:
+    """A folder with the work of one scale and seed: what lies where in it, and with which settings it is made.
 
     What all systems share lies at its top: tokenizer, prior, supervised model; `others/NAME` has further models that
-    a few systems need. `unlabelled/NAME` holds what belongs to a set of unlabelled speech, and `systems/NAME` a system
-    and its transcripts.
+    a few systems need. `unlabelled/NAME` holds what belongs to a set of unlabelled speech, and `systems/NAME` a system,
+    its transcripts and its figures.
     """
 
     folder: Path
     plan: Plan
-    data: RunData
-    speech: Speech
-    parts: Mapping[Part, tuple[Path, Path]]
-    """The cuts of the clean and of the other part of all unlabelled speech, without and with their transcripts."""
     ensemble: int
     """How many models an ensemble has."""
-    others: dict[str, Models] = field(default_factory=dict)
 
     @property
     def settings(self) -> Settings:
         """The settings of most systems."""
         return self.plan.settings
-
-    @cached_property
-    def models(self) -> Models:
-        """The models that most systems share."""
-        return Models(self.folder, self.settings, self.data, self.speech)
-
-    def models_with(self, settings: Settings) -> Models:
-        """Models of these settings: the shared ones, or others beside them, named by what differs."""
-        wanted = recipe_of_models(settings)
-        different, values = differences(recipe_of_models(self.settings), wanted), flat(wanted)
-        if not different:
-            return self.models
-        name = as_file_name("-".join(f"{each.partition('.')[2]}={values[each]}" for each in different))
-        made = Models(self.folder / "others" / name, settings, self.data, self.speech, self.models)
-        return self.others.setdefault(name, made)
-
-    def models_of(self, system: System) -> list[Models]:
-        """The models that a system needs: those it starts from, and with them those of an ensemble."""
-        mine = self.models_with(self.settings_of(system))
-        if not system.ensemble:
-            return [mine]
-        return [mine, *map(self.models_with, self.plan.members(self.ensemble)[1:])]
 
     def settings_of(self, system: System) -> Settings:
         """The settings that a system is trained with."""
@@ -129,6 +102,54 @@ class Study:
     def folder_of(self, system: System) -> Path:
         """Where a system is trained."""
         return self.folder / "systems" / self.plan.name_of(system)
+
+    def settings_of_models(self, system: System) -> list[Settings]:
+        """The settings of the models that a system needs: those it starts from, and with them those of an ensemble."""
+        members = self.plan.members(self.ensemble)[1:] if system.ensemble else []
+        return [self.settings_of(system), *members]
+
+    def folder_of_models(self, settings: Settings) -> Path:
+        """Where models of these settings lie: at the top, or beside the shared ones, named by what differs."""
+        wanted = recipe_of_models(settings)
+        different, values = differences(recipe_of_models(self.settings), wanted), flat(wanted)
+        if not different:
+            return self.folder
+        name = as_file_name("-".join(f"{each.partition('.')[2]}={values[each]}" for each in different))
+        return self.folder / "others" / name
+
+    def source_of(self, system: System) -> Labels:
+        """Whether its teachers hear by themselves or with the prior."""
+        if system.labels is not None:
+            return system.labels
+        return "asr_lm" if self.settings_of(system).matching.reference_lengths == "asr_lm" else "asr"
+
+
+@dataclass(frozen=True)
+class Study(Places):
+    """The same with its data; every method does what is not done yet."""
+
+    data: RunData
+    speech: Speech
+    parts: Mapping[Part, tuple[Path, Path]]
+    """The cuts of the clean and of the other part of all unlabelled speech, without and with their transcripts."""
+    others: dict[Path, Models] = field(default_factory=dict)
+
+    @cached_property
+    def models(self) -> Models:
+        """The models that most systems share."""
+        return Models(self.folder, self.settings, self.data, self.speech)
+
+    def models_with(self, settings: Settings) -> Models:
+        """Models of these settings: the shared ones, or others beside them."""
+        folder = self.folder_of_models(settings)
+        if folder == self.folder:
+            return self.models
+        made = Models(folder, settings, self.data, self.speech, self.models)
+        return self.others.setdefault(folder, made)
+
+    def models_of(self, system: System) -> list[Models]:
+        """The models that a system needs: those it starts from, and with them those of an ensemble."""
+        return [self.models_with(each) for each in self.settings_of_models(system)]
 
     def teachers(self, system: System) -> list[tuple[Models, str]]:
         """Who hears the unlabelled speech for a system: models, and which copy of their recogniser."""
@@ -143,12 +164,6 @@ class Study:
         if system.labels is not None:
             return teacher.transcripts(system.labels, system.unlabelled, system.labeller)
         return teacher.lengths(system.unlabelled, self.settings_of(system))
-
-    def source_of(self, system: System) -> Labels:
-        """Whether its teachers hear by themselves or with the prior."""
-        if system.labels is not None:
-            return system.labels
-        return "asr_lm" if self.settings_of(system).matching.reference_lengths == "asr_lm" else "asr"
 
     def needs(self, system: System) -> list[tuple[Models, Literal["prior", "supervised"]]]:
         """The models that must be there before a system can be trained; a topline begins from nothing."""

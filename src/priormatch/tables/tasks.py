@@ -114,7 +114,7 @@ class Work:
         after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
         teachers = study.teachers(system)
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
-        if study.settings_of(system).matching.hypotheses == "asr_lm":
+        if system.kind == "matched" and study.settings_of(system).matching.hypotheses == "asr_lm":
             after |= {self.tuning(job.seed, teacher, copy, system.unlabelled) for teacher, copy in teachers}
         if system.kind == "pseudo_labels":
             after = {self.labelling(job.seed, study.place_of_labels(system), system, after)}
@@ -140,11 +140,12 @@ class Work:
         if source == "asr_lm":
             after.add(self.tuning(seed, teacher, copy, system.unlabelled))
         key = Shared(seed, teacher.hearing.folder, source, copy)
+        earlier = self.heard[key].after if key in self.heard else frozenset[Hashable]()
         systems = self.listeners.setdefault(key, [])
         systems.append(system)
         which = copy or "best"
         name, log = f"{source} {which} of {key.folder.name}", key.folder / f"log-{source}-{which}.txt"
-        self.heard[key] = Task(name, partial(hear, self.request, key, systems), log, frozenset(after))
+        self.heard[key] = Task(name, partial(hear, self.request, key, systems), log, earlier | after)
         return key
 
     def tuning(self, seed: int, teacher: Models, copy: str, unlabelled: Unlabelled) -> Shared:

@@ -1,0 +1,77 @@
+"""What a page tells of how it was made."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from priormatch.config import recipe_path
+from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
+from priormatch.runs.stage import plain
+from priormatch.tables.corpora import places_of
+from priormatch.tables.found import Found
+from priormatch.tables.page import not_measured, system_record, trainings
+from priormatch.tables.rows import lines_of
+from priormatch.tables.systems import matched
+
+DONE = Found({"dev_clean_wer": 9.0})
+
+
+def test_rows_without_figures_are_named_seed_by_seed():
+    lines = lines_of("tab6_kd")[:6]
+    found = [[DONE, Found()] for _ in lines]
+    found[0] = found[5] = [Found(), Found()]
+    assert not_measured((0, 3), lines, found) == "rows 1,6 with seed 0; rows 1-6 with seed 3"
+    assert not_measured((0,), lines, [[DONE]] * 5 + [[Found()]]) == "row 6 with seed 0"
+    assert not_measured((0,), lines, [[DONE]] * 6) == ""
+    quoted = [line._replace(system=None) for line in lines]
+    assert not_measured((0, 3), quoted, found) == "", "rows that are not run"
+
+
+@pytest.fixture
+def places(tmp_path):
+    def make(*settings):
+        return places_of("small", recipe_path("table-small"), 0, (f"runs={tmp_path}", *settings))
+
+    return make
+
+
+def put_record(folder, recipe, seconds):
+    folder.mkdir(parents=True)
+    settings = {name: plain(value) for name, value in recipe.items()}
+    record = {"recipe": {"settings": settings, "inputs": {}}, "finished": True, "seconds": seconds}
+    (folder / "stage.json").write_text(json.dumps(record))
+
+
+def test_the_seconds_of_a_training_are_those_of_its_settings(places):
+    system, now, before = matched(), places("matching.updates=7"), places("matching.inspect_on=3")
+    folder = now.folder_of(system)
+    assert folder == before.folder_of(system)
+    put_record(folder / "lpm", recipe_of_matching(now.settings_of(system)), 7.0)
+    put_record(folder / "lpm.1", recipe_of_matching(before.settings_of(system)), 1.0)
+    assert system_record(now, system)["seconds"] == 7.0
+    assert system_record(before, system)["seconds"] == 1.0, "kept aside"
+    assert system_record(places("matching.beam_size=3"), system) is None, "of other settings"
+
+
+def test_a_record_is_recognised_by_the_settings_that_it_tells(places):
+    system, study = replace(matched(), kind="supervised"), places()
+    put_record(study.folder_of(system) / "supervised-longer", recipe_of_schedule(study.settings), 5.0)
+    searched = places("matching.beam_size=3")
+    assert study.folder_of(system) == searched.folder_of(system)
+    assert system_record(searched, system)["seconds"] == 5.0, "beams are no matter of supervised training"
+    assert system_record(places("model.dropout=0.3"), system) is None
+
+
+def test_models_that_systems_share_are_told_before_them(places):
+    lines, study = [lines_of("x1_open_questions")[13], lines_of("tabA5_main_ext")[27]], places()
+    put_record(study.folder / "prior", {"prior": study.settings.prior, "seed": 0}, 3.0)
+    names = [f"training.seed={number}000/supervised" for number in (1, 2, 3)]
+    assert [
+        (each.name, each.records[0] and each.records[0]["seconds"]) for each in trainings([study], lines)[:-2]
+    ] == [
+        ("others/model.context=True/prior", None),
+        ("prior", 3.0),
+        ("supervised", None),
+        *((f"others/{name}", None) for name in names),
+    ]
