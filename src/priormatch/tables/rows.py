@@ -12,6 +12,7 @@ from priormatch.tables.systems import (
     distilled,
     labelled,
     matched,
+    overrides,
     system_of,
     with_settings,
 )
@@ -117,41 +118,43 @@ def open_row(
 
 
 def main_settings() -> list[tuple[Row, System]]:
-    """What the settings of the main results are chosen from: learning rates, refreshes, lengths, filters, teachers."""
-    fixed = distilled("Fix", "8")
-    improving = with_settings(distilled("Imp", "8"), "matching.refresh_every=100")
-    labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
+    """What the settings of the main results are chosen from."""
     often, lengths = {"refresh_every": 100}, {"reference_lengths": "speaking_rate"}
-    by_both = {**often, **lengths, "hypotheses": "asr_lm"}
-    weighed = matched("all", **by_both, **WEIGHTS["posterior"])
-    renewed = matched("all", **by_both, **WEIGHTS["uniform"], beam_size=1)
-    heard = "T = 100, lengths by speaking rate, hypotheses by ASR + LM"
-    rows: list[tuple[str, str, System, float]] = [
-        ("LPM", "T = 200", matched("all", refresh_every=200), 5e-4),
-        ("LPM", "T = 100", matched("all", **often), 5e-4),
-        ("LPM", "T = 100", matched("all", **often), 2.5e-4),
-        ("LPM", "T = 100, lengths by speaking rate", matched("all", **often, **lengths), 2.5e-4),
-        ("LPM", heard, matched("all", **by_both), 2.5e-4),
-        ("LPM", f"{heard}, weights too", weighed, 5e-4),
-        ("LPM", f"{heard}, weights too", weighed, 2.5e-4),
-        ("PL(ASR+LM)", "filtered", labels, 5e-4),
-        ("PL(ASR+LM)", "filtered", labels, 2.5e-4),
-        ("PL(ASR+LM)", "not filtered", unfiltered, 2.5e-4),
-        ("PL(ASR+LM)", "improving, T = 100, lengths by speaking rate", renewed, 5e-4),
-        ("PL(ASR+LM)", "improving, T = 100, lengths by speaking rate", renewed, 2.5e-4),
-        ("KD", "fixed, k = 8", replace(fixed, unlabelled="all"), 5e-4),
-        ("KD", "fixed, k = 8", replace(fixed, unlabelled="all"), 2.5e-4),
-        ("KD", "improving, k = 8, T = 100", replace(improving, unlabelled="all"), 2.5e-4),
-        ("Supervised", "trained on", System("supervised", "all"), 5e-4),
-        ("Supervised", "trained on", System("supervised", "all"), 2.5e-4),
+    both = {**often, **lengths, "hypotheses": "asr_lm"}
+    by_rate, by_both = "T = 100, lengths by speaking rate", "hypotheses by ASR + LM"
+    labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
+    improving = matched("all", **both, **WEIGHTS["uniform"], beam_size=1)
+    fixed = replace(distilled("Fix", "8"), unlabelled="all")
+    refreshed = with_settings(
+        replace(distilled("Imp", "8"), unlabelled="all"), *overrides({"refresh_every": 100})
+    )
+    supervised = System("supervised", "all")
+    grid: list[tuple[str, str, System, Sequence[float]]] = [
+        ("LPM", "T = 200", matched("all", refresh_every=200), (5e-4,)),
+        ("LPM", "T = 100", matched("all", **often), (2.5e-4, 5e-4, 1e-3)),
+        ("LPM", by_rate, matched("all", **often, **lengths), (2.5e-4, 5e-4)),
+        ("LPM", f"{by_rate}, {by_both}", matched("all", **both), (5e-4,)),
+        (
+            "LPM",
+            f"{by_rate}, {by_both}, weights too",
+            matched("all", **both, **WEIGHTS["posterior"]),
+            (5e-4, 1e-3),
+        ),
+        ("PL(ASR+LM)", "filtered", labels, (2.5e-4, 5e-4, 1e-3)),
+        ("PL(ASR+LM)", "not filtered", unfiltered, (2.5e-4,)),
+        ("PL(ASR+LM)", f"improving, {by_rate}", improving, (5e-4, 1e-3)),
+        ("KD", "fixed, k = 8", fixed, (2.5e-4, 5e-4)),
+        ("KD", "improving, k = 8, T = 100", refreshed, (2.5e-4, 5e-4)),
+        ("Supervised", "trained on", supervised, (2.5e-4, 5e-4, 1e-3)),
     ]
-    rates = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
+    figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     return [
         (
-            {"method": method, "settings": f"{settings}, rate {rate:g}", **rates},
+            {"method": method, "settings": f"{settings}, rate {rate:g}", **figures},
             replace(with_settings(system, f"matching.optimizer.learning_rate={rate:g}"), main=True),
         )
-        for method, settings, system, rate in rows
+        for method, settings, system, rates in grid
+        for rate in rates
     ]
 
 
