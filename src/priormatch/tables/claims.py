@@ -69,6 +69,11 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("than pseudo-labels by ASR + LM, 860 hours", 20, 16),
         Claim("more unlabelled speech is better", 20, 19),
         Claim("a larger model on far more speech is better still", 21, 20),
+        Claim("not in the paper: matching is better than distillation, 860 hours", 12, 24),
+        Claim("hypotheses by ASR + LM rather than by ASR", 26, 12),
+        Claim("with those, than pseudo-labels by ASR + LM", 26, 8),
+        Claim("than such labels that improve", 26, 25),
+        Claim("than distillation", 26, 24),
     ],
     "tab8_label_quality": [
         Claim("the proposal's labels get better while matching goes on", 3, 2),

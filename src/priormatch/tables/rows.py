@@ -27,6 +27,9 @@ WEIGHTS: dict[str, dict[str, object]] = {
     "uniform": {"prior_exponent": 0},
     "posterior": {"prior_exponent": 0, "proposal_exponent": 1},
 }
+BY_BOTH: dict[str, object] = {"reference_lengths": "speaking_rate", "hypotheses": "asr_lm"}
+"""The proposal searches with the prior, and lengths do without what it hears alone."""
+
 PLAIN: dict[str, dict[str, str]] = {
     "tab2_beam_mix": {"beam_k": "4", "mix_paired_to_unpaired": "1:4"},
     "tab3_init_update": {"init_proposal": "A", "proposal_update": "Off_better"},
@@ -77,18 +80,29 @@ def own_rows(table: str) -> list[tuple[Row, System]]:
 
 
 def main_rows(decode_lm: str) -> list[tuple[Row, System]]:
-    """A topline with the labels of all unlabelled speech, and the larger model on the speech of the smaller one."""
-    rows: list[tuple[Row, System]] = [
-        ({"method": "Supervised", "labeled_hours": "960"}, System("topline", "all")),
-        (
-            {"method": "LPM_large", "labeled_hours": "100", "unlabeled": "860h(S)+All(T)"},
-            with_settings(matched("all"), *LARGE),
-        ),
+    """A topline with the labels of all unlabelled speech, and other ways to use that speech without them."""
+    both = "860h(S)+All(T)"
+    rows: list[tuple[str, str, System]] = [
+        ("Supervised", MISSING, System("topline", "all")),
+        ("LPM_large", both, with_settings(matched("all"), *LARGE)),
+        ("KD", "860h(S)", matched("all", beam_size=8, length_filter=[], **WEIGHTS["uniform"])),
+        ("PL(ASR+LM), improving", both, matched("all", **BY_BOTH, **WEIGHTS["uniform"], beam_size=1)),
+        ("LPM, hypotheses by ASR+LM", both, matched("all", **BY_BOTH, **WEIGHTS["posterior"])),
     ]
     recovered = {f"test_{kind}_werr_960_pct": MISSING for kind in ("clean", "other")}
     return [
-        ({"source": "ours", **row, "decode_lm": decode_lm, **recovered}, replace(system, main=True))
-        for row, system in rows
+        (
+            {
+                "source": "ours",
+                "method": method,
+                "labeled_hours": "960" if system.kind == "topline" else "100",
+                "unlabeled": speech,
+                "decode_lm": decode_lm,
+                **recovered,
+            },
+            replace(system, main=True),
+        )
+        for method, speech, system in rows
     ]
 
 
@@ -120,7 +134,7 @@ def open_row(
 def main_settings() -> list[tuple[Row, System]]:
     """What the settings of the main results are chosen from."""
     often, lengths = {"refresh_every": 100}, {"reference_lengths": "speaking_rate"}
-    both = {**often, **lengths, "hypotheses": "asr_lm"}
+    both = {**often, **BY_BOTH}
     by_rate, by_both = "T = 100, lengths by speaking rate", "hypotheses by ASR + LM"
     labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
     improving = matched("all", **both, **WEIGHTS["uniform"], beam_size=1)
