@@ -36,10 +36,10 @@ def places(tmp_path):
     return make
 
 
-def put_record(folder, recipe, seconds):
+def put_record(folder, recipe, seconds, finished=True):
     folder.mkdir(parents=True)
     settings = {name: plain(value) for name, value in recipe.items()}
-    record = {"recipe": {"settings": settings, "inputs": {}}, "finished": True, "seconds": seconds}
+    record = {"recipe": {"settings": settings, "inputs": {}}, "finished": finished, "seconds": seconds}
     (folder / "stage.json").write_text(json.dumps(record))
 
 
@@ -52,6 +52,12 @@ def test_the_seconds_of_a_training_are_those_of_its_settings(places):
     assert system_record(now, system)["seconds"] == 7.0
     assert system_record(before, system)["seconds"] == 1.0, "kept aside"
     assert system_record(places("matching.beam_size=3"), system) is None, "of other settings"
+
+
+def test_a_training_that_was_cut_off_is_not_counted(places):
+    system, study = matched(), places()
+    put_record(study.folder_of(system) / "lpm", recipe_of_matching(study.settings_of(system)), 7.0, False)
+    assert system_record(study, system) is None
 
 
 def test_a_record_is_recognised_by_the_settings_that_it_tells(places):

@@ -21,6 +21,7 @@ from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.runs.matching import heard_before
 from priormatch.runs.work import thin
+from priormatch.search.fusion import fusion_of_hypotheses
 
 STYLES = {"equal": "", "substitute": "red", "insert": "magenta", "delete": "blue"}
 LEGEND = "said→heard: a substitution; +word: an insertion; -word: a deletion"
@@ -51,7 +52,7 @@ def inspect_files(
         judge.require_context()
         contexts = heard_before(Corpus.load(cuts, settings.audio), heard)
     exponents = matching.prior_exponent, matching.proposal_exponent
-    fusion = settings.fusion if matching.hypotheses == "asr_lm" else None
+    fusion = fusion_of_hypotheses(settings)
     weighing = Weighing(judge, keep, known, matching.merge_spellings, contexts, exponents, fusion)
     return inspect(recognizer, corpus, beam_size, weighing)
 

@@ -25,6 +25,7 @@ from priormatch.progress import duration_text, say
 from priormatch.runs.cards import PAPER, judged
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.runs.work import leave_recogniser_card, load_validation, matching_schedule, thin
+from priormatch.search.fusion import fusion_of_hypotheses
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector
 from priormatch.training.loop import fit
@@ -127,7 +128,7 @@ def match_corpora(
     lengths = reference_lengths or {}
     keep = LengthFilter(*matching.length_filter) if matching.length_filter else keep_all
     exponents = matching.prior_exponent, matching.proposal_exponent
-    fusion = settings.fusion if matching.hypotheses == "asr_lm" else None
+    fusion = fusion_of_hypotheses(settings)
     targets: TargetsOf = BeamTargets(
         proposal,
         prior,

@@ -4,6 +4,7 @@ from typing import Any
 
 from priormatch.config import LanguageSettings, MatchingSettings, Settings, TrainingSettings
 from priormatch.runs.stage import plain
+from priormatch.search.fusion import fusion_of_hypotheses
 
 COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on", "inspect_on")
 """Settings that change what is told, not what is learnt."""
@@ -47,5 +48,6 @@ def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
 
 def recipe_of_matching(settings: Settings) -> dict[str, Any]:
     """What local prior matching depends on."""
-    searched = {"fusion": settings.fusion} if settings.matching.hypotheses == "asr_lm" else {}
+    fusion = fusion_of_hypotheses(settings)
+    searched = {} if fusion is None else {"fusion": fusion}
     return recipe_of_training(settings) | {"matching": learnt(settings.matching)} | searched

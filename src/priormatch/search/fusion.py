@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from priormatch.config import FusionSettings
+from priormatch.config import FusionSettings, Settings
 from priormatch.search.beam import Beam, Step, beam_search
 
 AcousticStep = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
@@ -36,6 +36,11 @@ def fused_search(
         return fused_step(acoustic, lm, states, classes, eos, settings)
 
     return beam_search(step, first_states(state, cache), eos, longest, settings.beam_threshold)
+
+
+def fusion_of_hypotheses(settings: Settings) -> FusionSettings | None:
+    """How a proposal searches with the prior for the hypotheses of matching; None where it searches alone."""
+    return settings.fusion if settings.matching.hypotheses == "asr_lm" else None
 
 
 def wide_enough(settings: FusionSettings, hypotheses: int) -> FusionSettings:

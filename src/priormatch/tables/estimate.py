@@ -31,6 +31,7 @@ from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say, track
+from priormatch.search.fusion import fusion_of_hypotheses
 from priormatch.stopwatch import Stopwatch
 from priormatch.tables.corpora import ENSEMBLE, light_files, wanted_files
 from priormatch.tables.hypotheses import SHOWN
@@ -210,7 +211,7 @@ def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float
         judge.lm.fuse()
         proposal = Proposal(model, 0.0)
         exponents = matching.prior_exponent, matching.proposal_exponent
-        fusion = settings.fusion if matching.hypotheses == "asr_lm" else None
+        fusion = fusion_of_hypotheses(settings)
         targets = BeamTargets(
             proposal, judge.to(device), matching.beam_size, keep_all, {}, exponents=exponents, fusion=fusion
         )

@@ -189,10 +189,10 @@ def system_record(study: Places, system: System) -> dict[str, Any] | None:
 
 
 def record_of(folders: Sequence[Path], settings: Settings) -> dict[str, Any] | None:
-    """The record of a training with these settings, perhaps one that was kept aside when they changed."""
+    """The record of a finished training with these settings, perhaps kept aside when they changed."""
     places = [place for folder in folders for place in (folder, *kept_aside(folder))]
     records = [record for place in places if (record := read_record(place)) is not None]
-    return next((record for record in records if was_made_with(record, settings)), None)
+    return next((each for each in records if each["finished"] and was_made_with(each, settings)), None)
 
 
 def was_made_with(record: Mapping[str, Any], settings: Settings) -> bool:
