@@ -8,11 +8,11 @@ from torch import Tensor
 
 from priormatch.config import FusionSettings
 from priormatch.data.batches import Batch
+from priormatch.device import has_kernels
 from priormatch.matching.local_prior import entropy, first_spellings, local_prior
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
-from priormatch.matching.recorded import RecordedPrior, RecordedProposal, RecordedProposalWithPrior
-from priormatch.search.beam import Beam
+from priormatch.matching.recorded import RecordedPrior, RecordedProposal
 from priormatch.shapes import labels_on_grid
 from priormatch.stopwatch import Stopwatch
 
@@ -66,12 +66,10 @@ class BeamTargets:
         self.keep, self.exponents, self.tokenizer = keep, exponents, proposal.model.tokenizer
         self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
         self.contexts = contexts
-        self.propose: Callable[[Tensor, Tensor], Beam]
-        if fusion is None:
-            self.propose = RecordedProposal(proposal.model, beam_size)
-        else:
-            assert prior is not None
-            self.propose = RecordedProposalWithPrior(proposal.model, prior, beam_size, fusion)
+        if prior is not None and has_kernels(prior.device):
+            prior = prior.in_half_precision()
+        lm = prior.lm if prior is not None and fusion is not None else None
+        self.propose = RecordedProposal(proposal.model, beam_size, lm, fusion)
         self.log_prior = RecordedPrior(prior) if prior is not None and exponents[0] != 0 else None
 
     @torch.no_grad()

@@ -14,8 +14,12 @@ import triton
 from torch import Tensor
 from torch.nn import functional
 
+from priormatch.config import FusionSettings
 from priormatch.graphs import WARM_UPS, Arena, Recording
+from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, Memory
+from priormatch.models.gpu_lm import GpuLM, LMWeights
+from priormatch.models.gpu_lm_kernels import rank_both_kernel
 from priormatch.models.gpu_search_kernels import (
     attend_kernel,
     extend_kernel,
@@ -42,11 +46,24 @@ class Ranking(NamedTuple):
     longest: Tensor
 
 
+class LanguageModel(NamedTuple):
+    """A language model that a search is to ask as well, and how."""
+
+    weights: LMWeights
+    fusion: FusionSettings
+
+    @staticmethod
+    def of(lm: ConvLM, fusion: FusionSettings) -> "LanguageModel":
+        """The same as searches want it."""
+        return LanguageModel(LMWeights(lm), fusion)
+
+
 class GpuSearch:
     """The search for one shape of batch: its buffers, and its steps as recordings unless `recorded` is off.
 
     The memory given is searched where it lies, and others are copied to that place. The decoder's weights, as the
-    search wants them, lie in the arena, which searches of other shapes may share.
+    search wants them, lie in the arena, which searches of other shapes may share. With a language model it computes
+    what `search/fusion.py` says, with a beam of `beam_size`.
     """
 
     def __init__(
@@ -58,6 +75,7 @@ class GpuSearch:
         longest: int,
         arena: Arena,
         recorded: bool = True,
+        lm: LanguageModel | None = None,
     ) -> None:
         self.decoder, self.k, self.eos, self.longest = decoder, beam_size, eos, longest
         self.keys, self.values = memory.keys.contiguous(), memory.values.contiguous()
@@ -71,15 +89,22 @@ class GpuSearch:
         self.classes = torch.zeros_like(self.parents)
         self.own_slots = torch.arange(beam_size, dtype=torch.int32, device=device).repeat(self.batch)
         self.open_scores = torch.empty(self.batch, beam_size, device=device)
+        self.open_lengths = torch.empty(self.batch, dtype=torch.int32, device=device)
         self.done_scores = torch.empty_like(self.open_scores)
         self.done_at = torch.empty(self.batch, beam_size, dtype=torch.int32, device=device)
         self.done_from = torch.empty_like(self.done_at)
         self.finished = torch.empty(self.batch, dtype=torch.int32, device=device)
         self.position = torch.empty((), dtype=torch.int32, device=device)
-        self.over = torch.empty((), dtype=torch.bool, pin_memory=True)  # on the host: one waits less for it
+        # on the host, since one waits less for it
+        self.over = torch.empty((), dtype=torch.bool, pin_memory=self.keys.is_cuda)
         self.candidate_scores = torch.empty(self.rows, 2 * beam_size, device=device)
         self.candidate_classes = torch.empty(self.rows, 2 * beam_size, dtype=torch.int32, device=device)
         self.arena, self.tables = arena, list[Tensor]()
+        self.fusion = FusionSettings() if lm is None else lm.fusion
+        self.lm = None if lm is None else GpuLM(lm.weights, self.rows, beam_size)
+        self.threshold = math.inf if lm is None else lm.fusion.beam_threshold
+        self.jumps = lm is not None and math.isfinite(lm.fusion.attention_jump)
+        self.peaks = torch.zeros(2, self.rows, dtype=torch.int32, device=device)
         self.begin: Callable[[], None] = self._begin
         self.advance: Callable[[], None] = self._advance
         self.rank: Callable[[], Ranking] = self._rank
@@ -96,7 +121,8 @@ class GpuSearch:
         self.begin()
         for _ in range(0, self.longest + 1, LOOK_EVERY):
             self.advance()
-            torch.cuda.current_stream().synchronize()
+            if self.keys.is_cuda:
+                torch.cuda.current_stream().synchronize()
             if self.over:
                 break
         return self._read_out(self.rank())
@@ -111,14 +137,13 @@ class GpuSearch:
         self.open_scores.fill_(-math.inf)
         self.open_scores[:, 0] = 0.0
         self.done_scores.fill_(-math.inf)
-        for each in (self.done_at, self.done_from, self.finished, self.position):
+        for each in (self.open_lengths, self.done_at, self.done_from, self.finished, self.position):
             each.zero_()
 
     def _advance(self) -> None:
         """The next steps of all hypotheses; those of finished utterances, and those too long, stand still."""
         table, recurrent, recurrent_bias, output, output_bias = self.tables
         k, size = self.k, self.decoder.size
-        classes = self.decoder.output.out_features
         padded, beam = max(triton.next_power_of_2(size), 16), triton.next_power_of_2(k)
         precision, stages = ("ieee", 1) if self.keys.dtype == torch.float32 else ("tf32", 2)
         before, after = self.states
@@ -129,30 +154,47 @@ class GpuSearch:
                 num_warps=4,
             )  # fmt: skip
             attend_kernel[(self.batch,)](
-                after, self.keys, self.values, self.frames, self.finished, self.summed,
+                after, self.keys, self.values, self.frames, self.finished, self.position, self.summed, self.peaks,
                 self.keys.shape[1], k, size, size, 1 / math.sqrt(size),
-                size, padded, max(beam, 16), FRAMES, precision, num_warps=8, num_stages=stages,
+                size, padded, max(beam, 16), FRAMES, precision, self.jumps, num_warps=8, num_stages=stages,
             )  # fmt: skip
-            logits = torch.addmm(output_bias, self.summed, output.t())
-            rank_classes_kernel[(self.rows,)](
-                logits, self.open_scores, self.finished, self.candidate_scores, self.candidate_classes,
-                logits.shape[1], k, classes, triton.next_power_of_2(classes), 2 * k, num_warps=8,
-            )  # fmt: skip
+            self._rank_classes(torch.addmm(output_bias, self.summed, output.t()))
             extend_kernel[(self.batch,)](
-                self.candidate_scores, self.candidate_classes, self.open_scores, self.done_scores,
-                self.done_at, self.done_from, self.finished, self.parents, self.classes, self.position,
-                self.eos, self.longest, self.rows, k, beam, triton.next_power_of_2(2 * k * k), num_warps=1,
+                self.candidate_scores, self.candidate_classes, self.open_scores, self.open_lengths,
+                self.done_scores, self.done_at, self.done_from, self.finished, self.parents, self.classes,
+                self.position, self.eos, self.longest, self.threshold, self.rows,
+                k, beam, triton.next_power_of_2(2 * k * k), num_warps=1,
             )  # fmt: skip
             self.position += 1
             before, after = after, before
         self.over.copy_(self.finished.all(), non_blocking=True)
+
+    def _rank_classes(self, logits: Tensor) -> None:
+        """The best extensions of every hypothesis, by these logits (rows, C') and what a language model says."""
+        k, classes = self.k, self.decoder.output.out_features
+        padded = triton.next_power_of_2(classes)
+        warps = 1 if padded <= 512 else 8  # a single one need not wait for others
+        if self.lm is None:
+            rank_classes_kernel[(self.rows,)](
+                logits, self.open_scores, self.finished, self.candidate_scores, self.candidate_classes,
+                logits.shape[1], k, classes, padded, 2 * k, num_warps=warps,
+            )  # fmt: skip
+            return
+        of_lm, fusion = self.lm.step(self.parents, self.classes, self.position), self.fusion
+        rank_both_kernel[(self.rows,)](
+            logits, of_lm, self.open_scores, self.finished, self.parents, self.position, self.peaks,
+            self.candidate_scores, self.candidate_classes, logits.shape[1], of_lm.shape[1], k, self.eos,
+            fusion.lm_weight, fusion.token_bonus, fusion.eos_threshold, fusion.token_margin,
+            fusion.attention_jump, classes, padded, 2 * k,
+            math.isfinite(fusion.eos_threshold), self.jumps, num_warps=warps,
+        )  # fmt: skip
 
     def _rank(self) -> Ranking:
         """The complete hypotheses, best first, or the open ones where there are none."""
         done_scores, order = self.done_scores.sort(dim=1, descending=True)
         none = (done_scores[:, :1] == -math.inf).expand_as(done_scores)
         slots = torch.where(none, self.own_slots.view_as(self.done_from), self.done_from.gather(1, order))
-        last = torch.where(none, self.longest, self.done_at.gather(1, order))
+        last = torch.where(none, self.open_lengths[:, None], self.done_at.gather(1, order))
         scores = torch.where(none, self.open_scores, done_scores)
         lengths = torch.where(scores == -math.inf, 0, last + 1).long()
         last = torch.where(lengths == 0, 0, last)
@@ -188,6 +230,13 @@ def tables(decoder: AttentionDecoder, dtype: torch.dtype) -> list[Tensor]:
 
 
 @torch.no_grad()
-def search_on_gpu(decoder: AttentionDecoder, memory: Memory, beam_size: int, eos: int, longest: int) -> Beam:
-    """What `beam_search` returns for this decoder, computed once in the dtype of the memory."""
-    return GpuSearch(decoder, memory, beam_size, eos, longest, Arena(), recorded=False)(memory)
+def search_on_gpu(
+    decoder: AttentionDecoder,
+    memory: Memory,
+    beam_size: int,
+    eos: int,
+    longest: int,
+    lm: LanguageModel | None = None,
+) -> Beam:
+    """What `beam_search`, or `fused_search`, returns for this decoder, computed once in the dtype of the memory."""
+    return GpuSearch(decoder, memory, beam_size, eos, longest, Arena(), recorded=False, lm=lm)(memory)

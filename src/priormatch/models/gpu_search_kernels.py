@@ -35,11 +35,14 @@ def gru_gates_kernel(
 
 @triton.jit
 def attend_kernel(
-    queries, keys, values, lengths, finished, out, frames, beam, key_stride, value_stride, scale,
+    queries, keys, values, lengths, finished, position, out, peaks, frames, beam, key_stride, value_stride, scale,
     SIZE: tl.constexpr, PADDED: tl.constexpr, BEAM: tl.constexpr, FRAMES: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, PEAKS: tl.constexpr,
 ):  # fmt: skip
-    """q + softmax(q·k / sqrt(D)) v for the hypotheses of one utterance, tile by tile of its frames."""
+    """q + softmax(q·k / sqrt(D)) v for the hypotheses of one utterance, tile by tile of its frames.
+
+    With PEAKS also the frame that each attends to most, for even and for odd positions.
+    """
     utterance = tl.program_id(0)
     if tl.load(finished + utterance) != 0:
         return
@@ -47,10 +50,11 @@ def attend_kernel(
     at = (utterance * beam + row)[:, None].to(tl.int64) * SIZE + lane[None, :]
     real = (row < beam)[:, None] & (lane < SIZE)[None, :]
     query = tl.load(queries + at, mask=real, other=0.0)
-    count = tl.load(lengths + utterance)
+    count = tl.load(lengths + utterance).to(tl.int32)
     highest = tl.full((BEAM,), -1e30, tl.float32)
     weight = tl.zeros((BEAM,), tl.float32)
     total = tl.zeros((BEAM, PADDED), tl.float32)
+    peak = tl.zeros((BEAM,), tl.int32)
     keys += utterance.to(tl.int64) * frames * key_stride
     values += utterance.to(tl.int64) * frames * value_stride
     for begin in range(0, count, FRAMES):
@@ -59,6 +63,9 @@ def attend_kernel(
         key = tl.load(keys + t[:, None] * key_stride + lane[None, :], mask=there, other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
         score = tl.where((t < count)[None, :], score, -1e30)
+        if PEAKS:
+            tallest, where = tl.max(score, axis=1, return_indices=True)
+            peak = tl.where(tallest > highest, begin + where, peak)
         top = tl.maximum(highest, tl.max(score, axis=1))
         share = tl.exp(score - top[:, None])
         fade = tl.exp(highest - top)
@@ -69,6 +76,9 @@ def attend_kernel(
         highest = top
     context = total / tl.maximum(weight, 1e-30)[:, None]
     tl.store(out + at, (query.to(tl.float32) + context).to(out.dtype.element_ty), mask=real)
+    if PEAKS:
+        peaks += (tl.load(position) % 2) * tl.num_programs(0) * beam + utterance * beam
+        tl.store(peaks + row, peak, mask=row < beam)
 
 
 @triton.jit
@@ -96,8 +106,8 @@ def rank_classes_kernel(
 
 @triton.jit
 def extend_kernel(
-    scores, classes, open_scores, done_scores, done_at, done_from, finished, parents_out, classes_out,
-    position, eos, longest, rows,
+    scores, classes, open_scores, open_lengths, done_scores, done_at, done_from, finished, parents_out, classes_out,
+    position, eos, longest, threshold, rows,
     K: tl.constexpr, BEAM: tl.constexpr, CANDIDATES: tl.constexpr,
 ):  # fmt: skip
     """Complete and extend the hypotheses of one utterance by the best 2k of its candidates."""
@@ -123,6 +133,7 @@ def extend_kernel(
     fresh = tl.full((BEAM,), -float("inf"), tl.float32)
     fresh_parent, fresh_class = lane, lane * 0
     taken = 0
+    lowest = tl.max(score) - threshold
     for rank in range(2 * K):
         best, where = tl.max(score, axis=0, return_indices=True)
         score = tl.where(number == where, -float("inf"), score)
@@ -135,7 +146,7 @@ def extend_kernel(
         done = tl.where(here, best, done)
         ended_at = tl.where(here, position, ended_at)
         ended_from = tl.where(here, parent, ended_from)
-        goes_on = live & (label_here != eos) & (taken < K)
+        goes_on = live & (label_here != eos) & (best >= lowest) & (taken < K)
         here = (lane == taken) & goes_on
         fresh = tl.where(here, best, fresh)
         fresh_parent = tl.where(here, parent, fresh_parent)
@@ -144,8 +155,11 @@ def extend_kernel(
     tl.store(done_scores + slot, done, mask=lane < K)
     tl.store(done_at + slot, ended_at, mask=lane < K)
     tl.store(done_from + slot, ended_from, mask=lane < K)
-    if position < longest:
+    if taken == 0:  # nothing may follow: those that are open stay as they are
+        tl.store(finished + utterance, 1)
+    elif position < longest:
         tl.store(open_scores + slot, fresh, mask=lane < K)
+        tl.store(open_lengths + utterance, position + 1)
         tl.store(parents_out + slot, fresh_parent, mask=lane < K)
         tl.store(classes_out + slot, fresh_class, mask=lane < K)
         worst = tl.min(done)

@@ -90,13 +90,20 @@ class Recognizer(nn.Module):
     def search_with(self, lm: ConvLM, memory: Memory, settings: FusionSettings) -> Beam:
         """The best hypotheses by this model and a language model of the same pieces together."""
         shape = len(memory.keys), settings.beam_size
+        eos, longest = self.tokenizer.eos, self.settings.longest_output
+        if self.searches_on_gpu:
+            from priormatch.models.gpu_search import LanguageModel, search_on_gpu
+
+            both = LanguageModel.of(lm, settings)
+            return search_on_gpu(self.decoder, memory, settings.beam_size, eos, longest, both)
+
         return fused_search(
             DecoderSteps(self.decoder, memory).with_peaks,
             self.decoder.first_state(*shape),
             lm.step,
             lm.first_cache(*shape),
-            self.tokenizer.eos,
-            self.settings.longest_output,
+            eos,
+            longest,
             settings,
         )
 

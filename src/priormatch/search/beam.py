@@ -67,107 +67,51 @@ def beam_search(
     eighth, changes nothing but the time it takes.
     """
     first = state if isinstance(state, Tensor) else state[0]
-    look_every = look_every or (LOOK_EVERY if first.is_cuda else 1)
     batch, k = first.shape[:2]
-    open_beam = OpenBeam(batch, k, eos, longest, threshold, first.device)
+    device = first.device
+    rows = torch.arange(batch, device=device)[:, None]
+    among_first = torch.arange(2 * k, device=device) < k
+    open_scores = torch.full((batch, k), -math.inf, device=device)
+    open_scores[:, 0] = 0.0
+    open_lengths = torch.zeros(batch, dtype=torch.long, device=device)
+    done_scores = torch.full_like(open_scores, -math.inf)
+    done_from = torch.zeros_like(done_scores, dtype=torch.long)  # position of the end · k + what was ended
+    finished = torch.zeros(batch, dtype=torch.bool, device=device)
+    history: list[tuple[Tensor, Tensor]] = []  # of every position: parents and classes of the open hypotheses
     chosen: Tensor | None = None
+    look_every = look_every or (LOOK_EVERY if first.is_cuda else 1)
+
     for position in range(longest + 1):
         added, state = step(state, chosen)
-        parents, chosen = open_beam.extend(added)
-        state = of_parents(state, parents)
-        if position % look_every == look_every - 1 and bool(open_beam.finished.all()):
-            break
-    return open_beam.close()
+        scores, parents, classes = best_extensions(added, open_scores, 2 * k)
+        ends = classes == eos
 
-
-def of_parents(state: State, parents: Tensor) -> State:
-    """What is known of the hypotheses that open ones extend: (B, k, ...), parents (B, k) -> (B, k, ...)."""
-    rows = torch.arange(len(parents), device=parents.device)[:, None]
-    if isinstance(state, Tensor):
-        return state[rows, parents]
-    return tuple(each[rows, parents] for each in state)
-
-
-class OpenBeam:
-    """The hypotheses of a search that goes on, as `beam_search` describes it; the host looks at none of them.
-
-    Its tensors stay where they are, so that steps can be recorded. Steps too many change nothing.
-    """
-
-    def __init__(
-        self, batch: int, k: int, eos: int, longest: int, threshold: float, device: torch.device
-    ) -> None:
-        self.eos, self.longest, self.threshold = eos, longest, threshold
-        self.rows = torch.arange(batch, device=device)[:, None]
-        self.among_first = torch.arange(2 * k, device=device) < k
-        self.open_scores = torch.empty(batch, k, device=device)
-        self.open_lengths = torch.empty(batch, dtype=torch.long, device=device)
-        self.done_scores = torch.empty_like(self.open_scores)
-        self.done_from = torch.empty(
-            batch, k, dtype=torch.long, device=device
-        )  # where it ended · k + what ended
-        self.finished = torch.empty(batch, dtype=torch.bool, device=device)
-        self.position = torch.empty(1, dtype=torch.long, device=device)
-        self.parents = torch.zeros(longest + 1, batch, k, dtype=torch.long, device=device)
-        self.classes = torch.zeros_like(
-            self.parents
-        )  # at every position, with their parents: the open hypotheses
-        self.begin()
-
-    def begin(self) -> None:
-        """One empty hypothesis an utterance."""
-        self.open_scores.fill_(-math.inf)
-        self.open_scores[:, :1].zero_()
-        self.done_scores.fill_(-math.inf)
-        for each in (self.open_lengths, self.done_from, self.finished, self.position):
-            each.zero_()
-
-    def extend(self, added: Tensor) -> tuple[Tensor, Tensor]:
-        """The next step: added scores (B, k, C) -> parents and classes (B, k) of the hypotheses that stay open."""
-        k = self.open_scores.shape[1]
-        scores, parents, classes = best_extensions(added, self.open_scores, 2 * k)
-        ends = classes == self.eos
-
-        ending = ends & self.among_first & ~self.finished[:, None]
-        candidates = torch.cat([self.done_scores, scores.masked_fill(~ending, -math.inf)], dim=1)
+        ending = ends & among_first & ~finished[:, None]
+        candidates = torch.cat([done_scores, scores.masked_fill(~ending, -math.inf)], dim=1)
         done_scores, kept = candidates.topk(k, dim=1)
-        done_from = torch.cat([self.done_from, self.position * k + parents], dim=1)
-        self.done_scores.copy_(done_scores)
-        self.done_from.copy_(done_from[self.rows, kept])
+        done_from = torch.cat([done_from, position * k + parents], dim=1)[rows, kept]
+        if position == longest:
+            break
 
-        closed = ends | (scores < scores[:, :1] - self.threshold)
+        closed = ends | (scores < scores[:, :1] - threshold)
         best, order = scores.masked_fill(closed, -math.inf).topk(k, dim=1)
-        going_on = ~self.finished & (best[:, 0] > -math.inf) & (self.position < self.longest)
-        self.open_scores.copy_(torch.where(going_on[:, None], best, self.open_scores))
-        self.open_lengths += going_on
-        parents, classes = parents[self.rows, order], classes[self.rows, order]
-        here = self.position.clamp(max=self.longest)
-        self.parents.index_copy_(0, here, parents[None])
-        self.classes.index_copy_(0, here, classes[None])
-        self.finished.copy_(~going_on | (self.done_scores[:, -1] >= self.open_scores[:, 0]))
-        self.position += 1
-        return parents, classes
+        going_on = ~finished & (best[:, 0] > -math.inf)
+        open_scores = torch.where(going_on[:, None], best, open_scores)
+        open_lengths += going_on
+        parents, chosen = parents[rows, order], classes[rows, order]
+        history.append((parents, chosen))
+        state = state[rows, parents] if isinstance(state, Tensor) else tuple(x[rows, parents] for x in state)
+        finished = ~going_on | (done_scores[:, -1] >= open_scores[:, 0])
+        if position % look_every == look_every - 1 and bool(finished.all()):
+            break
 
-    def close(self) -> Beam:
-        """The complete hypotheses, or the open ones where there are none."""
-        k = self.done_scores.shape[1]
-        ended = self.done_scores[:, 0] > -math.inf
-        none = ~ended[:, None]
-        scores = torch.where(none, self.open_scores, self.done_scores)
-        lengths = torch.where(none, self.open_lengths[:, None], self.done_from // k) + 1
-        lengths = lengths.masked_fill(scores == -math.inf, 0)
-        last = torch.where(none, torch.arange(k, device=scores.device), self.done_from % k)
-        return Beam(self._read_out(last, lengths), lengths, scores, ended)
-
-    def _read_out(self, last: Tensor, lengths: Tensor) -> Tensor:
-        """Follow hypotheses back from the one they end, `last` (B, k), to their first class: (B, k, longest length)."""
-        width = max(int(lengths.max()), 1)
-        found = torch.full((*last.shape, width), self.eos, device=last.device)
-        for position in reversed(range(width - 1)):
-            there = position < lengths - 1
-            found[:, :, position] = torch.where(there, self.classes[position][self.rows, last], self.eos)
-            last = torch.where(there, self.parents[position][self.rows, last], last)
-        return found
+    ended = done_scores[:, 0] > -math.inf
+    none = ~ended[:, None]
+    scores = torch.where(none, open_scores, done_scores)
+    lengths = torch.where(none, open_lengths[:, None], done_from // k) + 1
+    lengths = lengths.masked_fill(scores == -math.inf, 0)
+    last = torch.where(none, torch.arange(k, device=device), done_from % k)
+    return Beam(_read_out(history, last, lengths, eos), lengths, scores, ended)
 
 
 def best_extensions(added: Tensor, open_scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -189,3 +133,16 @@ def best_extensions(added: Tensor, open_scores: Tensor, count: int) -> tuple[Ten
     blocks, parents = blocks[rows, places // BLOCK], parents[rows, places // BLOCK]
     classes = blocks % highest.shape[-1] * BLOCK + places % BLOCK
     return scores, parents, classes.masked_fill(scores == -math.inf, 0)
+
+
+def _read_out(history: list[tuple[Tensor, Tensor]], last: Tensor, lengths: Tensor, eos: int) -> Tensor:
+    """Follow hypotheses back from the one they end, `last` (B, k), to their first class: (B, k, longest length)."""
+    rows = torch.arange(len(last), device=last.device)[:, None]
+    width = max(int(lengths.max()), 1)
+    found = torch.full((*last.shape, width), eos, device=last.device)
+    for position in reversed(range(width - 1)):
+        parents, classes = history[position]
+        there = position < lengths - 1
+        found[:, :, position] = torch.where(there, classes[rows, last], eos)
+        last = torch.where(there, parents[rows, last], last)
+    return found
