@@ -23,6 +23,7 @@ from priormatch.evaluation.decoding import (
 )
 from priormatch.evaluation.transcripts import Transcript, read_transcripts
 from priormatch.progress import Meter
+from priormatch.search.beam import Beam
 
 
 @pytest.fixture
@@ -103,6 +104,31 @@ def test_a_search_that_came_to_no_end_says_so(tiny_recognizer, corpus):
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] = -50.0
     assert not any(each.ended for each in together(decode(tiny_recognizer, corpus, GREEDY)))
+
+
+def looping(phrase, rounds, ended=False):
+    """A search that finds a phrase so many times in every utterance."""
+
+    def search(model, memory):
+        batch, classes = len(memory.keys), [*model.tokenizer.encode(phrase) * rounds, model.tokenizer.eos]
+        beam = torch.tensor(classes).expand(batch, 1, -1)
+        lengths = torch.full((batch, 1), len(classes))
+        return Beam(beam, lengths, torch.zeros(batch, 1), torch.full((batch,), ended))
+
+    return search
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_broken_off_is_told_without_its_loop_and_as_long_as_it_then_is(
+    tiny_recognizer, corpus, out, capsys, ended
+):
+    decode_to_file(tiny_recognizer, corpus, out, "key", looping("monday at nine", 4, ended))
+    expected = " ".join(["monday at nine"] * (4 if ended else 1))
+    pieces = len(tiny_recognizer.tokenizer.encode(expected))
+    for each in read_transcripts(out):
+        assert (each.hypothesis, each.pieces, each.ended) == (expected, pieces, ended)
+        assert each.nbest == [(expected, 0.0)]
+    assert ("7 of 7 utterances" in capsys.readouterr().err) == (not ended)
 
 
 def test_validation_is_by_set_and_its_mean_is_not_weighted(tiny_recognizer, tiny_corpus, corpus):

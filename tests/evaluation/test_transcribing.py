@@ -28,6 +28,7 @@ from priormatch.evaluation.transcribing import (
     transcribe_all,
 )
 from priormatch.matching.prior import Prior
+from priormatch.search.beam import Beam
 from priormatch.search.tuning import write_tuned
 
 
@@ -119,6 +120,17 @@ def test_the_confidence_is_the_geometric_mean_of_the_pieces_and_the_end(tiny_rec
         assert hear(tiny_recognizer, [Clip(0.0, samples)], GREEDY)[0].confidence == pytest.approx(
             math.exp(float(beam.scores[0, 0]) / int(beam.lengths[0, 0])), rel=1e-4
         )
+
+
+@pytest.mark.parametrize(("ended", "said"), [(False, "monday at nine"), (True, "monday at nine " * 3)])
+def test_a_segment_that_was_broken_off_is_told_without_its_loop(tiny_recognizer, ended, said) -> None:
+    classes = torch.tensor(
+        [*tiny_recognizer.tokenizer.encode("monday at nine") * 3, tiny_recognizer.tokenizer.eos]
+    )
+    beam = Beam(classes[None, None], torch.tensor([[len(classes)]]), torch.zeros(1, 1), torch.tensor([ended]))
+    clip = Clip(0.0, talk("ten").astype(np.float32))
+    (segment,) = hear(tiny_recognizer, [clip], lambda model, memory: beam)
+    assert segment.text == said.strip()
 
 
 def test_recordings_are_heard_together_as_alone(tiny_recognizer) -> None:

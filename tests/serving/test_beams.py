@@ -121,6 +121,12 @@ def test_a_search_that_found_no_end_is_told(tiny_recognizer):
     assert not found.ended
 
 
+def test_a_loop_is_seen_in_the_beam_and_not_told():
+    loop = Scored("ten " * 5, -1.0, -1.0)
+    assert Stretch(0.0, 1.0, [loop], ended=False).text == "ten"
+    assert Stretch(0.0, 1.0, [loop]).text == loop.text
+
+
 def test_the_words_are_those_of_transcribe(listener, talk):
     done = []
     found = listener.hear(talk, Say.none, lambda *seconds: done.append(seconds))

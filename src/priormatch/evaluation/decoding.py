@@ -20,6 +20,7 @@ from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
 from priormatch.search.beam import Beam
+from priormatch.search.loops import without_loop
 from priormatch.search.tuning import read_tuned
 
 BATCH_SECONDS = 240.0
@@ -128,16 +129,20 @@ def decode(model: Recognizer, corpus: Corpus, search: Search = GREEDY) -> Iterat
 
 
 def read_beam(beam: Beam, model: Recognizer, ids: list[str], texts: list[str | None]) -> Iterator[Transcript]:
-    """The hypotheses of a batch as text."""
-    tensors = (beam.classes, beam.lengths, beam.scores, beam.ended)
+    """The hypotheses of a batch as text, without their loops where the search gave up."""
+    tokenizer, tensors = model.tokenizer, (beam.classes, beam.lengths, beam.scores, beam.ended)
     columns = (ids, texts, *(each.tolist() for each in tensors))
     for name, text, classes, lengths, scores, ended in zip(*columns, strict=True):
         nbest = [
-            (model.tokenizer.decode(each), score)
+            (tokenizer.decode(each), score)
             for each, length, score in zip(classes, lengths, scores, strict=True)
             if length > 0
         ]
-        yield Transcript(name, nbest[0][0] if nbest else "", max(lengths[0] - 1, 0), text, nbest, ended)
+        pieces = max(lengths[0] - 1, 0)
+        if not ended:
+            found, nbest = nbest, [(without_loop(each), score) for each, score in nbest]
+            pieces = pieces if found[:1] == nbest[:1] else len(tokenizer.encode(nbest[0][0]))
+        yield Transcript(name, nbest[0][0] if nbest else "", pieces, text, nbest, ended)
 
 
 def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, search: Search = GREEDY) -> None:
@@ -154,6 +159,10 @@ def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, searc
                 meter.advance(len(transcripts))
     found = [partial.found[cut.id] for cut in corpus.cuts if cut.id in partial.found]
     check_share(len(corpus) - len(found), corpus)
+    if broken_off := sum(not each.ended for each in found):
+        say(
+            f"{corpus.name}: no end was found in {broken_off} of {len(found)} utterances; loops in them are cut"
+        )
     write_transcripts(out, found)
     partial.remove()
 

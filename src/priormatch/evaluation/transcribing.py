@@ -20,6 +20,7 @@ from priormatch.evaluation.decoding import GREEDY, Search, batch_seconds, evalua
 from priormatch.matching.objective import sequence_loss
 from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
+from priormatch.search.loops import without_loop
 
 POOLED = 8  # batches' worth of clips that are sorted by length together
 
@@ -162,9 +163,10 @@ def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segme
         best, lengths = beam.classes[:, :1], beam.lengths[:, :1]
         log_q = -sequence_loss(model.decoder(memory, best), best, lengths)
     confidences = (log_q / lengths.clamp(min=1)).exp()[:, 0].tolist()
+    texts = [model.tokenizer.decode(each) for each in best[:, 0].tolist()]
     return [
-        Segment(clip.start, clip.start + clip.seconds, model.tokenizer.decode(classes), confidence)
-        for clip, classes, confidence in zip(clips, best[:, 0].tolist(), confidences, strict=True)
+        Segment(clip.start, clip.start + clip.seconds, text if ended else without_loop(text), confidence)
+        for clip, text, ended, confidence in zip(clips, texts, beam.ended.tolist(), confidences, strict=True)
     ]
 
 

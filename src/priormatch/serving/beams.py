@@ -20,6 +20,7 @@ from priormatch.matching.objective import sequence_loss
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import duration_text
+from priormatch.search.loops import without_loop
 
 KINDS = "WAV, FLAC, Ogg, Opus, MP3 or AIFF"
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
@@ -63,7 +64,11 @@ class Stretch:
     @property
     def text(self) -> str:
         """The best hypothesis."""
-        return self.beam[0].text if self.beam else ""
+        return self.told(self.beam[0]) if self.beam else ""
+
+    def told(self, hypothesis: Scored) -> str:
+        """A hypothesis as a transcript tells it: without its loop where the search gave up."""
+        return hypothesis.text if self.ended else without_loop(hypothesis.text)
 
     @property
     def heaviest(self) -> Scored | None:

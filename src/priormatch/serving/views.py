@@ -51,11 +51,11 @@ def sentence(words: str) -> str:
 
 def told(found: Sequence[Stretch], say: Say) -> str:
     """A transcript as HTML, a line a segment, and where the prior weighs, what it would choose."""
-    choices = [each.heaviest for each in found] if say is Say.weights else []
+    choices = [(each, each.heaviest) for each in found] if say is Say.weights else []
     return PIECES.get_template("told.html").render(
         source=SOURCES[say],
         transcript=[each.text for each in found],
-        choices=[each.text for each in choices if each is not None],
+        choices=[stretch.told(choice) for stretch, choice in choices if choice is not None],
     )
 
 
