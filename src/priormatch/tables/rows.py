@@ -133,33 +133,31 @@ def open_row(
 
 def main_settings() -> list[tuple[Row, System]]:
     """What the settings of the main results are chosen from."""
-    often, lengths = {"refresh_every": 100}, {"reference_lengths": "speaking_rate"}
-    both = {**often, **BY_BOTH}
+    often = {"refresh_every": 100}
+    greedy, rate = {"reference_lengths": "greedy"}, {"reference_lengths": "speaking_rate"}
     by_rate, by_both = "T = 100, lengths by speaking rate", "hypotheses by ASR + LM"
     labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
-    improving = matched("all", **both, **WEIGHTS["uniform"], beam_size=1)
-    fixed = replace(distilled("Fix", "8"), unlabelled="all")
-    refreshed = with_settings(
-        replace(distilled("Imp", "8"), unlabelled="all"), *overrides({"refresh_every": 100})
-    )
-    supervised = System("supervised", "all")
+    improving = matched("all", **often, **BY_BOTH, **WEIGHTS["uniform"], beam_size=1)
+    fixed, renewed = (replace(distilled(teacher, "8"), unlabelled="all") for teacher in ("Fix", "Imp"))
+    renewed = with_settings(renewed, *overrides(often))
+    low, usual, high = 2.5e-4, 5e-4, 1e-3
     grid: list[tuple[str, str, System, Sequence[float]]] = [
-        ("LPM", "T = 200", matched("all", refresh_every=200), (5e-4,)),
-        ("LPM", "T = 100", matched("all", **often), (2.5e-4, 5e-4, 1e-3)),
-        ("LPM", by_rate, matched("all", **often, **lengths), (2.5e-4, 5e-4)),
-        ("LPM", f"{by_rate}, {by_both}", matched("all", **both), (5e-4,)),
+        ("LPM", "T = 200", matched("all", refresh_every=200, **greedy), (usual,)),
+        ("LPM", "T = 100", matched("all", **often, **greedy), (low, usual, high)),
+        ("LPM", by_rate, matched("all", **often, **rate), (low, usual)),
+        ("LPM", f"{by_rate}, {by_both}", matched("all", **often, **BY_BOTH), (usual,)),
         (
             "LPM",
             f"{by_rate}, {by_both}, weights too",
-            matched("all", **both, **WEIGHTS["posterior"]),
-            (5e-4, 1e-3),
+            matched("all", **often, **BY_BOTH, **WEIGHTS["posterior"]),
+            (usual, high),
         ),
-        ("PL(ASR+LM)", "filtered", labels, (2.5e-4, 5e-4, 1e-3)),
-        ("PL(ASR+LM)", "not filtered", unfiltered, (2.5e-4,)),
-        ("PL(ASR+LM)", f"improving, {by_rate}", improving, (5e-4, 1e-3)),
-        ("KD", "fixed, k = 8", fixed, (2.5e-4, 5e-4)),
-        ("KD", "improving, k = 8, T = 100", refreshed, (2.5e-4, 5e-4)),
-        ("Supervised", "trained on", supervised, (2.5e-4, 5e-4, 1e-3)),
+        ("PL(ASR+LM)", "filtered", labels, (low, usual, high)),
+        ("PL(ASR+LM)", "not filtered", unfiltered, (low,)),
+        ("PL(ASR+LM)", f"improving, {by_rate}", improving, (usual, high)),
+        ("KD", "fixed, k = 8", fixed, (low, usual, high)),
+        ("KD", "improving, k = 8, T = 100", renewed, (low, usual, high)),
+        ("Supervised", "trained on", System("supervised", "all"), (low, usual, high)),
     ]
     figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     return [
