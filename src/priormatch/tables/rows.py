@@ -133,37 +133,39 @@ def open_row(
 
 def main_settings() -> list[tuple[Row, System]]:
     """What the settings of the main results are chosen from."""
+    unless_told = overrides({"refresh_every": 200, "reference_lengths": "greedy"})
     often = {"refresh_every": 100}
-    greedy, rate = {"reference_lengths": "greedy"}, {"reference_lengths": "speaking_rate"}
+    spoken, both = often | {"reference_lengths": "speaking_rate"}, often | BY_BOTH
     by_rate, by_both = "T = 100, lengths by speaking rate", "hypotheses by ASR + LM"
     labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
-    improving = matched("all", **often, **BY_BOTH, **WEIGHTS["uniform"], beam_size=1)
+    improving = matched("all", **both, **WEIGHTS["uniform"], beam_size=1)
     fixed, renewed = (replace(distilled(teacher, "8"), unlabelled="all") for teacher in ("Fix", "Imp"))
-    renewed = with_settings(renewed, *overrides(often))
     low, usual, high = 2.5e-4, 5e-4, 1e-3
     grid: list[tuple[str, str, System, Sequence[float]]] = [
-        ("LPM", "T = 200", matched("all", refresh_every=200, **greedy), (usual,)),
-        ("LPM", "T = 100", matched("all", **often, **greedy), (low, usual, high)),
-        ("LPM", by_rate, matched("all", **often, **rate), (low, usual)),
-        ("LPM", f"{by_rate}, {by_both}", matched("all", **often, **BY_BOTH), (usual,)),
+        ("LPM", "T = 200", matched("all"), (usual,)),
+        ("LPM", "T = 100", matched("all", **often), (low, usual, high)),
+        ("LPM", by_rate, matched("all", **spoken), (low, usual)),
+        ("LPM", f"{by_rate}, {by_both}", matched("all", **both), (usual,)),
         (
             "LPM",
             f"{by_rate}, {by_both}, weights too",
-            matched("all", **often, **BY_BOTH, **WEIGHTS["posterior"]),
+            matched("all", **both, **WEIGHTS["posterior"]),
             (usual, high),
         ),
         ("PL(ASR+LM)", "filtered", labels, (low, usual, high)),
         ("PL(ASR+LM)", "not filtered", unfiltered, (low,)),
         ("PL(ASR+LM)", f"improving, {by_rate}", improving, (usual, high)),
         ("KD", "fixed, k = 8", fixed, (low, usual, high)),
-        ("KD", "improving, k = 8, T = 100", renewed, (low, usual, high)),
+        ("KD", "improving, k = 8, T = 100", with_settings(renewed, *overrides(often)), (low, usual, high)),
         ("Supervised", "trained on", System("supervised", "all"), (low, usual, high)),
     ]
     figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     return [
         (
             {"method": method, "settings": f"{settings}, rate {rate:g}", **figures},
-            replace(with_settings(system, f"matching.optimizer.learning_rate={rate:g}"), main=True),
+            replace(
+                with_settings(system, *unless_told, f"matching.optimizer.learning_rate={rate:g}"), main=True
+            ),
         )
         for method, settings, system, rates in grid
         for rate in rates
