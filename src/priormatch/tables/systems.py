@@ -48,8 +48,10 @@ def matched(unlabelled: Unlabelled = "clean", /, **matching: object) -> System:
 
 
 def with_settings(system: System, *more: str) -> System:
-    """The same with other settings than those of matching too."""
-    return replace(system, settings=(*more, *system.settings))
+    """The same with these settings too, where it has none of that name."""
+    own = {each.partition("=")[0] for each in system.settings}
+    missing = (each for each in more if each.partition("=")[0] not in own)
+    return replace(system, settings=(*missing, *system.settings))
 
 
 def overrides(matching: Mapping[str, object]) -> tuple[str, ...]:
