@@ -14,10 +14,12 @@ from tiny_run import command, files
 
 import priormatch
 from priormatch import Recognizer, Settings, UserError, library, load_settings, match
-from priormatch.data.batches import Corpus
+from priormatch.config import recipe_path
+from priormatch.data.batches import Corpus, read_cuts
 from priormatch.data.recordings import PART_OF
 from priormatch.evaluation.decoding import greedy_transcripts
 from priormatch.matching.prior import Prior
+from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
 from priormatch.progress import Meter
 
 TINY = (
@@ -33,6 +35,7 @@ TINY = (
     "matching.optimizer.kind=adamw",
     "matching.optimizer.learning_rate=0.02",
     "matching.max_proposal_cer=1000",
+    "matching.start_counts=false",
 )
 
 
@@ -157,6 +160,25 @@ def test_lengths_are_those_of_greedy_decoding_unless_given(finished, models, spe
     wrong = dict.fromkeys(lengths, 1000)  # no hypothesis is so long: the filter leaves none
     other = match(**models, **speech, out=tmp_path / "wrong", lengths=wrong, settings=tiny())
     assert not same(weights(other), weights(finished[1]))
+
+
+def test_lengths_by_the_labelled_speaking_rate_need_no_decoding(models, speech, tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "greedy_transcripts", None)  # not called
+    by_rate = tiny("matching.reference_lengths=speaking_rate", "matching.length_filter=[0.8,1.25]")
+    found = match(**models, **speech, out=tmp_path / "found", settings=by_rate)
+    rate = pieces_a_second(read_cuts(speech["labelled"]), models["model"].tokenizer)
+    lengths = lengths_by_rate(read_cuts(speech["unlabelled"]), rate)
+    for name, given in (("same", lengths), ("other", dict.fromkeys(lengths, 1000))):
+        told = match(**models, **speech, out=tmp_path / name, lengths=given, settings=by_rate)
+        assert same(weights(told), weights(found)) == (name == "same")
+
+
+def test_the_recipe_for_ones_own_data_can_be_used_and_asks_for_tuned_values(models, speech, tmp_path, capsys):
+    for tuned in ([], ["fusion.lm_weight=0.5"]):
+        few = load_settings(recipe_path("own"), [*TINY, "matching.batch.seconds=0", *tuned])
+        match(**models, **speech, out=tmp_path / f"{len(tuned)}", settings=few)
+        told = "`priormatch tune` finds better values, for settings.fusion" in capsys.readouterr().err
+        assert told == (not tuned)
 
 
 CONTEXT = ("matching.context=true", "prior.model.context=true")

@@ -175,7 +175,7 @@ class MatchingSettings:
     # hypothesis survives, narrower where outputs get shorter and shorter
     length_filter: list[float] = field(default_factory=lambda: [0.95, 1.05])
     merge_spellings: bool = False  # one weight for a text, however it is spelt
-    # where a run takes the reference lengths L from
+    # where a run takes the reference lengths L from, and `match` where it is given none
     reference_lengths: Literal["greedy", "asr_lm", "speaking_rate", "oracle"] = "greedy"
     # how the proposal is updated
     refresh: Literal["better", "always", "never", "on_policy", "average"] = "better"

@@ -9,17 +9,19 @@ from typing import Any
 
 import torch
 
-from priormatch.config import Settings
+from priormatch.config import FusionSettings, Settings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
 from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import greedy_transcripts
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
+from priormatch.progress import say
 from priormatch.runs.matching import heard_before, match_corpora, refuse_names
 from priormatch.runs.recipe import recipe_of_matching
 from priormatch.runs.stage import Stage, digest
 from priormatch.runs.work import thin
+from priormatch.search.fusion import fusion_of_hypotheses, untuned
 
 AnyPath = str | os.PathLike[str]
 Cuts = AnyPath | Iterable[Any]
@@ -40,8 +42,9 @@ def match(
     """Train a recogniser further on unlabelled speech by local prior matching.
 
     `lengths` gives the estimated number of pieces of each unlabelled utterance by its id; without them they are
-    taken from greedy decoding. `contexts` gives texts for the prior to read before utterances, by their ids;
-    without them and with matching.context, that is what greedy decoding heard just before in the same recording.
+    taken from greedy decoding, or from how fast the labelled speech is, as matching.reference_lengths says. `contexts`
+    gives texts for the prior to read before utterances, by their ids; without them and with matching.context, that is
+    what greedy decoding heard just before in the same recording.
     Checkpoints, metrics and the best model go to the folder `out`, and a call that was stopped goes on from there.
     The model given is left as it is; returned is the one with the best mean CER on the validation sets.
 
@@ -50,6 +53,8 @@ def match(
     """
     settings, out = settings or Settings(), Path(out)
     refuse_names(settings)
+    if fusion_of_hypotheses(settings) == FusionSettings():
+        say(f"{untuned(settings.fusion)} settings.fusion")
     device = find_device(settings.device)
     online = copy.deepcopy(model) if isinstance(model, Recognizer) else Recognizer.load(model)
     judge = copy.deepcopy(prior) if isinstance(prior, Prior) else Prior.load(prior)
@@ -82,8 +87,9 @@ def match(
         if todo:
             online, judge = online.to(device), judge.to(device)
             from_recordings = settings.matching.context and contexts is None
-            heard = greedy_transcripts(online, speech) if lengths is None or from_recordings else []
-            known = {each.id: each.pieces for each in heard} if lengths is None else lengths
+            decoded = lengths is None and settings.matching.reference_lengths == "greedy"
+            heard = greedy_transcripts(online, speech) if decoded or from_recordings else []
+            known = {each.id: each.pieces for each in heard} if decoded else lengths
             before = heard_before(speech, heard) if from_recordings else contexts
             match_corpora(online, judge, paired, speech, known, sets, settings, out, out, online, before)
     return Recognizer.load(out / "model", device)

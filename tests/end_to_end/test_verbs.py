@@ -349,6 +349,10 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused
     assert "there is no prior: give one, or leave it out of the search" in said
     assert command(*words, "--out", "exp/m1", *without, "--proposal", "exp/lpm/model") == 0
     assert (at_home / "exp/m1/model/model.safetensors").is_file()
+    by_rate = "matching.reference_lengths=speaking_rate"
+    assert command(*words, "--out", "exp/m2", without[0], by_rate) == 0
+    said = refused(*words, "--out", "exp/m3", without[0], "matching.reference_lengths=asr_lm")
+    assert "matching.reference_lengths=asr_lm is for `priormatch run`" in said
 
 
 def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home):

@@ -128,13 +128,19 @@ def settings_of(
 def matching_settings_of(
     recipe: str | None, overrides: list[str] | None, fusion: Path | None, prior: Path | None
 ) -> Settings:
-    """The same for a verb of matching, which refuses what `tune` wrote where hypotheses are not found by it."""
+    """The same for a verb of matching: what `tune` wrote is refused where it has no say, and asked for where it has."""
     settings = settings_of(recipe, overrides, fusion, prior)
     if fusion is not None and settings.matching.hypotheses == "asr":
         raise UserError(
             f"--fusion {fusion} tells how to search with the prior, and hypotheses are found without:"
             " give matching.hypotheses=asr_lm, or leave it out"
         )
+    searched = prior is not None and settings.matching.hypotheses == "asr_lm"
+    if searched and fusion is None and settings.fusion == FusionSettings():
+        from priormatch.progress import say
+        from priormatch.search.fusion import untuned
+
+        say(f"{untuned(settings.fusion)} --fusion")
     return settings
 
 
@@ -147,9 +153,7 @@ def fusion_of(prior: Path | None, fusion: Path | None, beam_size: int | None = N
     found = settings_of(None, wider, fusion, prior).fusion
     if prior is not None and fusion is None:
         from priormatch.progress import say
+        from priormatch.search.fusion import untuned
 
-        say(
-            f"the prior's say in the search is not tuned (weight {found.lm_weight:g}, beam size {found.beam_size}):"
-            " `priormatch tune` finds better values, for --fusion"
-        )
+        say(f"{untuned(found)} --fusion")
     return found

@@ -123,7 +123,7 @@ def match(
         typer.Option(
             "--lengths",
             help="What `priormatch lengths` wrote, which matching.context reads too; none with"
-            " matching.length_filter=[].",
+            " matching.length_filter=[] or matching.reference_lengths=speaking_rate.",
         ),
     ] = None,
     fusion: MatchingFusion = None,

@@ -19,6 +19,7 @@ from priormatch.matching.context import contexts_of
 from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal, require_fit
+from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
 from priormatch.matching.targets import BeamTargets, TargetsOf, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import duration_text, say
@@ -107,7 +108,7 @@ def match_corpora(
     """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
 
     The prior may be missing where matching.prior_exponent is 0 and it has no say in the search, and reference lengths
-    where there is no filter.
+    where there is no filter, or where they are to be those of the labelled speaking rate.
     `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
     proposal's labels are scored. Beams of a few unlabelled utterances, transcribed ones where there are any, are kept
     in `out/inspected.jsonl`. The card tells what that of the prior, in its folder, tells.
@@ -126,6 +127,8 @@ def match_corpora(
     require_fit(cer, matching.max_proposal_cer)
     proposal = Proposal(first_proposal, cer, matching.refresh, matching.average)
     lengths = reference_lengths or {}
+    if reference_lengths is None and matching.reference_lengths == "speaking_rate":
+        lengths = lengths_by_rate(unlabelled.cuts, pieces_a_second(labelled.cuts, online.tokenizer))
     keep = LengthFilter(*matching.length_filter) if matching.length_filter else keep_all
     exponents = matching.prior_exponent, matching.proposal_exponent
     fusion = fusion_of_hypotheses(settings)
@@ -170,9 +173,11 @@ def inspector_of(speech: Corpus, weighing: Weighing, settings: Settings, out: Pa
 
 def refuse_names(settings: Settings) -> None:
     """Refuse settings that name what only a run knows, where models and lengths are given by their paths."""
-    for name, nothing in (("start", ""), ("proposal", ""), ("prior", ""), ("reference_lengths", "greedy")):
+    nothing, known = ("",), ("greedy", "speaking_rate")
+    allowed = {"start": nothing, "proposal": nothing, "prior": nothing, "reference_lengths": known}
+    for name, values in allowed.items():
         value = getattr(settings.matching, name)
-        if value != nothing:
+        if value not in values:
             raise UserError(
                 f"matching.{name}={value} is for `priormatch run`: here give the path of what it names instead"
             )
@@ -189,9 +194,10 @@ def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
         raise UserError(
             "there is no prior: give one, or leave it out of the weights (matching.prior_exponent=0)"
         )
-    if lengths is None and matching.length_filter:
+    if lengths is None and matching.length_filter and matching.reference_lengths != "speaking_rate":
         raise UserError(
-            "there are no reference lengths: give them, or switch the filter off (matching.length_filter=[])"
+            "there are no reference lengths: give them, take those of the labelled speaking rate"
+            " (matching.reference_lengths=speaking_rate), or switch the filter off (matching.length_filter=[])"
         )
 
 

@@ -43,6 +43,14 @@ def fusion_of_hypotheses(settings: Settings) -> FusionSettings | None:
     return settings.fusion if settings.matching.hypotheses == "asr_lm" else None
 
 
+def untuned(settings: FusionSettings) -> str:
+    """A line for who searches with the prior by values that nobody has tuned."""
+    return (
+        f"the prior's say in the search is not tuned (weight {settings.lm_weight:g}, beam size {settings.beam_size}):"
+        " `priormatch tune` finds better values, for"
+    )
+
+
 def wide_enough(settings: FusionSettings, hypotheses: int) -> FusionSettings:
     """The same, with a beam that so many hypotheses fit in."""
     return replace(settings, beam_size=max(settings.beam_size, hypotheses))
