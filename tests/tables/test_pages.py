@@ -10,7 +10,7 @@ from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.runs.stage import plain
 from priormatch.tables.corpora import places_of
 from priormatch.tables.found import Found
-from priormatch.tables.page import not_measured, system_record, trainings
+from priormatch.tables.page import ending, not_measured, system_record, trainings
 from priormatch.tables.rows import lines_of
 from priormatch.tables.systems import matched
 
@@ -54,10 +54,21 @@ def test_the_seconds_of_a_training_are_those_of_its_settings(places):
     assert system_record(places("matching.beam_size=3"), system) is None, "of other settings"
 
 
-def test_a_training_that_was_cut_off_is_not_counted(places):
+@pytest.mark.parametrize(("finished", "told"), [(True, "20.5, 97.2"), (False, "")])
+def test_a_training_that_fell_apart_is_seen_and_one_that_was_cut_off_is_not_counted(places, finished, told):
     system, study = matched(), places()
-    put_record(study.folder_of(system) / "lpm", recipe_of_matching(study.settings_of(system)), 7.0, False)
-    assert system_record(study, system) is None
+    folder = study.folder_of(system)
+    put_record(folder / "lpm", recipe_of_matching(study.settings_of(system)), 7.0, finished)
+    scores = enumerate([31.0, 20.46, 60.0, 97.2])
+    lines = [{"stage": "lpm", "update": at, "validation_score": each} for at, each in scores]
+    lines += [
+        {"stage": "lpm", "update": 4, "loss": 7.0},
+        {"stage": "prior", "update": 9, "validation_score": 1.0},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert ending(study, system) == told
+    assert (system_record(study, system) is not None) == finished
+    assert ending(places("matching.updates=7"), system) == "", "of other settings"
 
 
 def test_a_record_is_recognised_by_the_settings_that_it_tells(places):

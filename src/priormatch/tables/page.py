@@ -11,6 +11,7 @@ from rich.console import Console
 from priormatch.config import Settings, flat
 from priormatch.files import replace_text
 from priormatch.progress import say
+from priormatch.report.run import read_metrics
 from priormatch.runs.stage import commit, kept_aside, plain, read_record
 from priormatch.tables import claims
 from priormatch.tables import differences as paired
@@ -39,6 +40,12 @@ RECOVERED = """\
 
 The share of the way from the supervised system to the topline that a row has come, in percent, with the 95 % interval
 of the same bootstrap. Columns with 960 have the topline that has the labels of all unlabelled speech.
+"""
+
+
+ENDINGS = """\
+CER is that of the validations during a training, the best and the last. Where they lie far apart, the training went
+wrong after its best model, whose figures the table has.
 """
 
 
@@ -137,20 +144,27 @@ def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Lin
         f"- Written at commit {commit() or 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
         f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in all:",
     ]
-    head = ["rows", "training", *(f"seconds, seed {seed}" for seed in studies)]
+    told = [f"{what}, seed {seed}" for what in ("seconds", "CER, best and last") for seed in studies]
     body = [
-        [each.rows, each.name, *(f"{record['seconds']:.0f}" if record else "" for record in each.records)]
+        [
+            each.rows,
+            each.name,
+            *(f"{record['seconds']:.0f}" if record else "" for record in each.records),
+            *each.endings,
+        ]
         for each in trained
     ]
-    return "\n".join(["## How it was made", "", *facts, "", markdown([head, *body])])
+    table = markdown([["rows", "training", *told], *body])
+    return "\n".join(["## How it was made", "", *facts, "", ENDINGS, table])
 
 
 class Training(NamedTuple):
-    """A training that rows rest on, and what its stage recorded for each seed."""
+    """A training that rows rest on, and for each seed what its stage recorded and how its validations ended."""
 
     rows: str
     name: str
     records: list[dict[str, Any] | None]
+    endings: list[str]
 
 
 def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training]:
@@ -158,7 +172,12 @@ def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training
     first, systems = studies[0].folder, [line.system for line in lines if line.system is not None]
     shared = zip(*(shared_models(study, systems).items() for study in studies), strict=True)
     found = [
-        Training("shared", str(each[0][0].relative_to(first)), [record_of([at], made) for at, made in each])
+        Training(
+            "shared",
+            str(each[0][0].relative_to(first)),
+            [record_of([at], made) for at, made in each],
+            ["" for _ in each],
+        )
         for each in shared
     ]
     rows: dict[str, tuple[System, list[str]]] = {}
@@ -168,7 +187,8 @@ def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training
             rows.setdefault(name, (line.system, []))[1].append(str(line.number))
     for name, (system, numbers) in rows.items():
         records = [system_record(study, system) for study in studies]
-        found.append(Training(", ".join(numbers), name, records))
+        endings = [ending(study, system) for study in studies]
+        found.append(Training(", ".join(numbers), name, records, endings))
     return found
 
 
@@ -186,6 +206,18 @@ def system_record(study: Places, system: System) -> dict[str, Any] | None:
     """The record of a system's training."""
     folder = study.folder_of(system)
     return record_of([folder / name for name in TRAININGS], study.settings_of(system))
+
+
+def ending(study: Places, system: System) -> str:
+    """The best and the last validation CER of a system's training; "" where its log is not there, or of another one."""
+    folder, settings = study.folder_of(system), study.settings_of(system)
+    logged = read_metrics(folder / "metrics.jsonl", [])
+    for name in TRAININGS:
+        record = read_record(folder / name)
+        if record is not None and record["finished"] and was_made_with(record, settings):
+            scores = [line["validation_score"] for line in logged.get(name, []) if "validation_score" in line]
+            return f"{min(scores):.1f}, {scores[-1]:.1f}" if scores else ""
+    return ""
 
 
 def record_of(folders: Sequence[Path], settings: Settings) -> dict[str, Any] | None:
