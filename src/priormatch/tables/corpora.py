@@ -43,7 +43,7 @@ ENSEMBLE = {"demo": 2, "small": 4, "paper": 4}
 """The models of an ensemble: four, as Kahn et al. have, and fewer for the demo."""
 
 CHOSEN = [
-    "matching.updates=6000",
+    "matching.updates=5000",
     "matching.optimizer.learning_rate=0.001",
     "matching.reference_lengths=speaking_rate",
 ]
