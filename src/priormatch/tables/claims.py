@@ -71,9 +71,12 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("a larger model on far more speech is better still", 21, 20),
         Claim("not in the paper: matching is better than distillation, 860 hours", 12, 24),
         Claim("hypotheses by ASR + LM rather than by ASR", 26, 12),
-        Claim("with those, than pseudo-labels by ASR + LM", 26, 8),
-        Claim("than such labels that improve", 26, 25),
-        Claim("than distillation", 26, 24),
+        *(
+            Claim("with those, than every kind of labels and distillation", 26, row)
+            for row in (6, 7, 8, 25, 24)
+        ),
+        Claim("decoded with a language model, hypotheses by ASR + LM rather than by ASR", 31, 20),
+        *(Claim("with those, than every kind of them", 31, row) for row in (14, 15, 16, 30, 29)),
     ],
     "tab8_label_quality": [
         Claim("the proposal's labels get better while matching goes on", 3, 2),
