@@ -8,7 +8,8 @@ from priormatch.data.batches import Corpus, cut_text
 from priormatch.errors import UserError
 from priormatch.runs.matching import transcribed_sample, with_lengths
 from priormatch.runs.recipe import recipe_of_matching
-from priormatch.runs.work import load_validation, thin
+from priormatch.runs.work import load_validation, schedule_of, thin
+from priormatch.training.optimizer import learning_rate
 
 
 @pytest.fixture
@@ -105,3 +106,19 @@ def test_lengths_of_nothing_here_are_refused(corpus, lengths):
         UserError, match=r"no utterance of .*tiny\.jsonl\.gz has a reference length: .*lengths"
     ):
         with_lengths(corpus, lengths)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_a_longer_training_goes_through_the_same_rates(kind):
+    settings = load_settings(None, [f"training.optimizer.kind={kind}", "training.optimizer.warm_up=0"])
+    usual, longer = (schedule_of(settings.training, settings.training.updates * n, settings) for n in (1, 10))
+
+    def rates(schedule):
+        shares = (0.0, 0.3, 0.6, 0.99)
+        return [
+            learning_rate(schedule.optimizer, int(share * schedule.updates), schedule.updates)
+            for share in shares
+        ]
+
+    assert rates(longer) == pytest.approx(rates(usual))
+    assert rates(usual)[-1] < rates(usual)[0]

@@ -15,6 +15,7 @@ from priormatch.errors import UserError
 from priormatch.search.tuning import (
     GRID,
     LIMITS,
+    NAMES,
     Errors,
     Trials,
     descend,
@@ -73,6 +74,10 @@ def test_it_begins_at_the_best_of_its_starts():
     grid = {"lm_weight": GRID["lm_weight"], "token_bonus": GRID["token_bonus"]}
     best = descend(measure, starts, grid)
     assert (best.eos_threshold, best.lm_weight) == (1.1, 0.6)
+
+
+def test_every_setting_but_the_width_of_the_beam_is_tuned():
+    assert GRID.keys() == set(NAMES) - {"beam_size"}
 
 
 def test_the_usual_starts_have_the_limits_off_and_on():

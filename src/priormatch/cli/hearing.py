@@ -73,7 +73,7 @@ def tune(
 ) -> None:
     """Find good values for decoding with a prior: its weight, the bonus a piece, and its limits.
 
-    Tries the settings fusion.* and a few other starts, and goes on from the best; those of the beam stay as they are.
+    Tries the settings fusion.* and a few other starts, and goes on from the best; the beam stays as wide as it is.
 
     Example: priormatch tune --model exp/lpm/model --prior exp/prior/model --validation dev.jsonl.gz
     --out exp/fusion.yaml fusion.beam_size=16

@@ -138,10 +138,11 @@ def train_supervised(
 
 
 def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settings: Settings) -> Schedule:
-    """How a recogniser or a prior is trained from scratch."""
+    """How a recogniser or a prior is trained from scratch; more updates halve the rate as often, and later."""
+    decay_every = round(training.optimizer.decay_every * updates / training.updates)
     return Schedule(
         updates,
-        training.optimizer,
+        replace(training.optimizer, decay_every=decay_every),
         settings.training.seed,
         training.validate_every,
         report_every=settings.training.report_every,

@@ -17,6 +17,7 @@ GRID: Mapping[str, Sequence[float]] = {
     "eos_threshold": (1.0, 1.1, 1.25, 1.5, 2.0, math.inf),
     "token_margin": (4.0, 6.0, 8.0, 10.0, math.inf),
     "attention_jump": (20.0, 30.0, 40.0, math.inf),
+    "beam_threshold": (5.0, 7.0, 10.0, math.inf),
 }
 """The values that a setting may take, from the lowest to the highest."""
 
