@@ -17,7 +17,7 @@ import priormatch
 from priormatch import config
 from priormatch.cli.app import GOES_ON, app
 from priormatch.cli.help import plain, purpose
-from priormatch.cli.options import settings_of
+from priormatch.cli.options import matching_settings_of, settings_of
 
 VERBS = [
     "run",
@@ -355,3 +355,17 @@ def test_an_error_of_ours_is_not_dressed_up_as_the_users(monkeypatch, error):
     monkeypatch.setattr(config, "load_settings", wrong)
     with pytest.raises(type(error)):
         command("settings")
+
+
+@pytest.mark.parametrize(
+    ("words", "prior", "told"),
+    [
+        (["matching.hypotheses=asr_lm"], Path("prior"), True),
+        (["matching.hypotheses=asr_lm", "fusion.lm_weight=0.5"], Path("prior"), False),
+        (["matching.hypotheses=asr_lm"], None, False),
+        ([], Path("prior"), False),
+    ],
+)
+def test_matching_tells_of_a_search_with_the_prior_that_nobody_has_tuned(words, prior, told, capsys):
+    matching_settings_of(None, words, None, prior)
+    assert ("`priormatch tune` finds better values, for --fusion" in capsys.readouterr().err) == told

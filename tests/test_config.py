@@ -209,6 +209,10 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
             ["matching.context=true", "prior.model.context=true", "matching.reference_lengths=oracle"],
             ["matching.reference_lengths=oracle has no text", "greedy or asr_lm"],
         ),
+        (
+            ["matching.context=true", "prior.model.context=true", "matching.prior_exponent=0"],
+            ["matching.context=True", "matching.prior_exponent=1"],
+        ),
         (["matching.beam_size=0"], ["matching.beam_size=0", "at least 1"]),
         (["matching.mixing=[1]"], ["matching.mixing", "[1,4]"]),
         (["matching.mixing=[0,4]"], ["matching.mixing"]),

@@ -240,6 +240,9 @@ def test_contexts_that_cannot_be_used_are_refused(models, reader, speech, consec
         match(**reader, **speech, out=out, settings=tiny(*CONTEXT))
     with pytest.raises(UserError, match="contexts holds no text for an utterance of unlabelled"):
         match(**reader, **consecutive, out=out, settings=tiny(), contexts={"stranger": "at"})
+    with pytest.raises(UserError, match="contexts have a say in the prior's weights alone"):
+        weighed = tiny("matching.prior_exponent=0", "matching.proposal_exponent=1")
+        match(**reader, **consecutive, out=out, settings=weighed, contexts={"unlabelled-1": "at"})
     models["prior"].settings.context = False
     monkeypatch.setattr(library, "greedy_transcripts", None)  # refused before it is called
     for contexts in (None, {"unlabelled-1": "at"}):

@@ -192,6 +192,12 @@ def _check_training(settings: Settings) -> None:
         f"matching.reference_lengths={matching.reference_lengths} has no text to read; set greedy or asr_lm",
     )
     _need(
+        not matching.context or matching.prior_exponent != 0,
+        "matching.context",
+        matching.context,
+        "has a say in the prior's weights alone; set matching.prior_exponent=1",
+    )
+    _need(
         matching.combine == "sum" or matching.optimizer.kind == "sgd",
         "matching.combine",
         matching.combine,

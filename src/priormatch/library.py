@@ -70,6 +70,10 @@ def match(
         )
     if contexts is not None or settings.matching.context:
         judge.require_context()
+        if settings.matching.prior_exponent == 0:
+            raise UserError(
+                "contexts have a say in the prior's weights alone: set matching.prior_exponent=1, or match without"
+            )
     sets = {
         name: thin(_corpus(cuts, settings, name, transcribed=True), settings.training.validate_on)
         for name, cuts in validation.items()

@@ -124,13 +124,17 @@ def test_the_confidence_is_the_geometric_mean_of_the_pieces_and_the_end(tiny_rec
 
 @pytest.mark.parametrize(("ended", "said"), [(False, "monday at nine"), (True, "monday at nine " * 3)])
 def test_a_segment_that_was_broken_off_is_told_without_its_loop(tiny_recognizer, ended, said) -> None:
-    classes = torch.tensor(
-        [*tiny_recognizer.tokenizer.encode("monday at nine") * 3, tiny_recognizer.tokenizer.eos]
-    )
-    beam = Beam(classes[None, None], torch.tensor([[len(classes)]]), torch.zeros(1, 1), torch.tensor([ended]))
-    clip = Clip(0.0, talk("ten").astype(np.float32))
-    (segment,) = hear(tiny_recognizer, [clip], lambda model, memory: beam)
+    def heard(rounds: int, ended: bool) -> Segment:
+        tokenizer = tiny_recognizer.tokenizer
+        classes = torch.tensor([[[*tokenizer.encode("monday at nine") * rounds, tokenizer.eos]]])
+        lengths = torch.tensor([[classes.shape[-1]]])
+        beam = Beam(classes, lengths, torch.zeros(1, 1), torch.tensor([ended]))
+        clip = Clip(0.0, talk("ten").astype(np.float32))
+        return hear(tiny_recognizer, [clip], lambda model, memory: beam)[0]
+
+    segment, once = heard(3, ended), heard(1, True)
     assert segment.text == said.strip()
+    assert (segment.confidence == pytest.approx(once.confidence)) == (not ended), "of what is told"
 
 
 def test_recordings_are_heard_together_as_alone(tiny_recognizer) -> None:

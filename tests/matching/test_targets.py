@@ -148,10 +148,11 @@ def test_matching_raises_the_weighted_likelihood(
 class Parrot:
     """Stands for a proposal whose beam is known."""
 
-    searches_on_gpu = False
-
     def __init__(self, beam: Beam, tokenizer: Tokenizer) -> None:
         self.model, self.beam, self.tokenizer = self, beam, tokenizer
+
+    def searches_on_gpu(self, beam_size: int) -> bool:
+        return False
 
     def propose(self, *_: object) -> Beam:
         return self.beam

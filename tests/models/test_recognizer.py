@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from priormatch.config import AudioSettings, AugmentSettings, ModelSettings
+from priormatch.config import AudioSettings, AugmentSettings, FusionSettings, ModelSettings
 from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
+from priormatch.matching.recorded import RecordedProposal
+from priormatch.models import recognizer
 from priormatch.models.folder import read_model
-from priormatch.models.recognizer import Recognizer
+from priormatch.models.recognizer import MOST_HYPOTHESES, Recognizer
+from priormatch.search.beam import Beam
 
 
 def log_probabilities(
@@ -215,3 +218,25 @@ def test_read_model_gives_what_was_written(folder: Path, tiny_recognizer: Recogn
     settings, tokenizer, weights = read_model(folder, "recognizer", ModelSettings)
     assert (settings, tokenizer) == (tiny_recognizer.settings, tiny_recognizer.tokenizer)
     assert weights.keys() == tiny_recognizer.state_dict().keys()
+
+
+@torch.no_grad()
+def test_a_beam_too_wide_for_the_kernels_is_searched_plainly(
+    tiny_recognizer: Recognizer, tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def searches() -> list[Beam]:
+        fusion = FusionSettings(beam_size=MOST_HYPOTHESES + 1)
+        proposal = RecordedProposal(tiny_recognizer, 2, tiny_prior.lm, fusion)
+        memory = tiny_recognizer.memory(*tiny_recognizer.encode(waves, samples))
+        return [
+            tiny_recognizer.search(memory, MOST_HYPOTHESES + 1),
+            tiny_recognizer.search_with(tiny_prior.lm, memory, fusion),
+            proposal(waves, samples),
+        ]
+
+    waves, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 5_000])
+    expected = searches()
+    monkeypatch.setattr(recognizer, "has_kernels", lambda device: True)
+    assert tiny_recognizer.searches_on_gpu(MOST_HYPOTHESES)
+    for found, wanted in zip(searches(), expected, strict=True):
+        assert torch.equal(found.classes, wanted.classes)

@@ -40,6 +40,11 @@ def test_the_recipe_loads_and_says_what_each_setting_means(folder):
         assert meanings()[key] in wrapped
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+def test_how_often_the_proposal_may_be_replaced_is_left_to_the_recipe_it_builds_on(gpu):
+    assert "matching.refresh_every" not in chosen(100, gpu)
+
+
 def test_too_little_speech_is_said_on_the_screen_and_in_the_recipe(folder, capsys):
     assert command(*WORDS) == 0
     told = "12s of transcribed speech is too little for a recogniser to learn from"

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,3 +47,24 @@ def test_however_often_a_loop_goes_round_nothing_of_it_is_left_but_about_one_rou
 def test_what_says_nothing_twice_is_left_alone(numbers):
     text = " ".join(f"{position}-{number}" for position, number in enumerate(numbers))
     assert without_loop(text) == text
+
+
+@given(st.text("ab ", max_size=20), st.text("ab ", min_size=1, max_size=8), st.integers(1, 6))
+def test_the_cut_is_where_the_longest_end_that_also_stands_earlier_begins(before, round_, times):
+    text = before + round_ * times
+    ends = [
+        count
+        for period in range(1, len(text) // 2 + 1)
+        for count in range(max(period, LEAST), len(text) - period + 1)
+        if text[-count:] == text[-count - period : -period]
+    ]
+    cut = len(text) - max(ends, default=0)
+    whole_word = not text[:cut].endswith(" ") and " " in text[cut:]
+    more = text[cut:].split(" ")[0] if whole_word else ""
+    assert without_loop(text) == (text[:cut] + more).rstrip()
+
+
+def test_a_long_text_takes_no_longer_for_each_of_its_characters():
+    begun = time.process_time()
+    assert without_loop("a" * 30_000) == "a"
+    assert time.process_time() - begun < 2, "seconds; it would take many if it were quadratic"

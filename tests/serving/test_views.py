@@ -48,6 +48,14 @@ def test_the_transcript_is_rank_1_and_the_priors_choice_is_told_where_it_weighs(
     assert "of recogniser and prior" in told([stretch], Say.search)
 
 
+def test_loops_of_what_was_broken_off_are_told_neither_as_transcript_nor_as_choice():
+    beam = [Scored("ten " * 5, -1.0, -1.0, -9.0), Scored("nine " * 5, -2.0, -2.0, -3.0)]
+    stretch = Stretch(0.0, 1.0, beam, ended=False)
+    page = told([stretch], Say.weights)
+    assert "<p>ten</p>" in page and "<p>nine</p>" in page
+    assert "ten ten" in beam_table(stretch, Say.weights, FUSION)
+
+
 def test_without_a_prior_nothing_is_its_choice():
     alone = Stretch(0.0, 1.0, [Scored("at <i>", -1.0, -1.0)])
     assert "choice" not in told([alone], Say.weights) + beam_table(alone, Say.weights, FUSION)

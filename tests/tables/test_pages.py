@@ -1,6 +1,7 @@
 """What a page tells of how it was made."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -69,6 +70,17 @@ def test_a_training_that_fell_apart_is_seen_and_one_that_was_cut_off_is_not_coun
     assert ending(study, system) == told
     assert (system_record(study, system) is not None) == finished
     assert ending(places("matching.updates=7"), system) == "", "of other settings"
+
+
+@pytest.mark.parametrize(("counts", "told"), [("false", "31.0, 60.0"), ("true", "12.0, 60.0")])
+def test_the_best_validation_is_of_a_model_that_may_be_kept_and_a_number(places, counts, told):
+    system, study = matched(), places(f"matching.start_counts={counts}")
+    folder = study.folder_of(system)
+    put_record(folder / "lpm", recipe_of_matching(study.settings_of(system)), 7.0)
+    scores = enumerate([12.0, math.nan, 31.0, None, 60.0])
+    lines = [{"stage": "lpm", "update": at, "validation_score": each} for at, each in scores]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert ending(study, system) == told
 
 
 def test_a_record_is_recognised_by_the_settings_that_it_tells(places):

@@ -116,7 +116,10 @@ def match(
     validation: Validation,
     out: Out,
     prior: Annotated[
-        Path | None, model_option("--prior", "Folder of a prior; none with matching.prior_exponent=0.")
+        Path | None,
+        model_option(
+            "--prior", "Folder of a prior; none with matching.prior_exponent=0 matching.hypotheses=asr."
+        ),
     ] = None,
     lengths: Annotated[
         Path | None,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from priormatch.config import FusionSettings, load_settings
 from priormatch.data.batches import Corpus, UtteranceReader, once
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import character_errors, word_errors
@@ -130,19 +131,24 @@ def decode(model: Recognizer, corpus: Corpus, search: Search = GREEDY) -> Iterat
 
 def read_beam(beam: Beam, model: Recognizer, ids: list[str], texts: list[str | None]) -> Iterator[Transcript]:
     """The hypotheses of a batch as text, without their loops where the search gave up."""
-    tokenizer, tensors = model.tokenizer, (beam.classes, beam.lengths, beam.scores, beam.ended)
+    tensors = (beam.classes, beam.lengths, beam.scores, beam.ended)
     columns = (ids, texts, *(each.tolist() for each in tensors))
     for name, text, classes, lengths, scores, ended in zip(*columns, strict=True):
-        nbest = [
-            (tokenizer.decode(each), score)
+        found = [
+            (*as_told(model.tokenizer, each[:length], ended), score)
             for each, length, score in zip(classes, lengths, scores, strict=True)
             if length > 0
         ]
-        pieces = max(lengths[0] - 1, 0)
-        if not ended:
-            found, nbest = nbest, [(without_loop(each), score) for each, score in nbest]
-            pieces = pieces if found[:1] == nbest[:1] else len(tokenizer.encode(nbest[0][0]))
-        yield Transcript(name, nbest[0][0] if nbest else "", pieces, text, nbest, ended)
+        nbest = [(told, score) for told, _, score in found]
+        best, spelt = found[0][:2] if found else ("", [])
+        yield Transcript(name, best, max(len(spelt) - 1, 0), text, nbest, ended)
+
+
+def as_told(tokenizer: Tokenizer, classes: list[int], ended: bool) -> tuple[str, list[int]]:
+    """A hypothesis as text, without its loop where the search gave up, and the classes of what is told."""
+    text = tokenizer.decode(classes)
+    told = text if ended else without_loop(text)
+    return told, classes if told == text else [*tokenizer.encode(told), tokenizer.eos]
 
 
 def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, search: Search = GREEDY) -> None:

@@ -16,11 +16,11 @@ from priormatch.data.batches import collate, cut_by_seconds
 from priormatch.data.clips import Clip, Recording, open_file, open_samples
 from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import GREEDY, Search, batch_seconds, evaluating
+from priormatch.evaluation.decoding import GREEDY, Search, as_told, batch_seconds, evaluating
 from priormatch.matching.objective import sequence_loss
+from priormatch.matching.prior import pad
 from priormatch.models.decoder import Memory
 from priormatch.models.recognizer import Recognizer
-from priormatch.search.loops import without_loop
 
 POOLED = 8  # batches' worth of clips that are sorted by length together
 
@@ -160,13 +160,17 @@ def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segme
     with evaluating(model):
         memory = remember(model, clips)
         beam = search(model, memory)
-        best, lengths = beam.classes[:, :1], beam.lengths[:, :1]
-        log_q = -sequence_loss(model.decoder(memory, best), best, lengths)
-    confidences = (log_q / lengths.clamp(min=1)).exp()[:, 0].tolist()
-    texts = [model.tokenizer.decode(each) for each in best[:, 0].tolist()]
+        columns = beam.classes[:, 0].tolist(), beam.lengths[:, 0].tolist(), beam.ended.tolist()
+        told = [
+            as_told(model.tokenizer, classes[: max(length, 1)], ended)
+            for classes, length, ended in zip(*columns, strict=True)
+        ]
+        labels, lengths = (each.to(model.device)[:, None] for each in pad([spelt for _, spelt in told]))
+        log_q = -sequence_loss(model.decoder(memory, labels), labels, lengths)
+    confidences = (log_q / lengths).exp()[:, 0].tolist()
     return [
-        Segment(clip.start, clip.start + clip.seconds, text if ended else without_loop(text), confidence)
-        for clip, text, ended, confidence in zip(clips, texts, beam.ended.tolist(), confidences, strict=True)
+        Segment(clip.start, clip.start + clip.seconds, text, confidence)
+        for clip, (text, _), confidence in zip(clips, told, confidences, strict=True)
     ]
 
 

@@ -51,6 +51,7 @@ class RecordedProposal:
     ) -> None:
         self.model, self.beam_size, self.lm = model, beam_size, lm
         self.fusion = wide_enough(fusion or FusionSettings(), beam_size)
+        self.width = beam_size if lm is None else self.fusion.beam_size
         self.encode, self.arena = Graphed(self._encode), Arena()
         self.searches: dict[tuple[int, ...], Callable[[Memory], Beam]] = {}
 
@@ -63,7 +64,7 @@ class RecordedProposal:
     def __call__(self, waveforms: Tensor, samples: Tensor) -> Beam:
         """The beam of each utterance."""
         model = self.model
-        if not model.searches_on_gpu:
+        if not model.searches_on_gpu(self.width):
             with mixed_precision(waveforms.device):
                 if self.lm is None:
                     return model.propose(waveforms, samples, self.beam_size)
@@ -80,9 +81,8 @@ class RecordedProposal:
         from priormatch.models.gpu_search import GpuSearch
 
         model, lm = self.model, self.language_model
-        width = self.beam_size if lm is None else self.fusion.beam_size
         eos, longest = model.tokenizer.eos, model.settings.longest_output
-        return GpuSearch(model.decoder, memory, width, eos, longest, self.arena, lm=lm)
+        return GpuSearch(model.decoder, memory, self.width, eos, longest, self.arena, lm=lm)
 
     @cached_property
     def language_model(self) -> "LanguageModel | None":

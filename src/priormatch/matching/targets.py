@@ -45,8 +45,8 @@ class BeamTargets:
     """The proposal's beam, filtered by length, with weights in proportion to p_y(y)^a · r(y|x)^b.
 
     Local prior matching is a = 1, b = 0; distillation with the proposal's own posterior is a = 0, b = 1; and with
-    a = b = 0 all hypotheses weigh the same. Without a prior, a must be 0. `reference_lengths` gives for each
-    utterance's id the estimated number of pieces, EOS not counted; `keep` is a LengthFilter or `keep_all`.
+    a = b = 0 all hypotheses weigh the same. Without a prior, a must be 0 and `fusion` None. `reference_lengths` gives
+    for each utterance's id the estimated number of pieces, EOS not counted; `keep` is a LengthFilter or `keep_all`.
     `contexts` gives texts that the prior reads before the hypotheses of utterances: p_y(y | text) takes p_y(y)'s place.
     With `fusion` the beam is the best of a search with the prior, and r the score of both.
     """

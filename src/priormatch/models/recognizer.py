@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from priormatch.matching.prior import Prior
 
 MOST_CLASSES = 16_384  # that the GPU's search ranks in registers
+MOST_HYPOTHESES = 32  # whose attention fits into the shared memory of a GPU, up to a size of 512
 
 
 class Recognizer(nn.Module):
@@ -55,10 +56,10 @@ class Recognizer(nn.Module):
         """Where the weights lie."""
         return self.decoder.start.device
 
-    @property
-    def searches_on_gpu(self) -> bool:
-        """Whether the GPU's own search is there for this model."""
-        return has_kernels(self.device) and self.tokenizer.classes <= MOST_CLASSES
+    def searches_on_gpu(self, beam_size: int) -> bool:
+        """Whether the GPU's own search is there for this model and a beam of that size."""
+        fits = self.tokenizer.classes <= MOST_CLASSES and beam_size <= MOST_HYPOTHESES
+        return fits and has_kernels(self.device)
 
     def encode(
         self, waveforms: Tensor, samples: Tensor, augment: AugmentSettings | None = None
@@ -78,7 +79,7 @@ class Recognizer(nn.Module):
     def search(self, memory: Memory, beam_size: int) -> Beam:
         """The k best hypotheses of utterances that have been encoded."""
         eos, longest = self.tokenizer.eos, self.settings.longest_output
-        if self.searches_on_gpu:
+        if self.searches_on_gpu(beam_size):
             from priormatch.models.gpu_search import search_on_gpu
 
             return search_on_gpu(self.decoder, memory, beam_size, eos, longest)
@@ -91,7 +92,7 @@ class Recognizer(nn.Module):
         """The best hypotheses by this model and a language model of the same pieces together."""
         shape = len(memory.keys), settings.beam_size
         eos, longest = self.tokenizer.eos, self.settings.longest_output
-        if self.searches_on_gpu:
+        if self.searches_on_gpu(settings.beam_size):
             from priormatch.models.gpu_search import LanguageModel, search_on_gpu
 
             both = LanguageModel.of(lm, settings)

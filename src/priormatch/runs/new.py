@@ -154,15 +154,14 @@ def cpu_rule() -> Rule:
     )
 
 
-def schedule(updates: int, look_up_every: int) -> dict[str, Any]:
+def schedule(updates: int, validate_every: int) -> dict[str, Any]:
     """Settings that go with a number of updates."""
     return {
         "training.updates": updates,
         "training.optimizer.warm_up": updates // 20,
         "training.window_updates": updates // 10,
-        "training.validate_every": look_up_every,
+        "training.validate_every": validate_every,
         "matching.updates": updates,
-        "matching.refresh_every": look_up_every,
     }
 
 

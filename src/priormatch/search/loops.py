@@ -10,15 +10,26 @@ def without_loop(text: str) -> str:
     The end of a text is a loop where its last n characters also stand p characters earlier, with n at least p, so
     that the round is said twice or more; n is as large as it can be. A word that is cut through stays whole.
     """
-    again = (_said_again(text, period) for period in range(1, len(text) // 2 + 1))
+    again = (count for period, count in enumerate(_said_again(text)) if count >= max(period, LEAST))
     end = len(text) - max(again, default=0)
     if text[end - 1 : end] != " " and " " in text[end:]:
         end = text.index(" ", end)
     return text[:end].rstrip()
 
 
-def _said_again(text: str, period: int) -> int:
-    """How many characters at the end of a text also stand so much earlier; 0 for too few to make a loop."""
-    earlier = zip(reversed(text), reversed(text[:-period]), strict=False)
-    count = next((at for at, (one, other) in enumerate(earlier) if one != other), len(text) - period)
-    return count if count >= max(period, LEAST) else 0
+def _said_again(text: str) -> list[int]:
+    """For every p from 1 on, how many characters at the end of a text also stand p characters earlier.
+
+    Backwards these are the common beginnings of a text and of what follows its p-th character, which the Z algorithm
+    finds in linear time: within the one that reaches farthest so far, most is known already.
+    """
+    backwards, found = text[::-1], [0] * len(text)
+    begin = end = 0  # of the one that reaches farthest
+    for period in range(1, len(text)):
+        count = max(min(found[period - begin], end - period), 0)
+        while period + count < len(text) and backwards[count] == backwards[period + count]:
+            count += 1
+        if period + count > end:
+            begin, end = period, period + count
+        found[period] = count
+    return found

@@ -11,7 +11,7 @@ from rich.console import Console
 from priormatch.config import Settings, flat
 from priormatch.files import replace_text
 from priormatch.progress import say
-from priormatch.report.run import read_metrics
+from priormatch.report.run import read_metrics, values
 from priormatch.runs.stage import commit, kept_aside, plain, read_record
 from priormatch.tables import claims
 from priormatch.tables import differences as paired
@@ -209,13 +209,17 @@ def system_record(study: Places, system: System) -> dict[str, Any] | None:
 
 
 def ending(study: Places, system: System) -> str:
-    """The best and the last validation CER of a system's training; "" where its log is not there, or of another one."""
+    """The best and the last validation CER of a system's training; "" where its log is not there, or of another one.
+
+    That of the model it starts from is none of them where that one may not be the best.
+    """
     folder, settings = study.folder_of(system), study.settings_of(system)
     logged = read_metrics(folder / "metrics.jsonl", [])
     for name in TRAININGS:
         record = read_record(folder / name)
         if record is not None and record["finished"] and was_made_with(record, settings):
-            scores = [line["validation_score"] for line in logged.get(name, []) if "validation_score" in line]
+            validations = values(logged.get(name, []), "validation_score")
+            scores = [score for update, score in validations if update > 0 or settings.matching.start_counts]
             return f"{min(scores):.1f}, {scores[-1]:.1f}" if scores else ""
     return ""
 
