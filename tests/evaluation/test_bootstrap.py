@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from priormatch.evaluation import bootstrap
-from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
+from priormatch.evaluation.bootstrap import (
+    bootstrap_interval,
+    paired_bootstrap,
+    perplexity_interval,
+    recovered_interval,
+)
 from priormatch.evaluation.error_rates import ErrorCounts, grouped, summed
+from priormatch.evaluation.perplexity import ScoredTexts
 
 
 def simulated(generator: np.random.Generator, rate: float, utterances: int = 150) -> ErrorCounts:
@@ -176,3 +182,36 @@ def test_the_share_recovered_is_surer_than_its_parts_are_apart() -> None:
     lengths, hard = np.full(400, 20), generator.integers(4, 16, 400)
     base, x, top = (ErrorCounts(hard - less, lengths) for less in (0, 3, 4))
     assert recovered_interval(base, x, top) == (pytest.approx(75.0), pytest.approx(75.0))
+
+
+def scored(perplexities: list[float], pieces: list[int]) -> ScoredTexts:
+    """Texts of so many pieces, each of them of that perplexity."""
+    counts = np.array(pieces)
+    return ScoredTexts(-counts * np.log(perplexities), counts)
+
+
+def test_a_difference_of_perplexities_by_hand() -> None:
+    # Of two utterances one is at 2 and one at 8, of as many pieces: draws give 2, 4 and 8; the other row is 3 always.
+    a, b = scored([2, 8], [5, 5]), scored([3, 3], [4, 6])
+    assert perplexity_interval([(a, b)]) == pytest.approx((-1, 5))
+    assert perplexity_interval([(b, a)]) == pytest.approx((-5, 1))
+    # Drawn alike in both, what is hard is hard for both: 4 - 2, or 16 - 8.
+    assert perplexity_interval([(scored([4, 16], [5, 5]), a)]) == pytest.approx((2, 8))
+    assert perplexity_interval([(a, b), (scored([4, 4], [2, 2]), b)]) == pytest.approx((0, 3)), (
+        "the mean of seeds"
+    )
+
+
+def test_perplexities_of_draws_weigh_utterances_by_their_pieces() -> None:
+    a, b = scored([2, 3, 5], [9, 2, 4]), scored([2, 2, 7], [3, 8, 1])
+    generator, differences = np.random.default_rng(0), []
+    for _ in range(bootstrap.SAMPLES):
+        drawn = generator.integers(3, size=3)
+        rates = [math.exp(-each.log_p[drawn].sum() / each.pieces[drawn].sum()) for each in (a, b)]
+        differences.append(rates[0] - rates[1])
+    assert perplexity_interval([(a, b)]) == pytest.approx(tuple(np.quantile(differences, [0.025, 0.975])))
+
+
+def test_perplexities_of_other_utterances_are_refused() -> None:
+    with pytest.raises(ValueError, match="same utterances"):
+        perplexity_interval([(scored([2, 2], [3, 3]), scored([2], [3]))])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from priormatch.evaluation.error_rates import ErrorCounts
+from priormatch.evaluation.perplexity import ScoredTexts
 from priormatch.tables.claims import CLAIMS, section, verdicts
 from priormatch.tables.found import Found
 from priormatch.tables.measure import is_better_lower
@@ -67,16 +68,43 @@ def test_columns_where_the_paper_has_it_otherwise_are_left_out():
     )
 
 
-def test_perplexities_have_no_interval_and_all_seeds_must_agree():
+def perplexities_judged(better, than):
+    """What becomes of the claim that row 7 of Table 9 is better than row 6."""
     lines = [line for line in lines_of("tab9_decode_ppl") if line.number in (6, 7)]
-    rows = [
-        [Found({"lm_ppl_dev_clean": value}) for value in values] for values in ((30.0, 20.0), (25.0, 21.0))
-    ]
-    (found,) = verdicts("tab9_decode_ppl", lines, rows)
-    assert (found.ours, found.held) == ("-2.00 (-5.00, +1.00)", "open")
-    rows[1][1] = Found({"lm_ppl_dev_clean": 19.0})
-    (found,) = verdicts("tab9_decode_ppl", lines, rows)
-    assert (found.ours, found.held) == ("-3.00 (-5.00, -1.00)", "held")
+    return verdicts("tab9_decode_ppl", lines, [than, better])
+
+
+def perplexed(perplexities):
+    """A row whose transcripts have five pieces each, at these perplexities."""
+    pieces = np.full(len(perplexities), 5)
+    texts = ScoredTexts(-pieces * np.log(perplexities), pieces)
+    return Found({"lm_ppl_dev_clean": texts.perplexity}, {}, {"lm_ppl_dev_clean": texts})
+
+
+@pytest.mark.parametrize(
+    ("times", "held"),
+    [(np.full(120, 0.9), "held"), (np.full(120, 1.1), "reversed"), (np.tile([5, 0.19, 1, 1], 30), "open")],
+)
+def test_perplexities_of_one_seed_are_judged_by_their_interval(times, held):
+    (found,) = perplexities_judged([perplexed(10 * BASE * times)], [perplexed(10 * BASE)])
+    assert (found.paper, found.held) == (pytest.approx(59.84 - 61.73), held)
+    low, high = (float(each) for each in found.ours.partition("(")[2].strip(")").split(" to "))
+    value = float(found.ours.partition(" ")[0])
+    assert low < value < high
+    assert value != 0
+
+
+def test_a_difference_of_perplexities_is_the_mean_of_the_seeds():
+    better, than = ([perplexed(np.full(9, each)) for each in seeds] for seeds in ((25, 21), (30, 20)))
+    (found,) = perplexities_judged(better, than)
+    assert found.ours == "-2.00 (-2.00 to -2.00)"
+
+
+@pytest.mark.parametrize("than", [Found({"lm_ppl_dev_clean": 30.0}), perplexed(np.full(8, 30))])
+def test_perplexities_without_their_utterances_or_of_others_stay_open(than, capsys):
+    (found,) = perplexities_judged([perplexed(np.full(9, 25))], [than])
+    assert (found.ours, found.held) == ("-5.00 (-5.00)", "open")
+    assert ("not all rows were scored on the same utterances" in capsys.readouterr().err) == bool(than.texts)
 
 
 def test_the_page_counts_and_shows_them():

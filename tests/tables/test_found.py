@@ -1,11 +1,14 @@
 """Figures of rows beside their systems, of whatever settings they are."""
 
+import json
+
 import numpy as np
 import pytest
 
 from priormatch.config import recipe_path
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import ErrorCounts
+from priormatch.evaluation.perplexity import ScoredTexts
 from priormatch.tables.corpora import places_of
 from priormatch.tables.found import Found, file_of, read_found, write_found
 from priormatch.tables.rows import lines_of
@@ -57,6 +60,26 @@ def test_of_one_and_the_same_settings_the_latest_figures_are_shown_and_none_are_
     write_found(places("matching.updates=7"), TABLE, LINE, figures(0))
     assert read_found(places(), TABLE, LINE).values == figures(3).values
     assert len(list(file_of(places(), TABLE, LINE).parent.iterdir())) == 4
+
+
+def test_what_the_prior_says_of_each_utterance_is_kept_and_older_files_are_read_without(places):
+    line = lines_of("tab9_decode_ppl")[5]
+    texts = ScoredTexts(np.array([-7.25, -3.5]), np.array([4, 2]))
+    write_found(
+        places(), "tab9_decode_ppl", line, Found({"lm_ppl_dev_clean": 6.0}, {}, {"lm_ppl_dev_clean": texts})
+    )
+    found = read_found(places(), "tab9_decode_ppl", line)
+    assert found.texts["lm_ppl_dev_clean"].log_p.tolist() == [-7.25, -3.5]
+    assert found.texts["lm_ppl_dev_clean"].pieces.tolist() == [4, 2]
+    file = file_of(places(), "tab9_decode_ppl", line)
+    content = json.loads(file.read_text())
+    del content["texts"]
+    file.write_text(json.dumps(content))
+    assert read_found(places(), "tab9_decode_ppl", line) == Found({"lm_ppl_dev_clean": 6.0})
+    write_found(places(), TABLE, LINE, figures(1))
+    assert "texts" not in file_of(places(), TABLE, LINE).read_text(), (
+        "or all older figures would be put down anew"
+    )
 
 
 def test_damaged_figures_are_named(places):

@@ -11,7 +11,7 @@ from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.runs.stage import plain
 from priormatch.tables.corpora import places_of
 from priormatch.tables.found import Found
-from priormatch.tables.page import ending, not_measured, system_record, trainings
+from priormatch.tables.page import ending, not_measured, printed, system_record, trainings
 from priormatch.tables.rows import lines_of
 from priormatch.tables.systems import matched
 
@@ -35,6 +35,18 @@ def places(tmp_path):
         return places_of("small", recipe_path("table-small"), 0, (f"runs={tmp_path}", *settings))
 
     return make
+
+
+@pytest.mark.parametrize("updates", [5000, 7])
+def test_table_8_tells_our_updates_beside_the_papers(places, updates):
+    study = places(*([] if updates == 5000 else [f"matching.updates={updates}"]))
+    rows = [printed("tab8_label_quality", line, study) for line in lines_of("tab8_label_quality")]
+    assert [list(row)[:5] for row in rows] == [["row", "method", "labelling", "step", "our_step"]] * 3
+    assert [(row["step"], row["our_step"]) for row in rows] == [
+        ("All", "All"),
+        ("0", "0"),
+        ("3.2M", str(updates)),
+    ]
 
 
 def put_record(folder, recipe, seconds, finished=True):

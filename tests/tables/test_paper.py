@@ -1,11 +1,14 @@
 """The paper's figures, and the systems behind the rows."""
 
+from pathlib import Path
+
 import pytest
 
 from priormatch.config import Settings, changed, load_settings, parse_override, recipe_path
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import word_error_rate_recovered
-from priormatch.tables.corpora import make_plan
+from priormatch.tables.corpora import make_plan, wanted_files
+from priormatch.tables.page import footnotes
 from priormatch.tables.paper import MISSING, OWN, TITLES, read_table, table_name
 from priormatch.tables.rows import lines_of
 from priormatch.tables.study import Plan, Study
@@ -31,21 +34,30 @@ def test_all_fourteen_tables_are_there_with_their_rows():
     assert [len(read_table(name)) for name in paper] == [18, 25, 36, 8, 5, 10, 21, 3, 7, 5, 3, 30, 10, 44]
 
 
-def test_recovered_rates_follow_from_the_word_error_rates():
-    """All but two, which the paper misprints."""
-    wrong = []
-    for row in (each for each in read_table("tab7_main") if each["source"] == "this"):
+@pytest.mark.parametrize(("table", "misprints"), [("tab7_main", [12]), ("tabA5_main_ext", [34, 38])])
+def test_recovered_rates_follow_from_the_word_error_rates(table, misprints):
+    """All but one of the main results and one that is quoted beside them, which the pages with them name."""
+    wrong, lines = {}, lines_of(table)
+    rows = {line.number: line.row for line in lines if line.row["source"] in ("this", "kahn2019")}
+    for number, row in rows.items():
         ends = {
             each["labeled_hours"]: each
-            for each in read_table("tab7_main")
-            if each["method"] == "Supervised" and each["decode_lm"] == row["decode_lm"]
+            for each in rows.values()
+            if (each["source"], each["method"], each["decode_lm"]) == ("this", "Supervised", row["decode_lm"])
         }
-        for kind in ("clean", "other"):
-            base, mine, top = (float(each[f"test_{kind}_wer"]) for each in (ends["100"], row, ends["460"]))
-            found = word_error_rate_recovered(base, mine, top)
-            if found != pytest.approx(float(row[f"test_{kind}_werr_pct"]), abs=0.03):
-                wrong.append((row["method"], row["unlabeled"], row["decode_lm"], kind, round(found, 2)))
-    assert wrong == [("LPM", "860h(S)+All(T)", "None", "other", 127.69)]
+        for column in ("test_clean_werr_pct", "test_other_werr_pct"):
+            wer = column.replace("werr_pct", "wer")
+            found = word_error_rate_recovered(*(float(each[wer]) for each in (ends["100"], row, ends["460"])))
+            if found != pytest.approx(float(row[column]), abs=0.03):
+                wrong[number] = (
+                    f"Row {number}: {row[column]} is a misprint",
+                    f"error rates give {found:.2f}.\n",
+                )
+    assert list(wrong) == misprints
+    for told, (start, end) in zip(footnotes(lines), wrong.values(), strict=True):
+        assert told.startswith(start)
+        assert told.endswith(end)
+    assert footnotes([line for line in lines if line.number not in misprints]) == []
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +200,37 @@ def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
         assert row["settings"].endswith(f"rate {settings.optimizer.learning_rate:g}")
         if row["method"] == "LPM":
             assert row["settings"].startswith(f"T = {settings.refresh_every}")
+
+
+def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_recipe_says(tmp_path):
+    recipe = tmp_path / "other.yaml"
+    recipe.write_text(
+        "matching: {updates: 7, beam_size: 3, batch: {utterances: 5}, optimizer: {decay_every: 2}}\n"
+    )
+    plan = make_plan("paper", recipe, 0, ())
+    speech = {"360h(S)+All(T)": "clean", "860h(S)+All(T)": "all", "60000h(S)+All(T)": "light"}
+    main = {
+        speech[row["unlabeled"]]: plan.settings_of(system).matching
+        for row, system in ROWS["tab7_main"]
+        if row["source"] == "this" and row["method"].startswith("LPM") and row["decode_lm"] == "None"
+    }
+    lengths = {name: (each.updates, each.optimizer.decay_every) for name, each in main.items()}
+    assert lengths == {"clean": (3_200_000, 1_280_000), "all": (3_200_000, 640_000), "light": (3_200_000, 0)}
+    assert {main[name].reference_lengths for name in ("clean", "all")} == {"asr_lm"}
+    assert (main["light"].batch.utterances, main["light"].beam_size) == (128, 8)
+
+
+def test_other_tables_of_the_paper_are_trained_for_half_as_long():
+    plan = make_plan("paper", recipe_path("table-paper"), 0, ())
+    usual = plan.settings_of(matched()).matching
+    assert (usual.updates, usual.optimizer.decay_every, usual.beam_size) == (1_600_000, 640_000, 4)
+    assert usual.reference_lengths == "greedy"
+
+
+def test_the_docs_tell_how_another_corpus_is_laid_out_and_how_long_main_results_are_trained():
+    told = " ".join((Path(__file__).parents[2] / "docs/tables.md").read_text(encoding="utf-8").split())
+    for name in wanted_files("small"):
+        assert f"`{name.removesuffix('.jsonl.gz')}`" in told
+    plan = make_plan("small", recipe_path("table-small"), 0, ())
+    longer, usual = plan.main["all"].matching.updates, plan.settings.matching.updates
+    assert f"at small scale for {longer:,} updates where the others have {usual:,}" in told

@@ -3,15 +3,20 @@
 Utterances are drawn anew with replacement. Several runs of a system (seeds) count as one: errors and lengths
 are summed over the runs of each utterance, which stays the unit that is drawn. Where utterances of a speaker or of
 a recording are alike, draw those instead (Liu and Peng, 2020): `error_rates.grouped` makes them the unit.
+Perplexities are drawn alike.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from priormatch.evaluation.error_rates import ErrorCounts, summed
+
+if TYPE_CHECKING:
+    from priormatch.evaluation.perplexity import ScoredTexts
 
 SAMPLES = 10_000
 LEVEL = 0.95
@@ -72,6 +77,17 @@ def recovered_interval(base: Runs, x: Runs, top: Runs) -> tuple[float, float]:
     return _interval(_percent(low - mid, low - high))
 
 
+def perplexity_interval(pairs: Sequence[tuple["ScoredTexts", "ScoredTexts"]]) -> tuple[float, float]:
+    """Percentile interval of the perplexity of a less that of b, the mean over pairs (a, b) of runs, such as seeds.
+
+    The same utterances are drawn for all. The mean of runs, since each run may have a prior of its own.
+    """
+    if len({len(each.pieces) for pair in pairs for each in pair}) > 1:
+        raise ValueError("the systems were not scored on the same utterances")
+    apart = [_resampled_perplexities(a) - _resampled_perplexities(b) for a, b in pairs]
+    return _interval(np.mean(apart, axis=0))
+
+
 def _one(counts: Runs) -> ErrorCounts:
     return counts if isinstance(counts, ErrorCounts) else summed(counts)
 
@@ -84,14 +100,21 @@ def _require_same_references(a: ErrorCounts, b: ErrorCounts) -> None:
 def _resampled_rates(counts: ErrorCounts, samples: int, seed: int) -> np.ndarray:
     """The error rate of each draw of utterances, (samples,); the draws are the same for all systems of a seed."""
     both = counts.errors.astype(np.int64) << 32 | counts.lengths  # one look-up a draw instead of two
-    sums = _resampled_sums(both.tobytes(), samples, seed)
+    sums = _resampled_sums(both.tobytes(), np.int64, samples, seed)
     return _percent(sums >> 32, sums & 0xFFFF_FFFF)
 
 
+def _resampled_perplexities(texts: "ScoredTexts") -> np.ndarray:
+    """The perplexity of each draw of utterances, (samples,); the draws are those of error rates."""
+    columns = (texts.log_p.astype(np.float64), texts.pieces.astype(np.float64))
+    log_p, pieces = (_resampled_sums(each.tobytes(), np.float64, SAMPLES, 0) for each in columns)
+    return np.exp(-log_p / np.where(pieces == 0, np.nan, pieces))
+
+
 @lru_cache(maxsize=64)
-def _resampled_sums(column: bytes, samples: int, seed: int) -> np.ndarray:
-    """Sum a column of int64 over draws of utterances, (samples,); kept, as a system is often compared with several."""
-    values = np.frombuffer(column, np.int64)
+def _resampled_sums(column: bytes, dtype: type[np.generic], samples: int, seed: int) -> np.ndarray:
+    """Sum a column over draws of utterances, (samples,); kept, as a system is often compared with several."""
+    values = np.frombuffer(column, dtype)
     blocks = _draws(len(values), samples, seed)
     return np.concatenate([values.take(draws).sum(axis=1) for draws in blocks])
 

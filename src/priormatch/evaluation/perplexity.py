@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,20 @@ BATCH_PIECES = 4096
 
 Likelihoods = Mapping[str, tuple[float, int]]
 """For each text log p_y and its number of pieces, the end of sentence counted in both."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTexts:
+    """log p_y and the pieces of a list of texts, both of shape (texts,), the end of sentence counted in both."""
+
+    log_p: np.ndarray
+    pieces: np.ndarray
+
+    @property
+    def perplexity(self) -> float:
+        """exp(-sum log p_y / sum (pieces + 1)); nan of no text at all."""
+        pieces = int(self.pieces.sum())
+        return math.exp(-float(self.log_p.sum()) / pieces) if pieces else math.nan
 
 
 @torch.no_grad()
@@ -35,8 +50,12 @@ def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
     return found
 
 
-def perplexity(scored: Likelihoods, texts: Iterable[str]) -> float:
-    """exp(-sum log p_y / sum (pieces + 1)); nan of no text at all."""
+def in_order(scored: Likelihoods, texts: Iterable[str]) -> ScoredTexts:
+    """What was found of texts, in their order; one that comes twice counts twice."""
     found = [scored[text] for text in texts]
-    pieces = sum(count for _, count in found)
-    return math.exp(-sum(log_p for log_p, _ in found) / pieces) if pieces else math.nan
+    return ScoredTexts(np.array([log_p for log_p, _ in found]), np.array([count for _, count in found]))
+
+
+def perplexity(scored: Likelihoods, texts: Iterable[str]) -> float:
+    """The perplexity a piece of texts."""
+    return in_order(scored, texts).perplexity

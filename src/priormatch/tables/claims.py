@@ -165,9 +165,10 @@ HEADING = """\
 ## What is claimed, and whether it held
 
 Each line says that one row is better than another; its columns have the paper's figure less that of the other row, and
-ours, with the 95 % interval of a paired bootstrap over utterances, the seeds together (of perplexities each seed):
+ours, with the 95 % interval of a paired bootstrap over utterances, the seeds together (of perplexities their mean):
 *held* where that lies below zero, *reversed* where it lies above, *open* where it holds zero. It tells how sure a
-difference of these trained models is; what other seeds would give, only more seeds tell.
+difference of these trained models is; what other seeds would give, only more seeds tell. A perplexity whose utterances
+were not kept has no interval: *open*, with the difference of each seed in brackets.
 """
 
 
@@ -207,9 +208,8 @@ def verdict(
     apart = [a - b for a, b in values if a is not None and b is not None]
     if not apart or any(column in each.errors for each in (*mine, *theirs)):
         return []
-    held = "held" if max(apart) < 0 else "reversed" if min(apart) > 0 else "open"
     each = ", ".join(f"{value:+.2f}" for value in apart)
-    return [Verdict(claim, column, paper, f"{statistics.fmean(apart):+.2f} ({each})", held)]
+    return [Verdict(claim, column, paper, f"{statistics.fmean(apart):+.2f} ({each})", "open")]
 
 
 def judgement(estimate: Estimate) -> str:

@@ -1,13 +1,15 @@
 """How far the rows of a table lie from plain local prior matching, and what they recover, with 95 % intervals."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from priormatch.evaluation.bootstrap import paired_bootstrap, recovered_interval
+from priormatch.evaluation.bootstrap import paired_bootstrap, perplexity_interval, recovered_interval
 from priormatch.evaluation.error_rates import ErrorCounts, summed, word_error_rate_recovered
+from priormatch.evaluation.perplexity import ScoredTexts
 from priormatch.progress import say, track
 from priormatch.tables.found import Found
 from priormatch.tables.layout import Cells, named
@@ -23,8 +25,8 @@ Seeds = Sequence[Found]
 class Estimate:
     """A figure of a row with its interval, over all seeds together.
 
-    Either an error rate less that of the row it stands `against`, in points, or a recovered word error rate in percent,
-    which stands against none.
+    Either an error rate less that of the row it stands `against`, in points, or so a perplexity; or a recovered word
+    error rate in percent, which stands against none.
     """
 
     line: Line
@@ -58,12 +60,15 @@ def differences(
 
 
 def difference(column: str, line: Line, mine: Seeds, other: Line, theirs: Seeds) -> Estimate | None:
-    """The error rate of one row less that of another; None where it was not measured of both."""
+    """A row's error rate or perplexity less that of another; None where utterances of both are not known."""
     ours, others = in_common(column, mine, theirs)
-    if not ours:
-        return None
-    test = paired_bootstrap(ours, others)
-    return Estimate(line, column, test.difference, test.interval, len(ours), other.number)
+    if ours:
+        test = paired_bootstrap(ours, others)
+        return Estimate(line, column, test.difference, test.interval, len(ours), other.number)
+    if pairs := scored_in_common(column, mine, theirs):
+        value = statistics.fmean(a.perplexity - b.perplexity for a, b in pairs)
+        return Estimate(line, column, value, perplexity_interval(pairs), len(pairs), other.number)
+    return None
 
 
 def recovered(lines: Sequence[Line], found: Sequence[Seeds]) -> list[Estimate]:
@@ -96,6 +101,16 @@ def in_common(column: str, *rows: Seeds) -> list[list[ErrorCounts]]:
         say(f"{column}: not all rows were scored on the same utterances: those that differ are not compared")
         seeds = []
     return [list(its) for its in zip(*seeds, strict=True)] or [[] for _ in rows]
+
+
+def scored_in_common(column: str, mine: Seeds, theirs: Seeds) -> list[tuple[ScoredTexts, ScoredTexts]]:
+    """What the prior says of two rows' transcripts, with those seeds that both have; nothing where some are missing."""
+    both = [each for each in zip(mine, theirs, strict=True) if all(column in found.texts for found in each)]
+    pairs = [(a.texts[column], b.texts[column]) for a, b in both]
+    if len({len(each.pieces) for pair in pairs for each in pair}) > 1:
+        say(f"{column}: not all rows were scored on the same utterances: their difference has no interval")
+        return []
+    return pairs
 
 
 def table_of(estimates: Sequence[Estimate]) -> Cells:

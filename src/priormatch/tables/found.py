@@ -9,6 +9,7 @@ import numpy as np
 
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import ErrorCounts
+from priormatch.evaluation.perplexity import ScoredTexts
 from priormatch.files import replace_text
 from priormatch.progress import say
 from priormatch.runs.recipe import recipe_of_matching
@@ -22,10 +23,14 @@ Values = dict[str, float]
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured of a row with one seed, and the errors behind those figures that are error rates."""
+    """What was measured of a row with one seed, and what lies behind it utterance by utterance, by column.
+
+    Behind error rates lie errors, and behind perplexities of transcripts what the prior says of each.
+    """
 
     values: Values = field(default_factory=dict)
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
+    texts: dict[str, ScoredTexts] = field(default_factory=dict)
 
 
 def write_found(study: Places, table: str, line: Line, found: Found) -> None:
@@ -34,7 +39,13 @@ def write_found(study: Places, table: str, line: Line, found: Found) -> None:
         column: {"errors": each.errors.tolist(), "lengths": each.lengths.tolist()}
         for column, each in found.errors.items()
     }
+    texts = {
+        column: {"log_p": each.log_p.tolist(), "pieces": each.pieces.tolist()}
+        for column, each in found.texts.items()
+    }
     content = {"made_from": made_from(study, line), "values": found.values, "errors": errors}
+    if texts:
+        content["texts"] = texts
     file, text = file_of(study, table, line), json.dumps(content) + "\n"
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.is_file() and file.read_bytes() != text.encode():
@@ -53,7 +64,11 @@ def read_found(study: Places, table: str, line: Line) -> Found:
         column: ErrorCounts(np.array(each["errors"]), np.array(each["lengths"]))
         for column, each in content["errors"].items()
     }
-    return Found(content["values"], errors)
+    texts = {
+        column: ScoredTexts(np.array(each["log_p"]), np.array(each["pieces"]))
+        for column, each in content.get("texts", {}).items()  # which older files have not
+    }
+    return Found(content["values"], errors, texts)
 
 
 def read_content(file: Path) -> dict[str, Any]:

@@ -7,16 +7,19 @@ from priormatch.device import find_device
 from priormatch.evaluation.hypotheses import Inspection, Weighing, inspect
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
-from priormatch.tables.layout import Cells
+from priormatch.runs.hypotheses import LEGEND, marked
+from priormatch.tables.layout import Cells, markdown
+from priormatch.tables.paper import BEAMS, MISSING, read_table
 from priormatch.tables.study import Study
 from priormatch.tables.systems import matched
 
 UTTERANCES = 2
 SHOWN = matched()  # beside the supervised model
+PAPERS = "The paper's beams, of word pieces"
 
 
 def beams(study: Study) -> Cells:
-    """The table: the reference, and each model's hypotheses with log p_y and the weight the prior gives them."""
+    """The table: the reference, and each model's hypotheses, errors marked, with log q, log p_y and their weights."""
     device = find_device(study.settings.device)
     models = {"Supervised": study.models.supervised, "LPM": study.train(SHOWN)}
     weighing = Weighing(Prior.load(study.models.prior, device))
@@ -29,18 +32,40 @@ def beams(study: Study) -> Cells:
     for number in range(len(corpus)):
         first = next(iter(found.values()))[number]
         reference = f"{first.reference_log_prior:.2f}" if first.reference_log_prior is not None else ""
-        lines.append([str(number + 1), "Reference", "", reference, "", first.reference or ""])
+        lines.append([str(number + 1), "Reference", "", "", reference, "", first.reference or ""])
         for name, inspections in found.items():
             lines += of_model(str(number + 1), name, inspections[number])
-    return [["utterance", "model", "rank", "log p(y)", "weight", "hypothesis"], *lines]
+    return [["utterance", "model", "rank", "log q(y)", "log p(y)", "weight", "hypothesis"], *lines]
 
 
 def of_model(number: str, model: str, inspection: Inspection) -> Cells:
     """The rows of one beam."""
     return [
-        [number, model, str(each.rank), f"{each.log_prior:.2f}", f"{each.weight:.3f}", each.text]
+        [
+            number,
+            model,
+            str(each.rank),
+            f"{each.log_q:.2f}",
+            f"{each.log_prior:.2f}",
+            f"{each.weight:.3f}",
+            marked(each).plain,
+        ]
         for each in inspection.hypotheses
     ]
+
+
+def papers_beams() -> Cells:
+    """The table as the paper has it."""
+    rows = read_table(BEAMS)
+    body = [["" if value == MISSING else value for value in row.values()] for row in rows]
+    return [["utterance", "model", "rank", "log p(y)", "hypothesis"], *body]
+
+
+def sections(papers: Cells) -> list[str]:
+    """What stands below our beams on the page: how errors are marked, and the paper's beams as they are."""
+    head, *body = papers
+    verbatim = [[*line, f"`{pieces}`"] for *line, pieces in body]
+    return [f"{LEGEND}.\n", f"## {PAPERS}\n\n{markdown([head, *verbatim])}"]
 
 
 def some_of(cuts: Path, study: Study) -> Corpus:

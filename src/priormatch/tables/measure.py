@@ -14,7 +14,7 @@ from priormatch.evaluation.error_rates import (
     word_error_rate_recovered,
     word_errors,
 )
-from priormatch.evaluation.perplexity import likelihoods, perplexity
+from priormatch.evaluation.perplexity import ScoredTexts, in_order, likelihoods
 from priormatch.evaluation.references import references_of, with_references
 from priormatch.evaluation.transcripts import Transcript, both_sides, read_transcripts
 from priormatch.matching.prior import Prior
@@ -45,7 +45,7 @@ def is_better_lower(column: str) -> bool:
 
 def measure(study: Study, row: Row, system: System) -> Found:
     """The figures of one row, of those columns that are measured and do not follow from others."""
-    errors, values = {}, {}
+    errors, scored, values = {}, {}, {}
     decoded = cache(partial(study.decode, system))
     for column in row:
         if match := RATE.fullmatch(column):
@@ -62,12 +62,14 @@ def measure(study: Study, row: Row, system: System) -> Found:
                 (each.reference if row["system"] == "GroundTruth" else each.hypothesis) or ""
                 for each in transcripts
             ]
-            values[column] = perplexity_of(study, study.models.prior, texts)
+            scored[column] = scored_by(study, study.models.prior, texts)
         elif column == STRENGTH:
             prior = kept_copy(study.models.prior, study.settings_of(system).matching.prior)
             held_out = islice(read_sentences(study.data.held_out_text), MOST_SENTENCES)
-            values[column] = perplexity_of(study, prior, list(held_out))
-    return Found(values | {column: counts.rate for column, counts in errors.items()}, errors)
+            values[column] = scored_by(study, prior, list(held_out)).perplexity
+    values |= {column: counts.rate for column, counts in errors.items()}
+    values |= {column: texts.perplexity for column, texts in scored.items()}
+    return Found(values, errors, scored)
 
 
 def errors_of(transcripts: Sequence[Transcript], rate: str) -> ErrorCounts:
@@ -76,10 +78,10 @@ def errors_of(transcripts: Sequence[Transcript], rate: str) -> ErrorCounts:
     return count(*both_sides(transcripts))
 
 
-def perplexity_of(study: Study, prior: Path, texts: Sequence[str]) -> float:
-    """The perplexity of texts a piece."""
+def scored_by(study: Study, prior: Path, texts: Sequence[str]) -> ScoredTexts:
+    """How likely a prior finds texts, one by one."""
     judge = Prior.load(prior, find_device(study.settings.device))
-    return perplexity(likelihoods(judge, texts), texts)
+    return in_order(likelihoods(judge, texts), texts)
 
 
 def _set_of(match: re.Match[str]) -> str:

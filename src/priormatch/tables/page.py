@@ -19,7 +19,7 @@ from priormatch.tables.found import Found
 from priormatch.tables.layout import Cells, as_tsv, cells, markdown, on_screen, tsv
 from priormatch.tables.measure import with_recovered
 from priormatch.tables.models import trained_for
-from priormatch.tables.paper import TITLES, Row
+from priormatch.tables.paper import MISPRINTS, TITLES, Row
 from priormatch.tables.request import Request, as_ranges
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Places
@@ -64,7 +64,7 @@ def rated_page(
     start = next(iter(studies.values())).settings.matching.start or "A"
     differences, recovered = paired.differences(table, lines, found, start), paired.recovered(lines, found)
     judged = claims.verdicts(table, lines, found)
-    sections = [claims.section(judged)] if judged else []
+    sections = [*footnotes(lines), *([claims.section(judged)] if judged else [])]
     sections += [
         f"{heading}\n{markdown(paired.table_of(estimates))}"
         for heading, estimates in ((DIFFERENCES, differences), (RECOVERED, recovered))
@@ -89,19 +89,40 @@ def not_measured(seeds: Sequence[int], lines: Sequence[Line], found: Sequence[Se
 
 
 def printed(table: str, line: Line, study: Places) -> Row:
-    """A row with its number, and with what it comes to at this scale: loss weights in Table A1, bounds in Table X1."""
+    """A row with its number, and with what it comes to at this scale.
+
+    That is the number of updates in Table 8, loss weights in Table A1, bounds in Table X1.
+    """
     number = {"row": str(line.number)}
     if line.system is None:
         return number | line.row
     matching = study.settings_of(line.system).matching
     match table:
+        case "tab8_label_quality":
+            step = line.row["step"] if line.row["step"] in ("All", "0") else str(matching.updates)
+            return number | beside(line.row, "step", {"our_step": step})
         case "tabA1_alpha":
-            weights = {"alpha": line.row["alpha"], "our_loss_weight": f"{matching.loss_weight:g}"}
-            return number | weights | line.row
+            return number | beside(line.row, "alpha", {"our_loss_weight": f"{matching.loss_weight:g}"})
         case "x1_open_questions":
             return number | line.row | {"length_filter": str(matching.length_filter or "off")}
         case _:
             return number | line.row
+
+
+def beside(row: Row, column: str, ours: Row) -> Row:
+    """A row with columns of ours behind one of the paper's."""
+    names = list(row)
+    return {name: row[name] for name in names[: names.index(column) + 1]} | ours | row
+
+
+def footnotes(lines: Sequence[Line]) -> list[str]:
+    """Where the paper's own figures of these rows do not agree."""
+    return [
+        f"Row {line.number}: {figure} is a misprint of the paper's, whose word error rates give {true}.\n"
+        for line in lines
+        for (column, figure), true in MISPRINTS.items()
+        if line.row.get(column) == figure
+    ]
 
 
 def write_page(
@@ -117,7 +138,7 @@ def write_page(
     """Show a table, and write it beside the studies, with the files for machines by what their names end in."""
     rows = f"-rows-{request.rows[table]}" if table in request.rows else ""
     page = next(iter(studies.values())).folder.parent / f"{table}{rows}.md"
-    Console(width=None if sys.stdout.isatty() else 200).print(on_screen(TITLES[table], laid_out))
+    show(TITLES[table], laid_out)
     blocks = [f"# {TITLES[table]}\n\n    {request.command(table)}\n", markdown(laid_out), *sections]
     replace_text(page, "\n".join([*blocks, account(request, studies, lines, missing)]))
     files = {page.with_name(f"{page.stem}{end}.tsv"): text for end, text in for_machines.items()}
@@ -127,6 +148,11 @@ def write_page(
     if missing:
         say(f"{table}: not measured with these settings: {missing}")
     return page
+
+
+def show(title: str, table: Cells) -> None:
+    """Print a table."""
+    Console(width=None if sys.stdout.isatty() else 200).print(on_screen(title, table))
 
 
 def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Line], missing: str) -> str:

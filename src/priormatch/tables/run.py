@@ -8,9 +8,9 @@ from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import say
 from priormatch.tables.found import Found, read_found
-from priormatch.tables.hypotheses import SHOWN, beams
+from priormatch.tables.hypotheses import PAPERS, SHOWN, beams, papers_beams, sections
 from priormatch.tables.layout import as_tsv
-from priormatch.tables.page import rated_page, write_page
+from priormatch.tables.page import rated_page, show, write_page
 from priormatch.tables.paper import BEAMS
 from priormatch.tables.pool import Pool
 from priormatch.tables.request import Request
@@ -35,8 +35,7 @@ def run_tables(request: Request) -> list[Path]:
         figures_page(request, table, its, studies, failed) for table, its in lines.items() if table != BEAMS
     ]
     if BEAMS in lines and Job(request.seeds[0], first.folder_of(SHOWN)) not in failed:
-        shown = beams(first)
-        pages.append(write_page(request, BEAMS, studies, [Line(1, {}, SHOWN)], shown, {"": as_tsv(shown)}))
+        pages.append(beams_page(request, studies))
     if failed:
         job, reason = next(iter(failed.items()))
         raise UserError(
@@ -44,6 +43,15 @@ def run_tables(request: Request) -> list[Path]:
             f" {job.folder.name} with seed {job.seed} ({reason}): the same command tries them again"
         )
     return pages
+
+
+def beams_page(request: Request, studies: Studies) -> Path:
+    """Show beams of the first seed, and below them the paper's, and write both down."""
+    ours, papers = beams(studies[request.seeds[0]]), papers_beams()
+    lines, files = [Line(1, {}, SHOWN)], {"": as_tsv(ours)}
+    page = write_page(request, BEAMS, studies, lines, ours, files, sections(papers))
+    show(PAPERS, papers)
+    return page
 
 
 def train_all(request: Request, wanted: Wanted, studies: Studies) -> dict[Job, str]:
