@@ -8,11 +8,13 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from priormatch.errors import UserError
-from priormatch.tables.pool import Pool, Task, Worker
+from priormatch.tables.pool import Pool, Task, Worker, attempt
 
 
 def test_a_task_that_fails_does_not_stop_the_others(tmp_path, capsys):
@@ -72,7 +74,7 @@ def be_killed(file, name):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_task_whose_process_is_killed_fails_alone(tmp_path):
+def test_a_task_whose_process_is_killed_fails_alone(tmp_path, capsys):
     file = tmp_path / "done"
     tasks = {
         "lost": task(file, "lost", work=be_killed),
@@ -83,10 +85,78 @@ def test_a_task_whose_process_is_killed_fails_alone(tmp_path):
         failed = pool.perform(tasks, "letters")
         assert sorted(file.read_text().split()) == ["a", "b", "c"]
         assert set(failed) == {"lost", "last"}
-        assert "exit code -9" in failed["last"]
+        assert failed["last"] == failed["lost"] == "its process was killed, perhaps for want of memory"
+        assert capsys.readouterr().err.count("lost is tried again by itself: its process was killed") == 1
         assert pool.perform({"more": task(file, "more")}, "letters") == {}
         processes = [each.process for each in pool.workers]
     assert not any(each.is_alive() for each in processes)
+
+
+def fail_once(how, file, name):
+    again = file.with_name(f"{name} again")
+    if not again.exists():
+        again.touch()
+        how()
+    note(file, name)
+
+
+def run_out_of_memory():
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+def be_killed_by_the_system():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_lacked_memory_is_tried_again(tmp_path, capsys):
+    file = tmp_path / "done"
+    tasks = {
+        "large": task(file, "large", work=partial(fail_once, run_out_of_memory)),
+        "killed": task(file, "killed", work=partial(fail_once, be_killed_by_the_system)),
+        "last": task(file, "last", "large", "killed"),
+    }
+    with Pool(2) as pool:
+        assert pool.perform(tasks, "letters") == {}
+    assert sorted(file.read_text().split()) == ["killed", "large", "last"]
+    said = capsys.readouterr().err
+    assert "large is tried again by itself: OutOfMemoryError: CUDA out of memory" in said
+    assert "killed is tried again by itself: its process was killed, perhaps for want of memory" in said
+    assert "letters: 3/3" in said
+
+
+def test_what_lacked_memory_has_nothing_beside_it_the_second_time(tmp_path, monkeypatch):
+    at_work, ended = [], []
+
+    class Stub:
+        """Stands for a process whose task lacks memory, if it is the large one, wherever another is beside it."""
+
+        process = SimpleNamespace(is_alive=lambda: True, terminate=lambda: None)
+
+        def __init__(self):
+            self.connection = self
+
+        def begin(self, task):
+            self.name, self.alone = task.name, True
+            at_work.append(self)
+            if len(at_work) > 1:
+                for each in at_work:
+                    each.alone = False
+
+        def outcome(self):
+            at_work.remove(self)
+            ended.append(self.name)
+            return "" if self.alone or self.name != "large" else attempt(run_out_of_memory)
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr("priormatch.tables.pool.Worker", Stub)
+    monkeypatch.setattr("priormatch.tables.pool.wait", lambda connections: at_work[:1])
+    tasks = {name: task(tmp_path / "done", name) for name in ("large", "b", "c", "d")}
+    tasks["last"] = task(tmp_path / "done", "last", "large")
+    with Pool(2) as pool:
+        assert pool.perform(tasks, "letters") == {}
+    assert ended == ["large", "b", "c", "d", "large", "last"]
 
 
 def wait_forever(file, name):

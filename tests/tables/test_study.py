@@ -163,11 +163,13 @@ def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(fol
     assert command(*words) == 0
     systems = data.parent / "runs/table-paper/seed-0/systems"
     assert [each.name for each in systems.iterdir()] == ["matched-all-longer"]
+    lacking = "lacks small.jsonl.gz, medium.jsonl.gz, large.jsonl.gz"
+    assert f"tabA4_cer: row 5 not run, as {data} {lacking}" in capsys.readouterr().err
     for number, name in enumerate(light_files("paper")):
         made = tiny_corpus(sentences(2, seed=90 + number, most_words=3), name.removesuffix(".jsonl.gz"))
         shutil.copy(made, data / name)
-    capsys.readouterr()
     assert command(*words) == 0
+    assert "not run" not in capsys.readouterr().err
     (large,) = (each for each in systems.iterdir() if "light" in each.name)
     assert Recognizer.load(large / "lpm/model").settings.blocks == [2, 3, 6]
     page = (data.parent / "runs/table-paper/tabA4_cer-rows-4-5.tsv").read_text().splitlines()
@@ -288,7 +290,10 @@ def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, mon
     assert command("table", "1", "A1", *words) == 0
     said = capsys.readouterr()
     assert "matched-clean " in said.out, "Table 1 has a system too"
+    for name in ("shared: prior", "shared: supervised", "validations with 2 blocks"):
+        assert name in said.out
     assert "for the rows of 60,000 hours alone it needs small.jsonl.gz, medium.jsonl.gz" in said.err
+    assert "large.jsonl.gz there too; missing: small.jsonl.gz, medium.jsonl.gz, large.jsonl.gz" in said.err
     assert not (data.parent / "runs").exists()
 
 

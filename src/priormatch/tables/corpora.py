@@ -1,6 +1,6 @@
 """The corpora of the scales: what their folders hold, and studies on them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -163,11 +163,9 @@ def is_of_scale(system: System, scale: str) -> bool:
     return scale == "paper" or not set(LARGE) <= set(system.settings)
 
 
-def can_train(system: System, scale: str, data: Path | None) -> bool:
-    """Whether a scale has a system, and the data folder its speech, if that is the 60,000 hours."""
-    files = light_files(scale) if system.unlabelled == "light" else []
-    there = all(data is not None and (data / name).is_file() for name in files)
-    return there and is_of_scale(system, scale)
+def missing_files(names: Iterable[str], data: Path | None) -> list[str]:
+    """Those of the files that the data folder lacks."""
+    return [name for name in names if data is None or not (data / name).is_file()]
 
 
 def prepared_study(scale: str, places: Places, data: Path) -> Study:
@@ -175,7 +173,7 @@ def prepared_study(scale: str, places: Places, data: Path) -> Study:
     folder, layout = places.folder, LAYOUTS[scale]
     if not data.is_dir():
         raise UserError(f"there is no folder {data}: prepare the {scale} scale's data there first")
-    if missing := [name for name in wanted_files(scale) if not (data / name).is_file()]:
+    if missing := missing_files(wanted_files(scale), data):
         raise UserError(f"{data} lacks {', '.join(missing)}: prepare the {scale} scale's data there first")
     found = {key: [data / f"{name}{SUFFIX}" for name in names.split()] for key, names in layout.items()}
     both = joined(folder / "both", {key: found[key] for key in ("unlabelled", "transcribed")})
@@ -186,9 +184,9 @@ def prepared_study(scale: str, places: Places, data: Path) -> Study:
         "clean": parts["clean"],
         "all": (both["unlabelled"], both["transcribed"]),
     }
-    light = [data / name for name in light_files(scale)]
-    if light and all(path.is_file() for path in light):
-        speech["light"] = joined(folder / "light", {"unlabelled": light})["unlabelled"], None
+    if (light := light_files(scale)) and not missing_files(light, data):
+        whole = joined(folder / "light", {"unlabelled": [data / name for name in light]})
+        speech["light"] = whole["unlabelled"], None
     run_data = RunData(
         labelled=found["labelled"][0],
         unlabelled=parts["clean"][0],

@@ -20,6 +20,9 @@ from priormatch.progress import Meter, say
 
 Key = TypeVar("Key", bound=Hashable)
 PATIENCE = 20.0  # seconds that a process has to end by itself
+KILLED = "its process was killed, perhaps for want of memory"
+WANT_OF_MEMORY = (KILLED, "MemoryError", "out of memory", "allocate memory", "signal: Killed")
+"""Words of the reasons, Python's, torch's and ours, of what failed because there was too little memory."""
 
 
 @dataclass(frozen=True)
@@ -54,41 +57,53 @@ class Pool:
     def perform(self, tasks: Mapping[Key, Task], title: str) -> dict[Key, str]:
         """Do tasks, those that may begin in their order; the ones that failed, and why.
 
-        What comes after a task that failed is not begun, and fails for the same reason; all others are done.
+        What comes after a task that failed is not begun, and fails for the same reason; all others are done. One that
+        fails beside others for want of memory is tried once more when nothing else is left to begin or at work.
         """
         failed: dict[Key, str] = {}
-        left, running = dict(tasks), dict[Worker, Key]()
+        left, running, alone = dict(tasks), dict[Worker, tuple[Key, Task]](), set[Key]()
         with Meter(title, len(tasks)) as meter:
             while left or running:
-                for key, reason in self._ended(left, running, failed):
+                for key, reason in self._ended(left, running, alone, failed):
                     if reason:
                         failed[key] = reason
                     meter.advance(note=f"{tasks[key].name}{': ' + reason if reason else ''}")
         return failed
 
     def _ended(
-        self, left: dict[Key, Task], running: dict["Worker", Key], failed: Mapping[Key, str]
+        self,
+        left: dict[Key, Task],
+        running: dict["Worker", tuple[Key, Task]],
+        alone: set[Key],
+        failed: Mapping[Key, str],
     ) -> Iterator[tuple[Key, str]]:
-        """The tasks that end next, with the reason where they fail; begins those that may."""
+        """The tasks that end next, with the reason where they fail; begins those that may, of `alone` one by itself."""
         for key, task in list(left.items()):
             if not task.after.isdisjoint(failed):
                 del left[key]
                 yield key, next(failed[each] for each in failed if each in task.after)
                 return
-        unfinished = {*left, *running.values()}
+        unfinished = {*left, *(key for key, _ in running.values())}
         ready = [key for key, task in left.items() if task.after.isdisjoint(unfinished)]
         assert ready or running, "tasks wait for each other"
         if self.jobs == 1:
             yield ready[0], attempt(left.pop(ready[0]).work)
             return
-        for key in ready[: self.jobs - len(running)]:
+        together = [key for key in ready if key not in alone]
+        for key in together[: self.jobs - len(running)] if together or running else ready[:1]:
             worker, task = self._idle(running), left.pop(key)
             say(f"{task.name}, told in {task.log}")
             worker.begin(task)
-            running[worker] = key
+            running[worker] = key, task
         heard = wait([each.connection for each in running])
         for worker in [each for each in running if each.connection in heard]:
-            yield running.pop(worker), worker.outcome()
+            (key, task), reason = running.pop(worker), worker.outcome()
+            if key not in alone and any(words in reason for words in WANT_OF_MEMORY):
+                say(f"{task.name} is tried again by itself: {reason}")
+                alone.add(key)
+                left[key] = task
+            else:
+                yield key, reason
 
     def _idle(self, running: Mapping["Worker", object]) -> "Worker":
         """A process that has nothing to do, a new one where none is left."""
@@ -122,7 +137,7 @@ class Worker:
         except (EOFError, ConnectionResetError):
             self.end()
             code = self.process.exitcode
-            return f"its process ended with exit code {code}, killed perhaps for want of memory"
+            return KILLED if code == -signal.SIGKILL else f"its process ended with exit code {code}"
 
     def end(self) -> None:
         """Wait for its end, which it has been asked for, but not forever."""

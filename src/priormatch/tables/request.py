@@ -7,11 +7,10 @@ from pathlib import Path
 
 from priormatch.config import recipe_path
 from priormatch.errors import UserError
-from priormatch.tables.corpora import can_train, is_of_scale, make_plan, open_study, places_of
+from priormatch.tables.corpora import is_of_scale, make_plan, open_study, places_of
 from priormatch.tables.paper import BEAMS, read_table, table_name
 from priormatch.tables.rows import Line, lines_of
 from priormatch.tables.study import Places, Plan, Study
-from priormatch.tables.systems import System
 
 SCALES = ("demo", "small", "paper")
 
@@ -70,17 +69,13 @@ class Request:
             raise UserError(f"{table} has {len(lines)} rows, and no row {bad[0]}")
         found = []
         for line in (each for each in lines if each.number in rows):
-            if line.system is None or self.can_have(line.system):
+            if line.system is None or is_of_scale(line.system, self.scale):
                 found.append(line)
             elif line.number <= len(read_table(table)):
                 found.append(line._replace(system=None))
         if not found:
             raise UserError(f"the {self.scale} scale can run none of these rows: choose others")
         return found
-
-    def can_have(self, system: System) -> bool:
-        """Whether a system can be trained, or, where nothing is trained, may have been."""
-        return is_of_scale(system, self.scale) if self.so_far else can_train(system, self.scale, self.data)
 
 
 def make_request(

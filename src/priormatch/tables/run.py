@@ -7,13 +7,14 @@ from priormatch.config import to_yaml
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import say
+from priormatch.tables.corpora import light_files, missing_files
 from priormatch.tables.found import Found, read_found
 from priormatch.tables.hypotheses import PAPERS, SHOWN, beams, papers_beams, sections
 from priormatch.tables.layout import as_tsv
 from priormatch.tables.page import rated_page, show, write_page
 from priormatch.tables.paper import BEAMS
 from priormatch.tables.pool import Pool
-from priormatch.tables.request import Request
+from priormatch.tables.request import Request, as_ranges
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Places
 from priormatch.tables.tasks import Job, Studies, Trained, Wanted, jobs_of, tasks_of
@@ -28,6 +29,7 @@ def run_tables(request: Request) -> list[Path]:
     if request.so_far:
         return show_so_far(request, lines)
     studies = {seed: request.study(seed) for seed in request.seeds}
+    lines = {table: with_speech(request, table, its) for table, its in lines.items()}
     wanted = jobs_of(lines, studies)
     failed = train_all(request, wanted, studies)
     first = studies[request.seeds[0]]
@@ -52,6 +54,20 @@ def beams_page(request: Request, studies: Studies) -> Path:
     page = write_page(request, BEAMS, studies, lines, ours, files, sections(papers))
     show(PAPERS, papers)
     return page
+
+
+def with_speech(request: Request, table: str, lines: Sequence[Line]) -> list[Line]:
+    """The rows of a table, as the paper's alone where the data folder lacks their 60,000 hours, which is said."""
+    missing = missing_files(light_files(request.scale), request.data)
+    silent = [
+        line.number
+        for line in lines
+        if missing and line.system is not None and line.system.unlabelled == "light"
+    ]
+    if silent:
+        rows = f"row{'s' if len(silent) > 1 else ''} {as_ranges(silent)}"
+        say(f"{table}: {rows} not run, as {request.data} lacks {', '.join(missing)}")
+    return [line._replace(system=None) if line.number in silent else line for line in lines]
 
 
 def train_all(request: Request, wanted: Wanted, studies: Studies) -> dict[Job, str]:
