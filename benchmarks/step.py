@@ -25,6 +25,7 @@ from priormatch.config import (
     AudioSettings,
     BatchSettings,
     ConvLMSettings,
+    FusionSettings,
     MatchingSettings,
     ModelSettings,
     OptimizerSettings,
@@ -124,7 +125,9 @@ class Parting:
         return Beam(labels, beam.lengths, beam.scores, beam.ended)
 
 
-NOTHING: Any = SimpleNamespace(audio=AudioSettings(workers=0), cuts=[], durations=np.ones(1), name="none")
+NOTHING: Any = SimpleNamespace(
+    audio=AudioSettings(workers=0), cuts=[], durations=np.ones(1), longest=0.0, name="none"
+)
 
 
 def supervised(model: Recognizer, stream: Ready) -> Supervised:
@@ -135,11 +138,16 @@ def supervised(model: Recognizer, stream: Ready) -> Supervised:
 
 
 def matching(
-    model: Recognizer, prior: Prior, stream: Ready, beam_size: int = BEAM_SIZE, alike: bool = True
+    model: Recognizer,
+    prior: Prior,
+    stream: Ready,
+    beam_size: int = BEAM_SIZE,
+    alike: bool = True,
+    fusion: FusionSettings | None = None,
 ) -> Matching:
-    """Local prior matching on ready batches, none of them paired."""
+    """Local prior matching on ready batches, none of them paired; with `fusion` the prior searches too."""
     proposal = Proposal(model, 0.0)
-    targets = BeamTargets(proposal, prior, beam_size, keep_all, {})
+    targets = BeamTargets(proposal, prior, beam_size, keep_all, {}, fusion=fusion)
     targets.propose = Parting(targets.propose, model.tokenizer.classes, alike)  # type: ignore[assignment]
     settings = MatchingSettings(mixing=[0, 1])
     task = Matching(model, NOTHING, NOTHING, {}, targets, proposal, TrainingSettings(), settings)
@@ -178,6 +186,7 @@ def make_steps(
         judged = judge(prior, model, device)
         tasks["lpm"] = matching(model, judged, stream)
         tasks["lpm, nothing shared"] = matching(model, judged, stream, alike=False)
+        tasks["lpm, the prior searches too"] = matching(model, judged, stream, fusion=FusionSettings())
     return {name: step_of(task, stream) for name, task in tasks.items()}
 
 

@@ -1,0 +1,30 @@
+"""The benchmarks run; how fast, they tell themselves."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SMALL = {
+    "beam_search": "--device cpu --utterances 2 --frames 20 --pieces 5 --classes 40 --size 16 --repetitions 1",
+    "coverage": "--sets 2",
+    "growth": "--device cpu --repetitions 1 --steps 2",
+    "loader": "--device cpu --hours 0.01 --workers 1 --seconds 20 --batches 2",
+    "step": "--device cpu --repetitions 1",
+}
+
+
+def test_all_of_them_are_here():
+    assert SMALL.keys() == {each.stem for each in BENCHMARKS.glob("*.py")} - {"measure"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_tells_its_figures(name):
+    words = [sys.executable, str(BENCHMARKS / f"{name}.py"), *SMALL[name].split(), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
