@@ -321,7 +321,7 @@ def test_a_proposal_that_is_new_is_scored_where_transcripts_are_known(
 
 
 def test_the_labels_scored_are_those_of_the_proposal(make, corpora, tiny_recognizer):
-    """It hears one word twelve times in whatever is said, and the online model hears nothing."""
+    """It hears one word over and over in whatever is said, once with the loop cut, and the online model nothing."""
     proposal, tokenizer = Proposal(tiny_recognizer, cer=0.0), tiny_recognizer.tokenizer
     with torch.no_grad():
         proposal.model.decoder.output.bias[tokenizer.encode("nine")] = 1e4
@@ -330,8 +330,7 @@ def test_the_labels_scored_are_those_of_the_proposal(make, corpora, tiny_recogni
     _, figures = task.validate(0)
     assert figures["validation"]["dev"]["wer"] == 100.0
     said = [cut_text(cut).split() for cut in corpora[0].cuts]
-    assert max(map(len, said)) <= 12
-    errors = sum(12 - words.count("nine") for words in said)
+    errors = sum(len(words) - ("nine" in words) for words in said)
     assert figures["label_wer"] == pytest.approx(100 * errors / sum(map(len, said)))
 
 
