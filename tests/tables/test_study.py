@@ -242,6 +242,15 @@ def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
     assert {each["fusion"]["beam_size"] for each in searched} == {2}
 
 
+def test_searches_whose_values_a_row_gives_are_not_tuned(folder):
+    request = Request(("x3_prior_in_search",), "small", data=folder("small"), overrides=(*TINY, *KEPT))
+    study, lines = request.study(0), request.lines("x3_prior_in_search")
+    found = tasks.tasks_of(request, tasks.jobs_of({"x3_prior_in_search": lines}, {0: study}), {0: study})
+    assert not [key for key in found if isinstance(key, tasks.Shared) and key.what == "fusion"]
+    assert [study.fusion(line.system) for line in lines] == [None] * 8
+    assert study.is_tuned(matched("all", hypotheses="asr_lm"))
+
+
 def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder):
     chosen = ("matching.reference_lengths=asr_lm", "matching.hypotheses=asr_lm")
     request = Request(

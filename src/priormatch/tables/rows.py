@@ -1,5 +1,6 @@
 """The rows of tables with the systems behind them: the paper's, and behind those the ones that it has not."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -45,6 +46,7 @@ PLAIN: dict[str, dict[str, str]] = {
     "tabA5_main_ext": {"method": "LPM"},
     "x1_open_questions": {"method": "LPM", "weights": "prior", "length_filter": USUAL, "k": "4"},
     "x2_main_settings": {"method": "LPM", "settings": "T = 100, rate 0.0005"},
+    "x3_prior_in_search": {"search": "ASR"},
 }
 """What the row of plain local prior matching says, which the others of a table are compared with."""
 
@@ -74,9 +76,15 @@ def own_rows(table: str) -> list[tuple[Row, System]]:
         return [(row, matched(prior_exponent=0))]
     if table == "tab7_main":
         return [each for decode_lm in ("None", "ConvLM") for each in main_rows(decode_lm)]
-    if table == "x1_open_questions":
-        return open_questions()
-    return main_settings() if table == "x2_main_settings" else []
+    match table:
+        case "x1_open_questions":
+            return open_questions()
+        case "x2_main_settings":
+            return main_settings()
+        case "x3_prior_in_search":
+            return searches()
+        case _:
+            return []
 
 
 def main_rows(decode_lm: str) -> list[tuple[Row, System]]:
@@ -170,6 +178,41 @@ def main_settings() -> list[tuple[Row, System]]:
         )
         for method, settings, system, rates in grid
         for rate in rates
+    ]
+
+
+def searches() -> list[tuple[Row, System]]:
+    """Ways to let the prior search along, by values that are given and not tuned.
+
+    Even ones have a bonus that pays back what the prior takes from a piece on average, its weight times the prior's
+    mean -log p a piece (2.9 at small scale), so that long hypotheses lose nothing to short ones.
+    """
+    even = {"lm_weight": 0.3, "token_bonus": 0.9, "token_margin": 10, "attention_jump": 30}
+    sharper = {"prior_exponent": 0, "proposal_exponent": 3}
+    one, narrow = {"beam_size": 1, **WEIGHTS["uniform"]}, {"length_filter": [0.9, 1.15]}
+    posterior = WEIGHTS["posterior"]
+    grid: list[tuple[str, str, dict[str, object], dict[str, float]]] = [
+        ("even", "of the search", posterior, even),
+        ("even", "of the search, to the power of 3", sharper, even),
+        ("even", "prior", {}, even),
+        ("even", "one hypothesis", one, even),
+        ("even, weight 0.5", "of the search", posterior, even | {"lm_weight": 0.5, "token_bonus": 1.5}),
+        ("even, any jump", "of the search", posterior, even | {"attention_jump": math.inf}),
+        ("even", "of the search, to the power of 3; lengths 0.9 to 1.15", sharper | narrow, even),
+    ]
+    rows = [("ASR", "prior", matched("all"))]
+    rows += [
+        (
+            f"ASR+LM, {search}",
+            weights,
+            with_settings(matched("all", **BY_BOTH, **more), *overrides(fusion, "fusion")),
+        )
+        for search, weights, more, fusion in grid
+    ]
+    figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
+    return [
+        ({"search": search, "weights": weights, **figures}, replace(system, main=True))
+        for search, weights, system in rows
     ]
 
 

@@ -114,7 +114,7 @@ class Work:
         after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
         teachers = study.teachers(system)
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
-        if system.kind == "matched" and study.settings_of(system).matching.hypotheses == "asr_lm":
+        if system.kind == "matched" and study.is_tuned(system):
             after |= {self.tuning(job.seed, teacher, copy, system.unlabelled) for teacher, copy in teachers}
         if system.kind == "pseudo_labels":
             after = {self.labelling(job.seed, study.place_of_labels(system), system, after)}
