@@ -188,9 +188,9 @@ def searches() -> list[tuple[Row, System]]:
     mean -log p a piece (2.9 at small scale), so that long hypotheses lose nothing to short ones.
     """
     even = {"lm_weight": 0.3, "token_bonus": 0.9, "token_margin": 10, "attention_jump": 30}
-    sharper = {"prior_exponent": 0, "proposal_exponent": 3}
-    one, narrow = {"beam_size": 1, **WEIGHTS["uniform"]}, {"length_filter": [0.9, 1.15]}
     posterior = WEIGHTS["posterior"]
+    sharper, narrow = posterior | {"proposal_exponent": 3}, {"length_filter": [0.9, 1.15]}
+    one = WEIGHTS["uniform"] | {"beam_size": 1}
     grid: list[tuple[str, str, dict[str, object], dict[str, float]]] = [
         ("even", "of the search", posterior, even),
         ("even", "of the search, to the power of 3", sharper, even),
