@@ -368,4 +368,5 @@ def test_an_error_of_ours_is_not_dressed_up_as_the_users(monkeypatch, error):
 )
 def test_matching_tells_of_a_search_with_the_prior_that_nobody_has_tuned(words, prior, told, capsys):
     matching_settings_of(None, words, None, prior)
-    assert ("`priormatch tune` finds better values, for --fusion" in capsys.readouterr().err) == told
+    said = capsys.readouterr().err
+    assert ("`priormatch tune --for-matching` finds better values, for --fusion" in said) == told

@@ -173,12 +173,17 @@ def test_lengths_by_the_labelled_speaking_rate_need_no_decoding(models, speech, 
         assert same(weights(told), weights(found)) == (name == "same")
 
 
-def test_the_recipe_for_ones_own_data_can_be_used_and_asks_for_tuned_values(models, speech, tmp_path, capsys):
-    for tuned in ([], ["fusion.lm_weight=0.5"]):
-        few = load_settings(recipe_path("own"), [*TINY, "matching.batch.seconds=0", *tuned])
-        match(**models, **speech, out=tmp_path / f"{len(tuned)}", settings=few)
-        told = "`priormatch tune` finds better values, for settings.fusion" in capsys.readouterr().err
-        assert told == (not tuned)
+def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, capsys):
+    advice = "`priormatch tune --for-matching` finds better values, for settings.fusion"
+    searched = ["matching.hypotheses=asr_lm"]
+    for name, more, told in (
+        ("plain", [], False),
+        ("searched", searched, True),
+        ("tuned", [*searched, "fusion.lm_weight=0.5"], False),
+    ):
+        few = load_settings(recipe_path("own"), [*TINY, "matching.batch.seconds=0", *more])
+        match(**models, **speech, out=tmp_path / name, settings=few)
+        assert (advice in capsys.readouterr().err) == told
 
 
 CONTEXT = ("matching.context=true", "prior.model.context=true")

@@ -54,7 +54,7 @@ def match(
     settings, out = settings or Settings(), Path(out)
     refuse_names(settings)
     if fusion_of_hypotheses(settings) == FusionSettings():
-        say(f"{untuned(settings.fusion)} settings.fusion")
+        say(f"{untuned(settings.fusion, for_matching=True)} settings.fusion")
     device = find_device(settings.device)
     online = copy.deepcopy(model) if isinstance(model, Recognizer) else Recognizer.load(model)
     judge = copy.deepcopy(prior) if isinstance(prior, Prior) else Prior.load(prior)

@@ -315,7 +315,7 @@ def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypa
     how = ("matching.refresh=never", "matching.reference_lengths=speaking_rate")
     searched = ("matching.hypotheses=asr_lm", "fusion.beam_size=2")
     assert command(*TESTED, *keep, *chosen, *how, *searched) == 0
-    tuned_for = read_record(Path("runs/tiny/fusion"))["recipe"]["inputs"]
+    tuned_for = read_record(Path("runs/tiny/fusion-matching"))["recipe"]["inputs"]
     assert [tuned_for[name].split()[0] for name in ("model", "prior")] == ["kept/late", "kept/weak"]
     inputs = read_record(Path("runs/tiny/lpm"))["recipe"]["inputs"]
     assert [inputs[name].split()[0] for name in ("model", "proposal", "prior", "lengths")] == [
@@ -332,8 +332,8 @@ def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypa
 def test_hypotheses_are_found_with_the_prior_by_tuned_values(finished, home, capsys):
     asked = (*TESTED, f"runs={home / 'runs'}", "matching.hypotheses=asr_lm", "fusion.beam_size=2")
     assert command(*asked) == 0
-    assert redone(capsys.readouterr().err) >= {"fusion", "lpm"}
-    tuned = load_settings(None, read_tuned(home / "runs/tiny/fusion/fusion.yaml")).fusion
+    assert redone(capsys.readouterr().err) >= {"fusion-matching", "lpm"}
+    tuned = load_settings(None, read_tuned(home / "runs/tiny/fusion-matching/fusion.yaml")).fusion
     recipe = read_record(home / "runs/tiny/lpm")["recipe"]
     assert (tuned.beam_size, recipe["settings"]["fusion"]) == (2, plain(tuned))
     here, before = weights(home), weights(finished)

@@ -19,6 +19,7 @@ from priormatch.search.tuning import (
     Errors,
     Trials,
     descend,
+    even,
     neighbour,
     read_tuned,
     starts_from,
@@ -41,6 +42,16 @@ def bowl(lm_weight, token_bonus):
 @given(st.sampled_from(GRID["lm_weight"]), st.sampled_from(GRID["token_bonus"]))
 def test_it_finds_the_bottom_of_a_bowl(weight, bonus):
     assert descend(bowl(weight, bonus), [START], GRID) == replace(START, lm_weight=weight, token_bonus=bonus)
+
+
+@given(st.floats(0.1, 10), st.integers(1, 50))
+def test_even_values_favour_no_length(surprise, pieces):
+    """A hypothesis whose pieces surprise the prior as much as pieces do loses nothing by having many of them."""
+    found = even(START, GRID["lm_weight"], surprise)
+    assert [each.lm_weight for each in found] == [*GRID["lm_weight"], *GRID["lm_weight"]]
+    for each in found:
+        assert pieces * (each.token_bonus - each.lm_weight * surprise) == pytest.approx(0, abs=1e-3 * pieces)
+    assert {each.eos_threshold for each in found} == {math.inf, LIMITS["eos_threshold"]}
 
 
 def test_it_goes_round_until_nothing_changes():

@@ -1,6 +1,5 @@
 """The paper's figures, and the systems behind the rows."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -201,17 +200,6 @@ def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
         assert row["settings"].endswith(f"rate {settings.optimizer.learning_rate:g}")
         if row["method"] == "LPM":
             assert row["settings"].startswith(f"T = {settings.refresh_every}")
-
-
-def test_searches_with_the_prior_have_a_bonus_that_pays_back_what_the_prior_takes():
-    plan = make_plan("small", recipe_path("table-small"), 0, ())
-    systems = {row["search"]: system for row, system in ROWS["x3_prior_in_search"]}
-    fusion = {name: plan.settings_of(system).fusion for name, system in systems.items()}
-    assert len({plan.name_of(system) for _, system in ROWS["x3_prior_in_search"]}) == 8
-    surprise = math.log(18.7)  # the prior's, a piece, in Table 5
-    for name in ("ASR+LM, even", "ASR+LM, even, weight 0.5", "ASR+LM, even, any jump"):
-        assert fusion[name].token_bonus == pytest.approx(fusion[name].lm_weight * surprise, abs=0.05)
-    assert fusion["ASR+LM, even, any jump"].attention_jump == math.inf
 
 
 def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_recipe_says(tmp_path):

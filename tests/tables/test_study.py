@@ -230,9 +230,10 @@ def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
     words = ("--scale", "small", "--data", data, "--jobs", "2", "fusion.beam_size=2", *TINY, *KEPT)
     assert command("table", "X2:7,13,14", *words) == 0
     runs = data.parent / "runs/table-small/seed-0"
-    assert [str(each.relative_to(runs)) for each in runs.rglob("fusion.yaml")] == [
-        "fusion/best/fusion/fusion.yaml"
-    ]
+    assert sorted(str(each.relative_to(runs)) for each in runs.rglob("fusion.yaml")) == [
+        "fusion/best/fusion-matching/fusion.yaml",
+        "fusion/best/fusion/fusion.yaml",
+    ], "one for hypotheses, one for labels"
     systems = sorted((runs / "systems").iterdir())
     searched = [
         read_record(each / "lpm")["recipe"]["settings"] for each in systems if "hypotheses" in each.name
@@ -240,15 +241,6 @@ def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
     assert len(systems) == 3
     assert sorted(each["matching"]["beam_size"] for each in searched) == [1, 4]
     assert {each["fusion"]["beam_size"] for each in searched} == {2}
-
-
-def test_searches_whose_values_a_row_gives_are_not_tuned(folder):
-    request = Request(("x3_prior_in_search",), "small", data=folder("small"), overrides=(*TINY, *KEPT))
-    study, lines = request.study(0), request.lines("x3_prior_in_search")
-    found = tasks.tasks_of(request, tasks.jobs_of({"x3_prior_in_search": lines}, {0: study}), {0: study})
-    assert not [key for key in found if isinstance(key, tasks.Shared) and key.what == "fusion"]
-    assert [study.fusion(line.system) for line in lines] == [None] * 8
-    assert study.is_tuned(matched("all", hypotheses="asr_lm"))
 
 
 def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder):

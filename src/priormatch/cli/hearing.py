@@ -67,13 +67,22 @@ def tune(
     prior: PriorModel,
     validation: Validation,
     out: Annotated[Path, typer.Option("--out", help="The file of tuned values, YAML.")],
+    for_matching: Annotated[
+        bool,
+        typer.Option(
+            "--for-matching",
+            help="For matching.hypotheses=asr_lm: only the weight, with a bonus that gives back what it takes.",
+        ),
+    ] = False,
     overwrite: Force = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Find good values for decoding with a prior: its weight, the bonus a piece, and its limits.
+    """Find good values for a search with a prior: its weight, the bonus a piece, and its limits.
 
-    Tries the settings fusion.* and a few other starts, and goes on from the best; the beam stays as wide as it is.
+    Tries the settings fusion.* and a few other starts, and goes on from the best; the beam stays as wide as it is. For
+    matching the bonus is the weight times the prior's mean -log p a piece: with less of it hypotheses end early, and a
+    model that learns them ends ever earlier.
 
     Example: priormatch tune --model exp/lpm/model --prior exp/prior/model --validation dev.jsonl.gz
     --out exp/fusion.yaml fusion.beam_size=16
@@ -83,7 +92,7 @@ def tune(
     from priormatch.runs import tune as tuning
     from priormatch.runs.data import named_sets
 
-    tuning.tune(model, prior, named_sets(validation), wanted, out)
+    tuning.tune(model, prior, named_sets(validation), wanted, out, for_matching)
 
 
 def label(

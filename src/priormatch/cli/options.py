@@ -76,7 +76,9 @@ FusedPrior = Annotated[
 Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch tune` wrote, for --prior.")]
 MatchingFusion = Annotated[
     Path | None,
-    typer.Option("--fusion", help="What `priormatch tune` wrote, for matching.hypotheses=asr_lm."),
+    typer.Option(
+        "--fusion", help="What `priormatch tune --for-matching` wrote, for matching.hypotheses=asr_lm."
+    ),
 ]
 
 
@@ -140,7 +142,7 @@ def matching_settings_of(
         from priormatch.progress import say
         from priormatch.search.fusion import untuned
 
-        say(f"{untuned(settings.fusion)} --fusion")
+        say(f"{untuned(settings.fusion, for_matching=True)} --fusion")
     return settings
 
 

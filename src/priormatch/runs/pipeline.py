@@ -134,20 +134,21 @@ class Run:
                 label_cuts(cuts, [transcripts], out, ALL)
         return out
 
-    def fusion(self, model: Path, prior: Path) -> Path:
-        """Values for decoding with the prior, tuned on the validation sets."""
+    def fusion(self, model: Path, prior: Path, for_matching: bool = False) -> Path:
+        """Values for decoding with the prior, or for searching hypotheses with it, tuned on the validation sets."""
         from priormatch.runs.tune import tune
 
-        out = self.folder / "fusion" / "fusion.yaml"
+        name = "fusion-matching" if for_matching else "fusion"
+        out = self.folder / name / "fusion.yaml"
         wanted = {
             "fusion": self.settings.fusion,
             "audio": audible(self.settings),
             "utterances": self.settings.training.validate_on,
         }
         inputs = {"model": model, "prior": prior, **self.data.validation}
-        with self.stage("fusion", wanted, inputs).work() as todo:
+        with self.stage(name, wanted, inputs).work() as todo:
             if todo:
-                tune(model, prior, self.data.validation, self.settings, out)
+                tune(model, prior, self.data.validation, self.settings, out, for_matching)
         return out
 
     def transcripts_with_prior(self, model: Path, prior: Path, fusion: Path) -> Path:
@@ -279,7 +280,7 @@ def run(settings: Settings) -> Path:
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
     known = this.reference_lengths(tokenizer, lengths, proposal, judge)
-    fusion = this.fusion(proposal, judge) if matching.hypotheses == "asr_lm" else None
+    fusion = this.fusion(proposal, judge, for_matching=True) if matching.hypotheses == "asr_lm" else None
     systems["lpm"] = this.lpm(first, prior, known, fusion)
     if data.topline is not None:
         updates = settings.training.updates + matching.updates

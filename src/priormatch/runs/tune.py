@@ -1,10 +1,11 @@
-"""The verb `tune`: good values for decoding with a prior, found on validation sets and written to a file."""
+"""The verb `tune`: good values for a search with a prior, found on validation sets and written to a file."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from priormatch.config import FusionSettings, Settings
-from priormatch.data.batches import Corpus
+from priormatch.data.batches import Corpus, cut_text
 from priormatch.device import find_device
 from priormatch.evaluation.decoding import (
     GREEDY,
@@ -17,18 +18,28 @@ from priormatch.evaluation.decoding import (
     search_with_prior,
     transcribe,
 )
+from priormatch.evaluation.perplexity import likelihoods, perplexity
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
 from priormatch.runs.stage import digest, fingerprint
 from priormatch.runs.work import load_validation
-from priormatch.search.tuning import GRID, Errors, Trials, descend, finite, starts_from, write_tuned
+from priormatch.search.tuning import GRID, Errors, Trials, descend, even, finite, starts_from, write_tuned
 
 
-def tune(model: Path, prior: Path, validation: Mapping[str, Path], settings: Settings, out: Path) -> None:
+def tune(
+    model: Path,
+    prior: Path,
+    validation: Mapping[str, Path],
+    settings: Settings,
+    out: Path,
+    for_matching: bool = False,
+) -> None:
     """Find the fusion settings with the lowest mean WER on validation sets, from settings.fusion and other starts.
 
-    Every set is encoded once. What has been tried is put down in `OUT.trials.jsonl`: the same call goes on from it.
+    `for_matching` they are `even`: a model that learns from hypotheses which end too early makes more of them, however
+    small the difference in WER was. Every set is encoded once. What has been tried is put down in
+    `OUT.trials.jsonl`: the same call goes on from it.
     """
     device = find_device(settings.device)
     recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
@@ -50,7 +61,11 @@ def tune(model: Path, prior: Path, validation: Mapping[str, Path], settings: Set
             return errors
 
         measured = trials.measured(measure)
-        best = descend(measured, starts_from(settings.fusion), GRID)
+        if for_matching:
+            starts = even(settings.fusion, GRID["lm_weight"], surprise_of(judge, sets))
+            best = min(starts, key=measured)
+        else:
+            best = descend(measured, starts_from(settings.fusion), GRID)
     about = {
         "model": str(model),
         "prior": str(prior),
@@ -62,6 +77,12 @@ def tune(model: Path, prior: Path, validation: Mapping[str, Path], settings: Set
     write_tuned(out, best, about)
     values = ", ".join(f"{name}={value:g}" for name, value in finite(best).items())
     say(f"{out}: with the prior {measured(best)}; {values}")
+
+
+def surprise_of(prior: Prior, sets: Mapping[str, Corpus]) -> float:
+    """The prior's mean -log p a piece of what was truly said."""
+    said = [text for corpus in sets.values() for cut in corpus.cuts if (text := cut_text(cut))]
+    return math.log(perplexity(likelihoods(prior, said), said))
 
 
 def encode_all(model: Recognizer, corpus: Corpus) -> list[Encoded]:

@@ -43,11 +43,12 @@ def fusion_of_hypotheses(settings: Settings) -> FusionSettings | None:
     return settings.fusion if settings.matching.hypotheses == "asr_lm" else None
 
 
-def untuned(settings: FusionSettings) -> str:
+def untuned(settings: FusionSettings, for_matching: bool = False) -> str:
     """A line for who searches with the prior by values that nobody has tuned."""
+    verb = "tune --for-matching" if for_matching else "tune"
     return (
         f"the prior's say in the search is not tuned (weight {settings.lm_weight:g}, beam size {settings.beam_size}):"
-        " `priormatch tune` finds better values, for"
+        f" `priormatch {verb}` finds better values, for"
     )
 
 

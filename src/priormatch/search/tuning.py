@@ -23,7 +23,7 @@ GRID: Mapping[str, Sequence[float]] = {
 
 Grid = Mapping[str, Sequence[float]]
 NAMES = [each.name for each in fields(FusionSettings)]
-LIMITS = {"eos_threshold": 1.5, "token_margin": 10.0, "attention_jump": 30.0}
+LIMITS: Mapping[str, Any] = {"eos_threshold": 1.5, "token_margin": 10.0, "attention_jump": 30.0}
 STARTS: Sequence[Mapping[str, Any]] = [
     {"lm_weight": weight, "token_bonus": bonus, **limits}
     for weight, bonus in ((0.2, 0.5), (0.5, 1.0), (1.0, 2.0))
@@ -64,6 +64,19 @@ def descend(measure: Measure, starts: Iterable[FusionSettings], grid: Grid) -> F
 def starts_from(settings: FusionSettings) -> list[FusionSettings]:
     """Where a descent may begin: the settings themselves, and the same with the usual starts' values."""
     return [settings, *(replace(settings, **start) for start in STARTS)]
+
+
+def even(settings: FusionSettings, weights: Sequence[float], surprise: float) -> list[FusionSettings]:
+    """The settings with each of the weights λ and the bonus λ · surprise, with their own limits and the usual ones.
+
+    `surprise` is the prior's mean -log p a piece: so the bonus gives back what the prior takes from a piece on average,
+    and the search favours neither short hypotheses nor long ones.
+    """
+    return [
+        replace(settings, lm_weight=weight, token_bonus=round(weight * surprise, 3), **limits)
+        for limits in ({}, LIMITS)
+        for weight in weights
+    ]
 
 
 def walk(

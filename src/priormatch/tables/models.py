@@ -87,10 +87,11 @@ class Models:
             model, self.prior, self.fusion(unlabelled, copy)
         )
 
-    def fusion(self, unlabelled: Unlabelled, copy: str = "") -> Path:
-        """Values for decoding with the prior, tuned for the supervised model or a copy that was kept."""
+    def fusion(self, unlabelled: Unlabelled, copy: str = "", for_matching: bool = False) -> Path:
+        """Values for decoding or matching with the prior, tuned for the supervised model or a copy that was kept."""
         model = work.kept_copy(self.supervised, copy)
-        return self.run(self.folder / "fusion" / (copy or "best"), unlabelled).fusion(model, self.prior)
+        run = self.run(self.folder / "fusion" / (copy or "best"), unlabelled)
+        return run.fusion(model, self.prior, for_matching)
 
     def lengths(self, unlabelled: Unlabelled, settings: Settings) -> Path:
         """Reference lengths as the settings want them, by the model that proposes at first."""

@@ -176,17 +176,12 @@ class Study(Places):
             needed += [(each.judging, "prior") for each in models]
         return needed
 
-    def is_tuned(self, system: System) -> bool:
-        """Whether the search for hypotheses is tuned: one with the prior, and without values of the row's own."""
-        by_row = any(each.startswith("fusion.") for each in system.settings)
-        return self.settings_of(system).matching.hypotheses == "asr_lm" and not by_row
-
     def fusion(self, system: System) -> Path | None:
         """Tuned values for the proposal's search with the prior, where a system has such hypotheses."""
-        if not self.is_tuned(system):
+        matching = self.settings_of(system).matching
+        if matching.hypotheses == "asr":
             return None
-        copy = self.settings_of(system).matching.proposal
-        return self.models_of(system)[0].fusion(system.unlabelled, copy)
+        return self.models_of(system)[0].fusion(system.unlabelled, matching.proposal, for_matching=True)
 
     def prepare(self, system: System) -> Path | None:
         """Make what a system shares with others: what it learns unlabelled speech by, labels or reference lengths."""

@@ -74,7 +74,7 @@ def effort_of(system: System, settings: Settings) -> float:
 
 
 class Shared(NamedTuple):
-    """What systems share: `prior` and `supervised`, `fusion`, what a model hears, `asr` or `asr_lm`, and labels."""
+    """What systems share: `prior`, `supervised`, two `fusion`, what a model hears (`asr`, `asr_lm`), labels."""
 
     seed: int
     folder: Path
@@ -114,8 +114,10 @@ class Work:
         after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
         teachers = study.teachers(system)
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
-        if system.kind == "matched" and study.is_tuned(system):
-            after |= {self.tuning(job.seed, teacher, copy, system.unlabelled) for teacher, copy in teachers}
+        if system.kind == "matched" and study.settings_of(system).matching.hypotheses == "asr_lm":
+            after |= {
+                self.tuning(job.seed, teacher, copy, system.unlabelled, True) for teacher, copy in teachers
+            }
         if system.kind == "pseudo_labels":
             after = {self.labelling(job.seed, study.place_of_labels(system), system, after)}
         prior = self.model(job.seed, study.models, "prior")
@@ -138,7 +140,7 @@ class Work:
         source = self.studies[seed].source_of(system)
         after = {self.model(seed, teacher.hearing, "supervised")}
         if source == "asr_lm":
-            after.add(self.tuning(seed, teacher, copy, system.unlabelled))
+            after.add(self.tuning(seed, teacher, copy, system.unlabelled, for_matching=False))
         key = Shared(seed, teacher.hearing.folder, source, copy)
         earlier = self.heard[key].after if key in self.heard else frozenset[Hashable]()
         systems = self.listeners.setdefault(key, [])
@@ -148,12 +150,15 @@ class Work:
         self.heard[key] = Task(name, partial(hear, self.request, key, systems), log, earlier | after)
         return key
 
-    def tuning(self, seed: int, teacher: Models, copy: str, unlabelled: Unlabelled) -> Shared:
+    def tuning(
+        self, seed: int, teacher: Models, copy: str, unlabelled: Unlabelled, for_matching: bool
+    ) -> Shared:
         """Values for a teacher's search with the prior."""
         after = {self.model(seed, teacher.hearing, "supervised"), self.model(seed, teacher.judging, "prior")}
-        key, which = Shared(seed, teacher.folder, "fusion", copy), copy or "best"
-        work = partial(tune_fusion, self.request, seed, teacher.settings, unlabelled, copy)
-        name, log = f"fusion {which} of {key.folder.name}", key.folder / f"log-fusion-{which}.txt"
+        what, which = "fusion-matching" if for_matching else "fusion", copy or "best"
+        key = Shared(seed, teacher.folder, what, copy)
+        work = partial(tune_fusion, self.request, seed, teacher.settings, unlabelled, copy, for_matching)
+        name, log = f"{what} {which} of {key.folder.name}", key.folder / f"log-{what}-{which}.txt"
         self.heard[key] = Task(name, work, log, frozenset(after))
         return key
 
@@ -172,9 +177,11 @@ def make_model(request: Request, seed: int, settings: Settings, what: str) -> No
     assert models.prior if what == "prior" else models.supervised
 
 
-def tune_fusion(request: Request, seed: int, settings: Settings, unlabelled: Unlabelled, copy: str) -> None:
+def tune_fusion(
+    request: Request, seed: int, settings: Settings, unlabelled: Unlabelled, copy: str, for_matching: bool
+) -> None:
     """Tune a teacher's search with the prior."""
-    request.study(seed).models_with(settings).fusion(unlabelled, copy)
+    request.study(seed).models_with(settings).fusion(unlabelled, copy, for_matching)
 
 
 def hear(request: Request, key: Shared, systems: Sequence[System]) -> None:
