@@ -18,6 +18,8 @@ from priormatch import config
 from priormatch.cli.app import GOES_ON, app
 from priormatch.cli.help import plain, purpose
 from priormatch.cli.options import matching_settings_of, settings_of
+from priormatch.config import FusionSettings
+from priormatch.search.tuning import write_tuned
 
 VERBS = [
     "run",
@@ -370,3 +372,10 @@ def test_matching_tells_of_a_search_with_the_prior_that_nobody_has_tuned(words, 
     matching_settings_of(None, words, None, prior)
     said = capsys.readouterr().err
     assert ("`priormatch tune --for-matching` finds better values, for --fusion" in said) == told
+
+
+@pytest.mark.parametrize("meant", ["decoding", "matching"])
+def test_matching_tells_of_a_search_that_was_tuned_for_decoding(tmp_path, meant, capsys):
+    write_tuned(tmp_path / "fusion.yaml", FusionSettings(), {"for": meant})
+    matching_settings_of(None, ["matching.hypotheses=asr_lm"], tmp_path / "fusion.yaml", Path("prior"))
+    assert ("was tuned for decoding" in capsys.readouterr().err) == (meant == "decoding")

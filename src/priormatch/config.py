@@ -166,7 +166,7 @@ class MatchingSettings:
     mixing: list[int] = field(default_factory=lambda: [1, 4])
     combine: Literal["alternate", "sum"] = "alternate"  # steps of either kind, or one update of both
     loss_weight: float = 0.2  # alpha, of the unpaired loss
-    # who lists the hypotheses: the proposal alone, or with the prior in its search, as `fusion` has it
+    # who lists the hypotheses: the proposal alone, or with the prior in its search, by tuned values of `fusion`
     hypotheses: Literal["asr", "asr_lm"] = "asr"
     beam_size: int = 4  # k, hypotheses of an utterance; memory grows with it
     prior_exponent: float = 1.0  # a of the weights p_y^a · r^b; 0 leaves the prior out
@@ -196,9 +196,10 @@ class MatchingSettings:
 
 @dataclass
 class FusionSettings:
-    """Decoding with the prior's help: log q + λ · log p_y + a bonus, and what keeps such a search from going astray.
+    """A search with the prior's help: log q + λ · log p_y + a bonus, and what keeps such a search from going astray.
 
-    A limit of infinity (`.inf` in YAML) is off; `priormatch tune` finds good values.
+    A limit of infinity (`.inf` in YAML) is off; `priormatch tune` finds good values for decoding, and with
+    --for-matching for the hypotheses of matching, for which a run does so by itself.
     """
 
     beam_size: int = 8  # hypotheses that the search follows

@@ -91,9 +91,11 @@ def test_for_matching_the_bonus_gives_back_what_the_prior_takes(home, tiny_prior
     said = [cut_text(cut) for name in ("dev", "other") for cut in read_cuts(home / f"{name}.jsonl.gz")]
     surprise = math.log(perplexity(likelihoods(tiny_prior, said), said))
     tried = [(each["fusion"]["lm_weight"], each["fusion"]["token_bonus"]) for each in trials]
-    assert tried == [(weight, pytest.approx(weight * surprise, abs=1e-3)) for weight in (0.0, 0.5, 1.0) * 2]
+    assert tried == [(weight, pytest.approx(weight * surprise, abs=1e-3)) for weight in (0.5, 1.0) * 2]
     best = min(trials, key=lambda each: (each["wer"], each["cer"]))
-    tuned = yaml.safe_load((home / "exp/fusion.yaml").read_text())["fusion"]
+    written = yaml.safe_load((home / "exp/fusion.yaml").read_text())
+    tuned = written["fusion"]
+    assert written["tuned"]["for"] == "matching"
     assert (tuned["lm_weight"], tuned["token_bonus"]) == (
         best["fusion"]["lm_weight"],
         best["fusion"]["token_bonus"],

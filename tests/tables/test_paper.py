@@ -202,6 +202,20 @@ def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
             assert row["settings"].startswith(f"T = {settings.refresh_every}")
 
 
+def test_searches_with_the_prior_share_systems_with_the_main_results():
+    plan = make_plan("small", recipe_path("table-small"), 0, ())
+    searches = [system for _, system in ROWS["x3_prior_in_search"]]
+    names = [plan.name_of(system) for system in searches]
+    main = {line.number: plan.name_of(line.system) for line in lines_of("tab7_main") if line.system}
+    assert [names[row] for row in (0, 2, 4)] == [main[row] for row in (12, 26, 25)]
+    settings = [plan.settings_of(system).matching for system in searches]
+    assert [(each.prior_exponent, each.proposal_exponent) for each in settings] == [
+        *((1, 0), (1, 0), (0, 1), (0, 3), (0, 0))
+    ]
+    assert [each.beam_size for each in settings] == [4, 4, 4, 4, 1]
+    assert len(set(names)) == 5
+
+
 def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_recipe_says(tmp_path):
     recipe = tmp_path / "other.yaml"
     recipe.write_text(

@@ -7,12 +7,13 @@ import pytest
 from tiny_language import sentences
 from tiny_run import command
 
-from priormatch.config import recipe_path
+from priormatch.config import load_settings, recipe_path
 from priormatch.data.batches import read_cuts
 from priormatch.errors import UserError
 from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.models.recognizer import Recognizer
-from priormatch.runs.stage import read_record
+from priormatch.runs.stage import plain, read_record
+from priormatch.search.tuning import read_tuned
 from priormatch.tables import tasks
 from priormatch.tables.corpora import LAYOUTS, light_files, open_study, wanted_files
 from priormatch.tables.request import Request
@@ -240,7 +241,9 @@ def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
     ]
     assert len(systems) == 3
     assert sorted(each["matching"]["beam_size"] for each in searched) == [1, 4]
-    assert {each["fusion"]["beam_size"] for each in searched} == {2}
+    tuned = load_settings(None, read_tuned(runs / "fusion/best/fusion-matching/fusion.yaml")).fusion
+    assert tuned.beam_size == 2
+    assert [each["fusion"] for each in searched] == [plain(tuned)] * 2
 
 
 def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder):
@@ -270,7 +273,19 @@ def test_what_learns_fixed_labels_of_the_recogniser_alone_waits_for_no_tuning(fo
     found = tasks.tasks_of(request, tasks.jobs_of({"tab7_main": lines}, {0: study}), {0: study})
     heard = {key.what for key in found if isinstance(key, tasks.Shared)}
     assert {"asr", "labels"} <= heard
-    assert "fusion" not in heard
+    assert not [what for what in heard if what.startswith("fusion")]
+
+
+def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(folder):
+    request = Request(("x3_prior_in_search",), "small", data=folder("small"), overrides=(*TINY, *KEPT))
+    study, lines = request.study(0), request.lines("x3_prior_in_search")
+    wanted = jobs_of({"x3_prior_in_search": lines}, {0: study})
+    found = tasks.tasks_of(request, wanted, {0: study})
+    for job, its in wanted.items():
+        waits = {key.what for key in found[tasks.Trained(job)].after}
+        searched = its[0].line.row["search"] == "ASR+LM"
+        assert ("fusion-matching" in waits) == searched
+        assert "fusion" not in waits
 
 
 def test_the_longest_trainings_start_first(folder):

@@ -71,7 +71,7 @@ def tune(
         bool,
         typer.Option(
             "--for-matching",
-            help="For matching.hypotheses=asr_lm: only the weight, with a bonus that gives back what it takes.",
+            help="For matching.hypotheses=asr_lm: weights with a bonus that gives back what they take.",
         ),
     ] = False,
     overwrite: Force = False,
@@ -81,8 +81,8 @@ def tune(
     """Find good values for a search with a prior: its weight, the bonus a piece, and its limits.
 
     Tries the settings fusion.* and a few other starts, and goes on from the best; the beam stays as wide as it is. For
-    matching the bonus is the weight times the prior's mean -log p a piece: with less of it hypotheses end early, and a
-    model that learns them ends ever earlier.
+    matching it tries a list of weights, with and without limits, and the bonus is the weight times the prior's mean
+    -log p a piece: where it is lower hypotheses may end early, and a model that learns from them ends earlier.
 
     Example: priormatch tune --model exp/lpm/model --prior exp/prior/model --validation dev.jsonl.gz
     --out exp/fusion.yaml fusion.beam_size=16

@@ -138,11 +138,18 @@ def matching_settings_of(
             " give matching.hypotheses=asr_lm, or leave it out"
         )
     searched = prior is not None and settings.matching.hypotheses == "asr_lm"
-    if searched and fusion is None and settings.fusion == FusionSettings():
+    if searched:
         from priormatch.progress import say
         from priormatch.search.fusion import untuned
+        from priormatch.search.tuning import is_for_decoding
 
-        say(f"{untuned(settings.fusion, for_matching=True)} --fusion")
+        if fusion is None and settings.fusion == FusionSettings():
+            say(f"{untuned(settings.fusion, for_matching=True)} --fusion")
+        if fusion is not None and is_for_decoding(fusion):
+            say(
+                f"--fusion {fusion} was tuned for decoding, and hypotheses by such values may end too early to be"
+                " learnt from: `priormatch tune --for-matching` finds others"
+            )
     return settings
 
 

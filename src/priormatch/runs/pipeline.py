@@ -28,6 +28,9 @@ from priormatch.runs.stage import Stage, read_record, set_aside
 from priormatch.search.tuning import read_tuned
 from priormatch.training.wandb_log import wandb_plan
 
+FUSION = {False: "fusion", True: "fusion-matching"}
+"""What the stages are called that tune searches with the prior: those for decoding and those for matching."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -138,7 +141,7 @@ class Run:
         """Values for decoding with the prior, or for searching hypotheses with it, tuned on the validation sets."""
         from priormatch.runs.tune import tune
 
-        name = "fusion-matching" if for_matching else "fusion"
+        name = FUSION[for_matching]
         out = self.folder / name / "fusion.yaml"
         wanted = {
             "fusion": self.settings.fusion,

@@ -37,9 +37,9 @@ def tune(
 ) -> None:
     """Find the fusion settings with the lowest mean WER on validation sets, from settings.fusion and other starts.
 
-    `for_matching` they are `even`: a model that learns from hypotheses which end too early makes more of them, however
-    small the difference in WER was. Every set is encoded once. What has been tried is put down in
-    `OUT.trials.jsonl`: the same call goes on from it.
+    `for_matching` only `even` ones are tried, with the limits of settings.fusion and the usual ones: where the bonus is
+    too low hypotheses end early, and a model that learns from them ends earlier, however little their WER tells of it.
+    Every set is encoded once. What has been tried is put down in `OUT.trials.jsonl`: the same call goes on from it.
     """
     device = find_device(settings.device)
     recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
@@ -62,11 +62,12 @@ def tune(
 
         measured = trials.measured(measure)
         if for_matching:
-            starts = even(settings.fusion, GRID["lm_weight"], surprise_of(judge, sets))
-            best = min(starts, key=measured)
+            weights = [weight for weight in GRID["lm_weight"] if weight > 0]
+            best = min(even(settings.fusion, weights, surprise_of(judge, sets)), key=measured)
         else:
             best = descend(measured, starts_from(settings.fusion), GRID)
     about = {
+        "for": "matching" if for_matching else "decoding",
         "model": str(model),
         "prior": str(prior),
         "validation": {name: str(path) for name, path in validation.items()},
@@ -80,7 +81,7 @@ def tune(
 
 
 def surprise_of(prior: Prior, sets: Mapping[str, Corpus]) -> float:
-    """The prior's mean -log p a piece of what was truly said."""
+    """The prior's mean -log p a piece, the ends counted, of what was truly said."""
     said = [text for corpus in sets.values() for cut in corpus.cuts if (text := cut_text(cut))]
     return math.log(perplexity(likelihoods(prior, said), said))
 

@@ -69,8 +69,7 @@ def starts_from(settings: FusionSettings) -> list[FusionSettings]:
 def even(settings: FusionSettings, weights: Sequence[float], surprise: float) -> list[FusionSettings]:
     """The settings with each of the weights λ and the bonus λ · surprise, with their own limits and the usual ones.
 
-    `surprise` is the prior's mean -log p a piece: so the bonus gives back what the prior takes from a piece on average,
-    and the search favours neither short hypotheses nor long ones.
+    `surprise` is the prior's mean -log p a piece: so the bonus gives back what the prior takes from a piece on average.
     """
     return [
         replace(settings, lm_weight=weight, token_bonus=round(weight * surprise, 3), **limits)
@@ -163,6 +162,13 @@ def write_tuned(path: Path, settings: FusionSettings, about: Mapping[str, Any]) 
 
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, yaml.safe_dump({"fusion": asdict(settings), "tuned": dict(about)}, sort_keys=False))
+
+
+def is_for_decoding(path: Path) -> bool:
+    """Whether `write_tuned` says that settings were tuned for decoding, and not for the hypotheses of matching."""
+    import yaml
+
+    return yaml.safe_load(path.read_bytes()).get("tuned", {}).get("for") == "decoding"
 
 
 def read_tuned(path: Path) -> list[str]:

@@ -70,12 +70,12 @@ def lines_of(table: str) -> list[Line]:
 
 def own_rows(table: str) -> list[tuple[Row, System]]:
     """Rows that the paper has not."""
-    if table == "tab6_kd":
-        row = {"method": "KD, length filter", "hyp_source": "ASR", "teacher": "Imp", "k": "4"}
-        return [(row, matched(prior_exponent=0))]
-    if table == "tab7_main":
-        return [each for decode_lm in ("None", "ConvLM") for each in main_rows(decode_lm)]
     match table:
+        case "tab6_kd":
+            row = {"method": "KD, length filter", "hyp_source": "ASR", "teacher": "Imp", "k": "4"}
+            return [(row, matched(prior_exponent=0))]
+        case "tab7_main":
+            return [each for decode_lm in ("None", "ConvLM") for each in main_rows(decode_lm)]
         case "x1_open_questions":
             return open_questions()
         case "x2_main_settings":
@@ -182,18 +182,21 @@ def main_settings() -> list[tuple[Row, System]]:
 
 def searches() -> list[tuple[Row, System]]:
     """Hypotheses of a search with the prior, and what may weigh them."""
-    posterior = WEIGHTS["posterior"]
-    rows = [
-        ("ASR", "prior", matched("all")),
-        ("ASR+LM", "prior", matched("all", **BY_BOTH)),
-        ("ASR+LM", "of the search", matched("all", **BY_BOTH, **posterior)),
-        ("ASR+LM", "of the search, cubed", matched("all", **BY_BOTH, **posterior | {"proposal_exponent": 3})),
-        ("ASR+LM", "one hypothesis", matched("all", **BY_BOTH, **WEIGHTS["uniform"], beam_size=1)),
+    posterior, one = WEIGHTS["posterior"], WEIGHTS["uniform"] | {"beam_size": 1}
+    rows: list[tuple[str, str, str, dict[str, object]]] = [
+        ("ASR", "4", "prior", {}),
+        ("ASR+LM", "4", "prior", BY_BOTH),
+        ("ASR+LM", "4", "of the search", BY_BOTH | posterior),
+        ("ASR+LM", "4", "of the search, cubed", BY_BOTH | posterior | {"proposal_exponent": 3}),
+        ("ASR+LM", "1", MISSING, BY_BOTH | one),
     ]
     figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     return [
-        ({"search": search, "weights": weights, **figures}, replace(system, main=True))
-        for search, weights, system in rows
+        (
+            {"search": search, "k": k, "weights": weights, **figures},
+            replace(matched("all", **matching), main=True),
+        )
+        for search, k, weights, matching in rows
     ]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from priormatch.config import Settings
+from priormatch.runs.pipeline import FUSION
 from priormatch.tables.found import write_found
 from priormatch.tables.hypotheses import SHOWN
 from priormatch.tables.measure import measure
@@ -74,7 +75,7 @@ def effort_of(system: System, settings: Settings) -> float:
 
 
 class Shared(NamedTuple):
-    """What systems share: `prior`, `supervised`, two `fusion`, what a model hears (`asr`, `asr_lm`), labels."""
+    """What systems share: `prior`, `supervised`, one of `FUSION`, what a model hears (`asr`, `asr_lm`), `labels`."""
 
     seed: int
     folder: Path
@@ -116,7 +117,8 @@ class Work:
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
         if system.kind == "matched" and study.settings_of(system).matching.hypotheses == "asr_lm":
             after |= {
-                self.tuning(job.seed, teacher, copy, system.unlabelled, True) for teacher, copy in teachers
+                self.tuning(job.seed, teacher, copy, system.unlabelled, for_matching=True)
+                for teacher, copy in teachers
             }
         if system.kind == "pseudo_labels":
             after = {self.labelling(job.seed, study.place_of_labels(system), system, after)}
@@ -155,7 +157,7 @@ class Work:
     ) -> Shared:
         """Values for a teacher's search with the prior."""
         after = {self.model(seed, teacher.hearing, "supervised"), self.model(seed, teacher.judging, "prior")}
-        what, which = "fusion-matching" if for_matching else "fusion", copy or "best"
+        what, which = FUSION[for_matching], copy or "best"
         key = Shared(seed, teacher.folder, what, copy)
         work = partial(tune_fusion, self.request, seed, teacher.settings, unlabelled, copy, for_matching)
         name, log = f"{what} {which} of {key.folder.name}", key.folder / f"log-{what}-{which}.txt"
