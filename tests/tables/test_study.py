@@ -283,8 +283,8 @@ def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(folder
     found = tasks.tasks_of(request, wanted, {0: study})
     for job, its in wanted.items():
         waits = {key.what for key in found[tasks.Trained(job)].after}
-        searched = its[0].line.row["search"] == "ASR+LM"
-        assert ("fusion-matching" in waits) == searched
+        tuned = its[0].line.row["search"] == "ASR+LM"  # others have values of their own
+        assert ("fusion-matching" in waits) == tuned
         assert "fusion" not in waits
 
 

@@ -163,11 +163,14 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("hypotheses and weights by ASR + LM rather than pseudo-labels that stay", 9, 12),
     ],
     "x3_prior_in_search": [
-        *(Claim("a search with the prior rather than without", row, 1) for row in range(2, 6)),
+        *(Claim("a search with the prior rather than without", row, 1) for row in range(2, 8)),
+        Claim("limits in the search alone", 8, 1),
         Claim("weights of the search rather than of the prior", 3, 2),
         Claim("those cubed", 4, 3),
         Claim("several hypotheses with weights rather than one", 3, 5),
         Claim("the same, cubed", 4, 5),
+        Claim("half as much of the prior in the search, several hypotheses", 6, 3),
+        Claim("the same, one hypothesis", 7, 5),
     ],
 }
 """By table; of those that the paper has not, what one would hope for."""

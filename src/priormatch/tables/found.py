@@ -94,4 +94,5 @@ def made_from(study: Places, line: Line) -> str:
     decoded_with = line.row.get("decode_lm", "None")
     fused = decoded_with != "None" or study.source_of(line.system) == "asr_lm"
     others = (settings.prior, settings.tokenizer, *([settings.fusion] if fused else []))
-    return digest([recipe, *map(plain, others), line.row])
+    searched = ["even"] if study.is_tuned(line.system) else []  # what values such searches are tuned to
+    return digest([recipe, *map(plain, others), *searched, line.row])

@@ -1,10 +1,11 @@
 """The rows of tables with the systems behind them: the paper's, and behind those the ones that it has not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
+from priormatch.search.tuning import LIMITS
 from priormatch.tables.paper import MISSING, Row, read_table
 from priormatch.tables.systems import (
     LARGE,
@@ -181,22 +182,33 @@ def main_settings() -> list[tuple[Row, System]]:
 
 
 def searches() -> list[tuple[Row, System]]:
-    """Hypotheses of a search with the prior, and what may weigh them."""
-    posterior, one = WEIGHTS["posterior"], WEIGHTS["uniform"] | {"beam_size": 1}
-    rows: list[tuple[str, str, str, dict[str, object]]] = [
-        ("ASR", "4", "prior", {}),
-        ("ASR+LM", "4", "prior", BY_BOTH),
-        ("ASR+LM", "4", "of the search", BY_BOTH | posterior),
-        ("ASR+LM", "4", "of the search, cubed", BY_BOTH | posterior | {"proposal_exponent": 3}),
-        ("ASR+LM", "1", MISSING, BY_BOTH | one),
+    """Hypotheses of a search with the prior, and what may weigh them.
+
+    Half as much of it means half of the weight that is tuned at small scale, with a bonus that gives back what it takes
+    there; and none of it leaves the search its limits alone.
+    """
+    tuned, posterior, one = BY_BOTH, WEIGHTS["posterior"], WEIGHTS["uniform"] | {"beam_size": 1}
+    half, none = (
+        LIMITS | {"lm_weight": 0.15, "token_bonus": 0.45},
+        LIMITS | {"lm_weight": 0, "token_bonus": 0},
+    )
+    rows: list[tuple[str, str, str, dict[str, object], Mapping[str, object]]] = [
+        ("ASR", "4", "prior", {}, {}),
+        ("ASR+LM", "4", "prior", tuned, {}),
+        ("ASR+LM", "4", "of the search", tuned | posterior, {}),
+        ("ASR+LM", "4", "of the search, cubed", tuned | posterior | {"proposal_exponent": 3}, {}),
+        ("ASR+LM", "1", MISSING, tuned | one, {}),
+        ("ASR+LM, half as much", "4", "of the search", tuned | posterior, half),
+        ("ASR+LM, half as much", "1", MISSING, tuned | one, half),
+        ("ASR, with limits", "4", "prior", tuned, none),
     ]
     figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     return [
         (
             {"search": search, "k": k, "weights": weights, **figures},
-            replace(matched("all", **matching), main=True),
+            replace(with_settings(matched("all", **matching), *overrides(fusion, "fusion")), main=True),
         )
-        for search, k, weights, matching in rows
+        for search, k, weights, matching, fusion in rows
     ]
 
 

@@ -117,6 +117,11 @@ class Places:
         name = as_file_name("-".join(f"{each.partition('.')[2]}={values[each]}" for each in different))
         return self.folder / "others" / name
 
+    def is_tuned(self, system: System) -> bool:
+        """Whether a search for hypotheses is tuned: one with the prior, by no values of the row's own."""
+        by_row = any(each.startswith("fusion.") for each in system.settings)
+        return self.settings_of(system).matching.hypotheses == "asr_lm" and not by_row
+
     def source_of(self, system: System) -> Labels:
         """Whether its teachers hear by themselves or with the prior."""
         if system.labels is not None:
@@ -178,10 +183,10 @@ class Study(Places):
 
     def fusion(self, system: System) -> Path | None:
         """Tuned values for the proposal's search with the prior, where a system has such hypotheses."""
-        matching = self.settings_of(system).matching
-        if matching.hypotheses == "asr":
+        if not self.is_tuned(system):
             return None
-        return self.models_of(system)[0].fusion(system.unlabelled, matching.proposal, for_matching=True)
+        copy = self.settings_of(system).matching.proposal
+        return self.models_of(system)[0].fusion(system.unlabelled, copy, for_matching=True)
 
     def prepare(self, system: System) -> Path | None:
         """Make what a system shares with others: what it learns unlabelled speech by, labels or reference lengths."""

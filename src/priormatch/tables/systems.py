@@ -54,9 +54,9 @@ def with_settings(system: System, *more: str) -> System:
     return replace(system, settings=(*missing, *system.settings))
 
 
-def overrides(matching: Mapping[str, object]) -> tuple[str, ...]:
-    """Settings of matching as overrides."""
-    return tuple(f"matching.{name}={str(value).replace(' ', '')}" for name, value in matching.items())
+def overrides(values: Mapping[str, object], part: str = "matching") -> tuple[str, ...]:
+    """Settings of a part as overrides."""
+    return tuple(f"{part}.{name}={str(value).replace(' ', '')}" for name, value in values.items())
 
 
 def distilled(teacher: str, beam_size: str, proposal: str = "A") -> System:

@@ -115,7 +115,7 @@ class Work:
         after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
         teachers = study.teachers(system)
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
-        if system.kind == "matched" and study.settings_of(system).matching.hypotheses == "asr_lm":
+        if system.kind == "matched" and study.is_tuned(system):
             after |= {
                 self.tuning(job.seed, teacher, copy, system.unlabelled, for_matching=True)
                 for teacher, copy in teachers
