@@ -37,6 +37,13 @@ def test_each_alarm(figures, word):
     assert word in alarm
 
 
+@pytest.mark.parametrize("figures", [{"share_without_survivor": 0.6}, {"validation_score": 17.0}])
+@pytest.mark.parametrize("hypotheses", ["asr", "asr_lm"])
+def test_where_the_prior_searches_along_less_of_it_is_advised(figures, hypotheses):
+    (alarm,) = of_matching(changed(**figures), SETTINGS | {"matching.hypotheses": hypotheses})
+    assert ("less of the prior in the search" in alarm) == (hypotheses == "asr_lm")
+
+
 def test_a_proposal_that_was_never_replaced():
     lines = [
         {**line, "proposal_refreshed": False} if "proposal_refreshed" in line else line for line in changed()

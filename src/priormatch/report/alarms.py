@@ -31,6 +31,8 @@ def skipped_updates(metrics: Mapping[str, Sequence[Line]]) -> Iterator[str]:
 
 def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[str]:
     """What matching tells of itself long before the error rate does."""
+    searched = settings.get("matching.hypotheses") == "asr_lm"
+    less = "less of the prior in the search (a lower fusion.lm_weight, or matching.hypotheses=asr)"
     last = {name: found[-1][1] for name in DIAGNOSTICS if (found := values(lines, name))}
     if last.get("length_ratio", 1.0) < SHORT:
         yield (
@@ -38,9 +40,10 @@ def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[
             " are getting shorter; narrow matching.length_filter, or lower the learning rate."
         )
     if last.get("share_without_survivor", 0.0) > FEW:
+        advice = f"try {less}" if searched else "widen matching.length_filter"
         yield (
             f"{last['share_without_survivor']:.0%} of the unlabelled utterances have no hypothesis that the filter"
-            " leaves, and teach nothing: widen matching.length_filter, or start from a better model."
+            f" leaves, and teach nothing: {advice}, or start from a better model."
         )
     most = largest_entropy(settings)
     if most and last.get("local_prior_entropy", 0.0) > UNDECIDED * most:
@@ -50,9 +53,10 @@ def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[
         )
     scores = values(lines, "validation_score")
     if scores and scores[-1][1] > WORSE * (best := min(score for _, score in scores)):
+        advice = f"{less}, fewer updates" if searched else "fewer updates"
         yield (
             f"The online model ends at a validation CER of {scores[-1][1]:.1f} %, after {best:.1f} % at its best:"
-            " the best one was kept, and fewer updates or a lower learning rate would do."
+            f" the best one was kept, and {advice} or a lower learning rate would do."
         )
     labels = values(lines, "label_wer")
     if labels and labels[-1][1] > labels[0][1]:
