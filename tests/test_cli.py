@@ -379,3 +379,12 @@ def test_matching_tells_of_a_search_that_was_tuned_for_decoding(tmp_path, meant,
     write_tuned(tmp_path / "fusion.yaml", FusionSettings(), {"for": meant})
     matching_settings_of(None, ["matching.hypotheses=asr_lm"], tmp_path / "fusion.yaml", Path("prior"))
     assert ("was tuned for decoding" in capsys.readouterr().err) == (meant == "decoding")
+
+
+@pytest.mark.parametrize("about", ["", "tuned:", "tuned: by hand"])
+def test_values_of_a_search_may_be_written_by_hand(tmp_path, about, capsys):
+    (tmp_path / "mine.yaml").write_text(f"fusion: {{lm_weight: 0.2}}\n{about}\n")
+    words = ["matching.hypotheses=asr_lm"]
+    found = matching_settings_of(None, words, tmp_path / "mine.yaml", Path("prior"))
+    assert found.fusion.lm_weight == 0.2
+    assert capsys.readouterr().err == ""

@@ -130,22 +130,24 @@ def settings_of(
 def matching_settings_of(
     recipe: str | None, overrides: list[str] | None, fusion: Path | None, prior: Path | None
 ) -> Settings:
-    """The same for a verb of matching: what `tune` wrote is refused where it has no say, and asked for where it has."""
+    """The same for a verb of matching: what `tune` wrote is refused where it has no say, and asked for where it has.
+
+    What it wrote for decoding is taken, with a warning.
+    """
     settings = settings_of(recipe, overrides, fusion, prior)
     if fusion is not None and settings.matching.hypotheses == "asr":
         raise UserError(
             f"--fusion {fusion} tells how to search with the prior, and hypotheses are found without:"
             " give matching.hypotheses=asr_lm, or leave it out"
         )
-    searched = prior is not None and settings.matching.hypotheses == "asr_lm"
-    if searched:
+    if prior is not None and settings.matching.hypotheses == "asr_lm":
         from priormatch.progress import say
         from priormatch.search.fusion import untuned
         from priormatch.search.tuning import is_for_decoding
 
         if fusion is None and settings.fusion == FusionSettings():
             say(f"{untuned(settings.fusion, for_matching=True)} --fusion")
-        if fusion is not None and is_for_decoding(fusion):
+        elif fusion is not None and is_for_decoding(fusion):
             say(
                 f"--fusion {fusion} was tuned for decoding, and hypotheses by such values may end too early to be"
                 " learnt from: `priormatch tune --for-matching` finds others"

@@ -32,7 +32,9 @@ def skipped_updates(metrics: Mapping[str, Sequence[Line]]) -> Iterator[str]:
 def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[str]:
     """What matching tells of itself long before the error rate does."""
     searched = settings.get("matching.hypotheses") == "asr_lm"
-    less = "less of the prior in the search (a lower fusion.lm_weight, or matching.hypotheses=asr)"
+    alone = (
+        "let the proposal search without the prior (matching.hypotheses=asr)"  # whose words it may drift to
+    )
     last = {name: found[-1][1] for name in DIAGNOSTICS if (found := values(lines, name))}
     if last.get("length_ratio", 1.0) < SHORT:
         yield (
@@ -40,7 +42,7 @@ def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[
             " are getting shorter; narrow matching.length_filter, or lower the learning rate."
         )
     if last.get("share_without_survivor", 0.0) > FEW:
-        advice = f"try {less}" if searched else "widen matching.length_filter"
+        advice = alone if searched else "widen matching.length_filter"
         yield (
             f"{last['share_without_survivor']:.0%} of the unlabelled utterances have no hypothesis that the filter"
             f" leaves, and teach nothing: {advice}, or start from a better model."
@@ -53,10 +55,10 @@ def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[
         )
     scores = values(lines, "validation_score")
     if scores and scores[-1][1] > WORSE * (best := min(score for _, score in scores)):
-        advice = f"{less}, fewer updates" if searched else "fewer updates"
+        advice = f"{alone}, or try" if searched else "try"
         yield (
-            f"The online model ends at a validation CER of {scores[-1][1]:.1f} %, after {best:.1f} % at its best:"
-            f" the best one was kept, and {advice} or a lower learning rate would do."
+            f"The online model ends at a validation CER of {scores[-1][1]:.1f} %, after {best:.1f} % at its best, which"
+            f" was kept: {advice} fewer updates or a lower learning rate."
         )
     labels = values(lines, "label_wer")
     if labels and labels[-1][1] > labels[0][1]:

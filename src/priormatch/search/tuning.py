@@ -165,10 +165,11 @@ def write_tuned(path: Path, settings: FusionSettings, about: Mapping[str, Any]) 
 
 
 def is_for_decoding(path: Path) -> bool:
-    """Whether `write_tuned` says that settings were tuned for decoding, and not for the hypotheses of matching."""
+    """Whether a file that `read_tuned` has read says that it was tuned for decoding; one by hand need not say."""
     import yaml
 
-    return yaml.safe_load(path.read_bytes()).get("tuned", {}).get("for") == "decoding"
+    about = yaml.safe_load(path.read_bytes()).get("tuned")
+    return isinstance(about, dict) and about.get("for") == "decoding"
 
 
 def read_tuned(path: Path) -> list[str]:
