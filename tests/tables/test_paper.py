@@ -210,12 +210,13 @@ def test_searches_with_the_prior_share_systems_with_the_main_results():
     assert [names[row] for row in (0, 2, 4)] == [main[row] for row in (12, 26, 25)]
     settings = [plan.settings_of(system).matching for system in searches]
     assert [(each.prior_exponent, each.proposal_exponent) for each in settings] == [
-        *((1, 0), (1, 0), (0, 1), (0, 3), (0, 0), (0, 1), (0, 0), (1, 0))
+        *((1, 0), (1, 0), (0, 1), (0, 3), (0, 0), (0, 1), (0, 0), (1, 0), (0, 1))
     ]
-    assert [each.beam_size for each in settings] == [4, 4, 4, 4, 1, 4, 1, 4]
-    weights = [plan.settings_of(system).fusion.lm_weight for system in searches[5:]]
+    assert [each.beam_size for each in settings] == [4, 4, 4, 4, 1, 4, 1, 4, 4]
+    assert [each.refresh_every for each in settings] == [*[100] * 8, 1000]
+    weights = [plan.settings_of(system).fusion.lm_weight for system in searches[5:8]]
     assert weights == [0.15, 0.15, 0]
-    assert len(set(names)) == 8
+    assert len(set(names)) == 9
 
 
 def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_recipe_says(tmp_path):

@@ -185,7 +185,8 @@ def searches() -> list[tuple[Row, System]]:
     """Hypotheses of a search with the prior, and what may weigh them.
 
     Half as much of it means half of the weight that is tuned at small scale, with a bonus that gives back what it takes
-    there; and none of it leaves the search its limits alone.
+    there; and none of it leaves the search its limits alone. Each renewal adds the prior once more to a proposal that
+    has learnt some of it already, so that fewer of them add less.
     """
     tuned, posterior, one = BY_BOTH, WEIGHTS["posterior"], WEIGHTS["uniform"] | {"beam_size": 1}
     half, none = (
@@ -201,6 +202,7 @@ def searches() -> list[tuple[Row, System]]:
         ("ASR+LM, half as much", "4", "of the search", tuned | posterior, half),
         ("ASR+LM, half as much", "1", MISSING, tuned | one, half),
         ("ASR, with limits", "4", "prior", tuned, none),
+        ("ASR+LM, T = 1000", "4", "of the search", tuned | posterior | {"refresh_every": 1000}, {}),
     ]
     figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     return [
