@@ -198,12 +198,15 @@ class MatchingSettings:
 class FusionSettings:
     """A search with the prior's help: log q + λ · log p_y + a bonus, and what keeps such a search from going astray.
 
+    Centred, log p_y of a piece is less what the prior expects of any piece there, its negative entropy: long hypotheses
+    then neither lose by it nor gain, and pieces that only end a word have nothing to win.
     A limit of infinity (`.inf` in YAML) is off; `priormatch tune` finds good values for decoding, and with
     --for-matching for the hypotheses of matching, for which a run does so by itself.
     """
 
     beam_size: int = 8  # hypotheses that the search follows
     lm_weight: float = 0.3  # λ
+    centred: bool = False  # whether log p_y is taken less its mean over all pieces there
     token_bonus: float = 0.5  # for every piece but the end of sentence
     eos_threshold: float = 1.5  # γ: the end may follow only where log q(end) >= γ · max log q
     token_margin: float = math.inf  # δ: another piece may follow only where log q >= max log q - δ

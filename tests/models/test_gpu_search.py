@@ -78,6 +78,7 @@ FUSIONS = [
     FusionSettings(beam_size=2, lm_weight=0.7, token_margin=1.5, eos_threshold=1.05),
     FusionSettings(beam_size=8, attention_jump=6.0, beam_threshold=2.0),
     FusionSettings(beam_size=3, attention_jump=1.0),
+    FusionSettings(beam_size=4, lm_weight=0.8, centred=True, token_bonus=0.0),
 ]
 
 

@@ -34,6 +34,22 @@ def test_scores_by_hand() -> None:
     assert added(lm_weight=0.0) == LOG_Q.tolist()
 
 
+def test_centred_scores_by_hand() -> None:
+    entropy = -sum(p * math.log(p) for p in (0.1, 0.4, 0.3, 0.2))
+    assert added(centred=True) == pytest.approx([each + 0.5 * entropy for each in added()])
+    expected = sum(p * each for p, each in zip(LOG_P.exp().tolist(), added(centred=True), strict=True))
+    assert expected == pytest.approx(float((LOG_P.exp() * LOG_Q).sum())), (
+        "what the prior expects costs nothing"
+    )
+
+
+def test_centred_a_piece_that_was_foreseen_earns_nothing() -> None:
+    """Where the prior is all but sure, a bonus for each piece is won by any word of many such pieces."""
+    sure = torch.tensor([-200.0, 0.0, -200.0, -200.0])
+    fusion = FusionSettings(lm_weight=0.5, centred=True, **OFF)
+    assert fused_scores(LOG_Q, sure, 3, fusion)[1] == LOG_Q[1]
+
+
 @pytest.mark.parametrize(
     ("threshold", "may_end"), [(1.0, False), (2.3, False), (2.4, True), (math.inf, True)]
 )
@@ -85,12 +101,13 @@ def slow_scores(acoustic: Toy, language: Toy, row: int, fusion: FusionSettings) 
 
     def of(classes: tuple[int, ...]) -> list[float]:
         log_q, log_p = acoustic.scores_of(row)(classes), language.scores_of(row)(classes)
+        mean = sum(math.exp(each) * each for each in log_p) if fusion.centred else 0.0
         best = max(log_q)
         here, before = acoustic.peak_of(row, classes), acoustic.peak_of(row, classes[:-1])
         jumped = len(classes) > 0 and abs(here - before) > fusion.attention_jump
         scores = []
         for each in range(acoustic.classes):
-            score = log_q[each] + fusion.lm_weight * log_p[each]
+            score = log_q[each] + fusion.lm_weight * (log_p[each] - mean)
             if each == acoustic.eos:
                 barred = log_q[each] / best > fusion.eos_threshold  # both are negative
             else:
@@ -117,6 +134,7 @@ fusions = st.builds(
     FusionSettings,
     beam_size=st.integers(1, 5),
     lm_weight=st.sampled_from([0.0, 0.3, 1.0]),
+    centred=st.booleans(),
     token_bonus=st.sampled_from([0.0, 0.7, 2.0]),
     eos_threshold=st.sampled_from([1.0, 1.3, 4.0, math.inf]),
     token_margin=st.sampled_from([0.5, 3.0, math.inf]),

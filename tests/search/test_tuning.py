@@ -18,8 +18,8 @@ from priormatch.search.tuning import (
     NAMES,
     Errors,
     Trials,
+    centred,
     descend,
-    even,
     neighbour,
     read_tuned,
     starts_from,
@@ -44,13 +44,10 @@ def test_it_finds_the_bottom_of_a_bowl(weight, bonus):
     assert descend(bowl(weight, bonus), [START], GRID) == replace(START, lm_weight=weight, token_bonus=bonus)
 
 
-@given(st.floats(0.1, 10), st.integers(1, 50))
-def test_even_values_favour_no_length(surprise, pieces):
-    """A hypothesis whose pieces surprise the prior as much as pieces do loses nothing by having many of them."""
-    found = even(START, GRID["lm_weight"], surprise)
+def test_centred_values_have_no_bonus_and_both_kinds_of_limits():
+    found = centred(replace(START, token_bonus=1.0), GRID["lm_weight"])
     assert [each.lm_weight for each in found] == [*GRID["lm_weight"], *GRID["lm_weight"]]
-    for each in found:
-        assert pieces * (each.token_bonus - each.lm_weight * surprise) == pytest.approx(0, abs=1e-3 * pieces)
+    assert {(each.centred, each.token_bonus) for each in found} == {(True, 0.0)}
     assert {each.eos_threshold for each in found} == {math.inf, LIMITS["eos_threshold"]}
 
 
@@ -87,8 +84,8 @@ def test_it_begins_at_the_best_of_its_starts():
     assert (best.eos_threshold, best.lm_weight) == (1.1, 0.6)
 
 
-def test_every_setting_but_the_width_of_the_beam_is_tuned():
-    assert GRID.keys() == set(NAMES) - {"beam_size"}
+def test_every_number_but_the_width_of_the_beam_is_tuned():
+    assert GRID.keys() == set(NAMES) - {"beam_size", "centred"}
 
 
 def test_the_usual_starts_have_the_limits_off_and_on():

@@ -27,7 +27,7 @@ ROWS = {
     "tabA5_main_ext": "1,28,35,36,37",
     "x1_open_questions": "1,4,8,12,14-18",
     "x2_main_settings": "1,3,7,8,13,14,18,22",
-    "x3_prior_in_search": "1,4,5,7,8",
+    "x3_prior_in_search": "1,4,5,7,9,10,11",
 }
 
 

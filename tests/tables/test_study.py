@@ -12,7 +12,7 @@ from priormatch.data.batches import read_cuts
 from priormatch.errors import UserError
 from priormatch.evaluation.transcripts import Transcript, write_transcripts
 from priormatch.models.recognizer import Recognizer
-from priormatch.runs.stage import plain, read_record
+from priormatch.runs.stage import fingerprint, plain, read_record
 from priormatch.search.tuning import read_tuned
 from priormatch.tables import tasks
 from priormatch.tables.corpora import LAYOUTS, light_files, open_study, wanted_files
@@ -282,10 +282,32 @@ def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(folder
     wanted = jobs_of({"x3_prior_in_search": lines}, {0: study})
     found = tasks.tasks_of(request, wanted, {0: study})
     for job, its in wanted.items():
-        waits = {key.what for key in found[tasks.Trained(job)].after}
-        tuned = its[0].line.row["search"] in ("ASR+LM", "ASR+LM, T = 1000")  # others have values of their own
-        assert ("fusion-matching" in waits) == tuned
-        assert "fusion" not in waits
+        waits = {key.what for key in found[tasks.Trained(job)].after if isinstance(key, tasks.Shared)}
+        search = its[0].line.row["search"]  # those not named here have values of their own
+        assert ("fusion-matching" in waits) == (search == "ASR+LM")
+        assert ("fusion" in waits) == (search == "ASR, then ASR+LM"), "what stays is tuned for decoding"
+
+
+def test_a_second_round_waits_for_the_first_and_goes_on_from_it(folder):
+    data = folder("small")
+    words = ("--scale", "small", "--data", data, "--jobs", "2", "fusion.beam_size=2", *TINY, *KEPT)
+    assert command("table", "X3:11,12", *words) == 0
+    systems = data.parent / "runs/table-small/seed-0/systems"
+    (first,) = (each for each in systems.iterdir() if "after" not in each.name)
+    seconds = sorted(set(systems.iterdir()) - {first})
+    assert len(seconds) == 2, "with one first round for both"
+    for second in seconds:
+        inputs = read_record(second / "lpm")["recipe"]["inputs"]
+        assert inputs["model"] == inputs["proposal"] == fingerprint(first / "lpm/model")
+        searched = read_record(second / "lpm")["recipe"]["settings"]
+        assert searched["fusion"] == plain(
+            load_settings(None, read_tuned(first / "fusion/fusion.yaml")).fusion
+        )
+        assert (second / "lpm/model/model.safetensors").read_bytes() != (
+            first / "lpm/model/model.safetensors"
+        ).read_bytes()
+    page = next((data.parent / "runs/table-small").glob("x3*.md")).read_text()
+    assert f"| 11, 12 | {first.name} |" in page
 
 
 def test_the_longest_trainings_start_first(folder):

@@ -71,7 +71,7 @@ def tune(
         bool,
         typer.Option(
             "--for-matching",
-            help="For matching.hypotheses=asr_lm: weights with a bonus that gives back what they take.",
+            help="For matching.hypotheses=asr_lm: what the prior expects anyway then costs nothing.",
         ),
     ] = False,
     overwrite: Force = False,

@@ -142,15 +142,15 @@ def matching_settings_of(
         )
     if prior is not None and settings.matching.hypotheses == "asr_lm":
         from priormatch.progress import say
-        from priormatch.search.fusion import untuned
+        from priormatch.search.fusion import feeds_back, untuned
         from priormatch.search.tuning import is_for_decoding
 
         if fusion is None and settings.fusion == FusionSettings():
-            say(f"{untuned(settings.fusion, for_matching=True)} --fusion")
-        elif fusion is not None and is_for_decoding(fusion):
+            say(f"{untuned(settings.fusion, feeds_back(settings.matching))} --fusion")
+        elif fusion is not None and feeds_back(settings.matching) and is_for_decoding(fusion):
             say(
-                f"--fusion {fusion} was tuned for decoding, and hypotheses by such values may end too early to be"
-                " learnt from: `priormatch tune --for-matching` finds others"
+                f"--fusion {fusion} was tuned for decoding, and hypotheses by such values are no good to learn"
+                " from (docs/concepts.md): `priormatch tune --for-matching` finds others"
             )
     return settings
 

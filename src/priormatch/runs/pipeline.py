@@ -25,6 +25,7 @@ from priormatch.runs.label import ALL, label_cuts
 from priormatch.runs.recipe import audible, recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import Stage, read_record, set_aside
+from priormatch.search.fusion import feeds_back
 from priormatch.search.tuning import read_tuned
 from priormatch.training.wandb_log import wandb_plan
 
@@ -283,7 +284,8 @@ def run(settings: Settings) -> Path:
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
     known = this.reference_lengths(tokenizer, lengths, proposal, judge)
-    fusion = this.fusion(proposal, judge, for_matching=True) if matching.hypotheses == "asr_lm" else None
+    searched = matching.hypotheses == "asr_lm"
+    fusion = this.fusion(proposal, judge, feeds_back(matching)) if searched else None
     systems["lpm"] = this.lpm(first, prior, known, fusion)
     if data.topline is not None:
         updates = settings.training.updates + matching.updates

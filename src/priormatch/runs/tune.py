@@ -1,11 +1,10 @@
 """The verb `tune`: good values for a search with a prior, found on validation sets and written to a file."""
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from priormatch.config import FusionSettings, Settings
-from priormatch.data.batches import Corpus, cut_text
+from priormatch.data.batches import Corpus
 from priormatch.device import find_device
 from priormatch.evaluation.decoding import (
     GREEDY,
@@ -18,13 +17,12 @@ from priormatch.evaluation.decoding import (
     search_with_prior,
     transcribe,
 )
-from priormatch.evaluation.perplexity import likelihoods, perplexity
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
 from priormatch.runs.stage import digest, fingerprint
 from priormatch.runs.work import load_validation
-from priormatch.search.tuning import GRID, Errors, Trials, descend, even, finite, starts_from, write_tuned
+from priormatch.search.tuning import GRID, Errors, Trials, centred, descend, finite, starts_from, write_tuned
 
 
 def tune(
@@ -37,8 +35,9 @@ def tune(
 ) -> None:
     """Find the fusion settings with the lowest mean WER on validation sets, from settings.fusion and other starts.
 
-    `for_matching` only `even` ones are tried, with the limits of settings.fusion and the usual ones: where the bonus is
-    too low hypotheses end early, and a model that learns from them ends earlier, however little their WER tells of it.
+    `for_matching` only `centred` ones are tried, with the limits of settings.fusion and the usual ones. Without a bonus
+    hypotheses end early otherwise, and with one for each piece words of many pieces that the prior foresees crowd out
+    others; their WER tells little of either, but a model that learns from them does it more and more.
     Every set is encoded once. What has been tried is put down in `OUT.trials.jsonl`: the same call goes on from it.
     """
     device = find_device(settings.device)
@@ -63,7 +62,7 @@ def tune(
         measured = trials.measured(measure)
         if for_matching:
             weights = [weight for weight in GRID["lm_weight"] if weight > 0]
-            best = min(even(settings.fusion, weights, surprise_of(judge, sets)), key=measured)
+            best = min(centred(settings.fusion, weights), key=measured)
         else:
             best = descend(measured, starts_from(settings.fusion), GRID)
     about = {
@@ -78,12 +77,6 @@ def tune(
     write_tuned(out, best, about)
     values = ", ".join(f"{name}={value:g}" for name, value in finite(best).items())
     say(f"{out}: with the prior {measured(best)}; {values}")
-
-
-def surprise_of(prior: Prior, sets: Mapping[str, Corpus]) -> float:
-    """The prior's mean -log p a piece, the ends counted, of what was truly said."""
-    said = [text for corpus in sets.values() for cut in corpus.cuts if (text := cut_text(cut))]
-    return math.log(perplexity(likelihoods(prior, said), said))
 
 
 def encode_all(model: Recognizer, corpus: Corpus) -> list[Encoded]:

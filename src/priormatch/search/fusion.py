@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from priormatch.config import FusionSettings, Settings
+from priormatch.config import FusionSettings, MatchingSettings, Settings
 from priormatch.search.beam import Beam, Step, beam_search
 
 AcousticStep = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
@@ -41,6 +41,11 @@ def fused_search(
 def fusion_of_hypotheses(settings: Settings) -> FusionSettings | None:
     """How a proposal searches with the prior for the hypotheses of matching; None where it searches alone."""
     return settings.fusion if settings.matching.hypotheses == "asr_lm" else None
+
+
+def feeds_back(matching: MatchingSettings) -> bool:
+    """Whether what is learnt from hypotheses comes back in later ones, so that a fault of the search would grow."""
+    return matching.refresh != "never"
 
 
 def untuned(settings: FusionSettings, for_matching: bool = False) -> str:
@@ -84,6 +89,7 @@ def fused_step(
 def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSettings) -> Tensor:
     """log q + λ log p + bonus, which the end does not get, and -inf for a class that must not follow.
 
+    Centred, log p is less its mean over the classes, Σ p log p.
     The end may follow where log q(end) >= γ · max log q, any other class where log q >= max log q - δ. log_q
     (..., C') may have more classes than log_p (..., C), such as cannot be. -> (..., C')
     """
@@ -92,6 +98,8 @@ def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSetting
     allowed[..., eos] = True
     if math.isfinite(settings.eos_threshold):  # else infinity times zero, where q is sure
         allowed[..., eos] = log_q[..., eos] >= settings.eos_threshold * highest[..., 0]
+    if settings.centred:
+        log_p = log_p - (log_p.exp() * log_p).sum(dim=-1, keepdim=True)
     bonus = log_p.new_full(log_p.shape[-1:], settings.token_bonus)
     bonus[eos : eos + 1].zero_()
     more = log_q.shape[-1] - log_p.shape[-1]

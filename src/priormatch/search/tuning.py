@@ -66,13 +66,10 @@ def starts_from(settings: FusionSettings) -> list[FusionSettings]:
     return [settings, *(replace(settings, **start) for start in STARTS)]
 
 
-def even(settings: FusionSettings, weights: Sequence[float], surprise: float) -> list[FusionSettings]:
-    """The settings with each of the weights λ and the bonus λ · surprise, with their own limits and the usual ones.
-
-    `surprise` is the prior's mean -log p a piece: so the bonus gives back what the prior takes from a piece on average.
-    """
+def centred(settings: FusionSettings, weights: Sequence[float]) -> list[FusionSettings]:
+    """The settings with each of the weights, centred and without a bonus, with their own limits and the usual ones."""
     return [
-        replace(settings, lm_weight=weight, token_bonus=round(weight * surprise, 3), **limits)
+        replace(settings, lm_weight=weight, centred=True, token_bonus=0.0, **limits)
         for limits in ({}, LIMITS)
         for weight in weights
     ]

@@ -163,15 +163,19 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("hypotheses and weights by ASR + LM rather than pseudo-labels that stay", 9, 12),
     ],
     "x3_prior_in_search": [
-        *(Claim("a search with the prior rather than without", row, 1) for row in (*range(2, 8), 9)),
-        Claim("limits in the search alone", 8, 1),
+        *(Claim("a search with the prior rather than without", row, 1) for row in (*range(2, 10), 11, 12)),
+        Claim("limits in the search alone", 10, 1),
         Claim("weights of the search rather than of the prior", 3, 2),
         Claim("those cubed", 4, 3),
         Claim("several hypotheses with weights rather than one", 3, 5),
         Claim("the same, cubed", 4, 5),
-        Claim("half as much of the prior in the search, several hypotheses", 6, 3),
+        Claim("the same, with less of the prior in the search", 6, 7),
+        Claim("less of the prior in the search, several hypotheses", 6, 3),
         Claim("the same, one hypothesis", 7, 5),
-        Claim("fewer renewals of a proposal that searches with the prior", 9, 3),
+        Claim("centred scores rather than a bonus for each piece", 3, 9),
+        Claim("the same, with less of the prior in the search", 6, 8),
+        Claim("a second round with the prior rather than a weak say in every search", 11, 6),
+        Claim("in a second round several hypotheses with weights rather than one", 11, 12),
     ],
 }
 """By table; of those that the paper has not, what one would hope for."""

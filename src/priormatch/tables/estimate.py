@@ -41,7 +41,7 @@ from priormatch.tables.page import shared_models
 from priormatch.tables.paper import BEAMS, TITLES
 from priormatch.tables.request import Request
 from priormatch.tables.study import Plan
-from priormatch.tables.systems import System
+from priormatch.tables.systems import System, rounds_of
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching import Matching, share_of
 from priormatch.training.optimizer import make_optimizer
@@ -126,10 +126,11 @@ def work_of(request: Request) -> list[Work]:
     """The trainings of all tables, each once: the models that systems share, and the systems; and their validations."""
     places = request.places(request.seeds[0])
     systems = {
-        places.plan.name_of(line.system): line.system
+        places.plan.name_of(system): system
         for table in request.tables
         for line in request.lines(table)
         if line.system is not None
+        for system in rounds_of(line.system)
     }
     if BEAMS in request.tables:
         systems.setdefault(places.plan.name_of(SHOWN), SHOWN)

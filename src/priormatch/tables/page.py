@@ -23,7 +23,7 @@ from priormatch.tables.paper import MISPRINTS, TITLES, Row
 from priormatch.tables.request import Request, as_ranges
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Places
-from priormatch.tables.systems import System
+from priormatch.tables.systems import System, rounds_of
 
 TRAININGS = ("lpm", "supervised-longer", "topline", "pseudo_label")
 RECORDED = ("model", "training", "audio", "matching", "prior")
@@ -208,9 +208,9 @@ def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training
     ]
     rows: dict[str, tuple[System, list[str]]] = {}
     for line in lines:
-        if line.system is not None:
-            name = studies[0].folder_of(line.system).name
-            rows.setdefault(name, (line.system, []))[1].append(str(line.number))
+        for system in rounds_of(line.system) if line.system is not None else []:
+            name = studies[0].folder_of(system).name
+            rows.setdefault(name, (system, []))[1].append(str(line.number))
     for name, (system, numbers) in rows.items():
         records = [system_record(study, system) for study in studies]
         endings = [ending(study, system) for study in studies]

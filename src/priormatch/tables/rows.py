@@ -11,6 +11,7 @@ from priormatch.tables.systems import (
     LARGE,
     System,
     distilled,
+    in_two_rounds,
     labelled,
     matched,
     overrides,
@@ -184,14 +185,14 @@ def main_settings() -> list[tuple[Row, System]]:
 def searches() -> list[tuple[Row, System]]:
     """Hypotheses of a search with the prior, and what may weigh them.
 
-    Half as much of it means half of the weight that is tuned at small scale, with a bonus that gives back what it takes
-    there; and none of it leaves the search its limits alone. Each renewal adds the prior once more to a proposal that
-    has learnt some of it already, so that fewer of them add less.
+    The prior's weight is tuned, or said in the row. There it is less than what is tuned at small scale, or scores
+    are not centred and have a bonus for each piece instead, which is what a piece costs on average there. In a second
+    round the model of the first one proposes with the prior's help, and stays as it is.
     """
     tuned, posterior, one = BY_BOTH, WEIGHTS["posterior"], WEIGHTS["uniform"] | {"beam_size": 1}
-    half, none = (
-        LIMITS | {"lm_weight": 0.15, "token_bonus": 0.45},
-        LIMITS | {"lm_weight": 0, "token_bonus": 0},
+    none, half, half_by_bonus, by_bonus = (
+        LIMITS | {"lm_weight": weight, "centred": centred, "token_bonus": bonus}
+        for weight, centred, bonus in ((0, True, 0), (0.15, True, 0), (0.15, False, 0.45), (0.4, False, 1.17))
     )
     rows: list[tuple[str, str, str, dict[str, object], Mapping[str, object]]] = [
         ("ASR", "4", "prior", {}, {}),
@@ -199,19 +200,31 @@ def searches() -> list[tuple[Row, System]]:
         ("ASR+LM", "4", "of the search", tuned | posterior, {}),
         ("ASR+LM", "4", "of the search, cubed", tuned | posterior | {"proposal_exponent": 3}, {}),
         ("ASR+LM", "1", MISSING, tuned | one, {}),
-        ("ASR+LM, half as much", "4", "of the search", tuned | posterior, half),
-        ("ASR+LM, half as much", "1", MISSING, tuned | one, half),
+        ("ASR+LM, 0.15", "4", "of the search", tuned | posterior, half),
+        ("ASR+LM, 0.15", "1", MISSING, tuned | one, half),
+        ("ASR+LM, 0.15, bonus 0.45", "4", "of the search", tuned | posterior, half_by_bonus),
+        ("ASR+LM, 0.4, bonus 1.17", "4", "of the search", tuned | posterior, by_bonus),
         ("ASR, with limits", "4", "prior", tuned, none),
-        ("ASR+LM, T = 1000", "4", "of the search", tuned | posterior | {"refresh_every": 1000}, {}),
+    ]
+    systems = [
+        (search, k, weights, with_settings(matched("all", **matching), *overrides(fusion, "fusion")))
+        for search, k, weights, matching, fusion in rows
+    ]
+    fixed = tuned | {"refresh": "never"}
+    systems += [
+        ("ASR, then ASR+LM", k, weights, in_two_rounds(matched("all"), matched("all", **fixed, **more)))
+        for k, weights, more in (("4", "prior, then of the search", posterior), ("1", "prior, then NA", one))
     ]
     figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     return [
-        (
-            {"search": search, "k": k, "weights": weights, **figures},
-            replace(with_settings(matched("all", **matching), *overrides(fusion, "fusion")), main=True),
-        )
-        for search, k, weights, matching, fusion in rows
+        ({"search": search, "k": k, "weights": weights, **figures}, of_main_results(system))
+        for search, k, weights, system in systems
     ]
+
+
+def of_main_results(system: System) -> System:
+    """The same as one of the main results, and what it goes on after as well."""
+    return replace(system, main=True, after=system.after and of_main_results(system.after))
 
 
 def reference_of(table: str, lines: Sequence[Line], line: Line, start: str = "C") -> Line | None:

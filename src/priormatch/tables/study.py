@@ -14,6 +14,7 @@ from priormatch.runs.data import RunData
 from priormatch.runs.label import ALL, label_cuts
 from priormatch.runs.pipeline import Run
 from priormatch.runs.stage import differences
+from priormatch.search.fusion import feeds_back
 from priormatch.tables.models import Models, Speech, recipe_of_models
 from priormatch.tables.systems import Labels, System, Unlabelled
 
@@ -35,8 +36,13 @@ class Plan:
         """The settings that a system is trained with."""
         if system not in self.known:
             settings = changed(self.base_of(system), system.settings)
-            weight = settings.matching.loss_weight * system.loss_scale
-            self.known[system] = replace(settings, matching=replace(settings.matching, loss_weight=weight))
+            matching = settings.matching
+            weight, updates = (
+                matching.loss_weight * system.loss_scale,
+                max(round(matching.updates * system.share), 1),
+            )
+            changes = replace(matching, loss_weight=weight, updates=updates)
+            self.known[system] = replace(settings, matching=changes)
         return self.known[system]
 
     def base_of(self, system: System) -> Settings:
@@ -66,7 +72,9 @@ class Plan:
                 for each in different
             ),
             *([f"loss_scale={system.loss_scale:g}"] if system.loss_scale != 1 else []),
+            *([f"share={system.share:g}"] if system.share != 1 else []),
             *(["longer"] if self.base_of(system) != self.settings else []),
+            *([f"after={self.name_of(system.after)}"] if system.after else []),
         ]
         return as_file_name("-".join(words))
 
@@ -185,8 +193,16 @@ class Study(Places):
         """Tuned values for the proposal's search with the prior, where a system has such hypotheses."""
         if not self.is_tuned(system):
             return None
-        copy = self.settings_of(system).matching.proposal
-        return self.models_of(system)[0].fusion(system.unlabelled, copy, for_matching=True)
+        matching = self.settings_of(system).matching
+        if system.after is not None:
+            return self.fusion_with(system.after, feeds_back(matching))
+        teacher, *_ = self.models_of(system)
+        return teacher.fusion(system.unlabelled, matching.proposal, feeds_back(matching))
+
+    def fusion_with(self, system: System, for_matching: bool = False) -> Path:
+        """Values for decoding or matching with the prior, tuned for a system's model."""
+        run = Run(self.folder_of(system), self.settings, self.data, self.folder)
+        return run.fusion(self.train(system), self.models.prior, for_matching)
 
     def prepare(self, system: System) -> Path | None:
         """Make what a system shares with others: what it learns unlabelled speech by, labels or reference lengths."""
@@ -207,7 +223,8 @@ class Study(Places):
             updates = settings.training.updates + settings.matching.updates
             return run.supervised("topline", models.tokenizer, updates, run.data.topline)
         if system.kind == "matched":
-            return run.lpm(models.supervised, models.prior, taught_by, self.fusion(system))
+            first = models.supervised if system.after is None else self.train(system.after)
+            return run.lpm(first, models.prior, taught_by, self.fusion(system))
         return run.pseudo_label(models.supervised, taught_by)
 
     def labels(self, system: System, transcripts: Sequence[Path]) -> Path:
@@ -246,8 +263,7 @@ class Study(Places):
         run = Run(self.folder_of(system), self.settings, replace(self.data, test=sets), self.folder)
         if not with_prior:
             return run.decode(part, model)
-        prior = self.models.prior
-        return run.decode(f"{part}-with-prior", model, prior, run.fusion(model, prior))
+        return run.decode(f"{part}-with-prior", model, self.models.prior, self.fusion_with(system))
 
     def heard(self, system: System) -> Path:
         """Greedy transcripts of the unlabelled speech by the last proposal of a matched system."""
