@@ -315,7 +315,8 @@ def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypa
     how = ("matching.refresh=never", "matching.reference_lengths=speaking_rate")
     searched = ("matching.hypotheses=asr_lm", "fusion.beam_size=2")
     assert command(*TESTED, *keep, *chosen, *how, *searched) == 0
-    tuned_for = read_record(Path("runs/tiny/fusion-matching"))["recipe"]["inputs"]
+    assert not Path("runs/tiny/fusion-matching").exists(), "what stays is tuned for decoding"
+    tuned_for = read_record(Path("runs/tiny/fusion"))["recipe"]["inputs"]
     assert [tuned_for[name].split()[0] for name in ("model", "prior")] == ["kept/late", "kept/weak"]
     inputs = read_record(Path("runs/tiny/lpm"))["recipe"]["inputs"]
     assert [inputs[name].split()[0] for name in ("model", "proposal", "prior", "lengths")] == [
