@@ -180,6 +180,9 @@ class MatchingSettings:
     # how the proposal is updated
     refresh: Literal["better", "always", "never", "on_policy", "average"] = "better"
     refresh_every: int = 1000  # T, updates between validations, at which the proposal may be replaced
+    # the part of the updates that a run keeps for a second round, in which the first one's best model proposes with the
+    # prior's help (hypotheses=asr_lm), is not replaced, and its search weighs the hypotheses; 0: one round
+    second_round: float = 0.0
     average: float = 0.999  # refresh=average: what the proposal keeps of itself at every update
     start_counts: bool = True  # whether the model it starts from may end up as the best
     start: str = ""  # a kept copy of the supervised model for the online model to start from; none: the best

@@ -48,7 +48,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         lambda share: 0 <= share < 1,
         """
         model.dropout prior.model.dropout training.label_smoothing training.input_sampling
-        training.piece_sampling *.optimizer.momentum matching.average
+        training.piece_sampling *.optimizer.momentum matching.average matching.second_round
         """,
     ),
     (

@@ -16,7 +16,7 @@ from priormatch.config import load_settings
 from priormatch.evaluation import decoding
 from priormatch.models.card import read_card
 from priormatch.progress import Meter
-from priormatch.runs.stage import plain, read_record
+from priormatch.runs.stage import fingerprint, plain, read_record
 from priormatch.search.tuning import read_tuned
 from priormatch.training.inspected import read_inspected
 
@@ -328,6 +328,24 @@ def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypa
     assert "pieces a second" in capsys.readouterr().err
     history = [json.loads(line) for line in Path("runs/tiny/metrics.jsonl").read_text().splitlines()]
     assert {each["refreshes"] for each in history if "refreshes" in each} == {0}
+
+
+def test_a_second_round_goes_on_from_the_first_with_the_prior_in_its_search(finished, home, capsys):
+    asked = (*TESTED, f"runs={home / 'runs'}", "matching.second_round=0.5", "fusion.beam_size=2")
+    assert command(*asked) == 0
+    assert redone(capsys.readouterr().err) >= {"lpm-first", "fusion-second", "lpm"}
+    runs = home / "runs/tiny"
+    first, second = (read_record(runs / name)["recipe"] for name in ("lpm-first", "lpm"))
+    assert second["inputs"]["model"] == second["inputs"]["proposal"] == fingerprint(runs / "lpm-first/model")
+    assert first["inputs"]["model"] == read_record(finished / "runs/tiny/lpm")["recipe"]["inputs"]["model"]
+    tuned = load_settings(None, read_tuned(runs / "fusion-second/fusion.yaml")).fusion
+    assert second["settings"]["fusion"] == plain(tuned)
+    assert "fusion" not in first["settings"]
+    before = read_record(finished / "runs/tiny/lpm")["recipe"]["settings"]["matching"]["updates"]
+    assert [each["settings"]["matching"]["updates"] * 2 for each in (first, second)] == [before] * 2
+    assert "local prior matching, first round" in (runs / "report.html").read_text()
+    assert command(*asked) == 0
+    assert redone(capsys.readouterr().err) == set()
 
 
 def test_hypotheses_are_found_with_the_prior_by_tuned_values(finished, home, capsys):

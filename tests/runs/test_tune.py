@@ -13,7 +13,7 @@ from priormatch.config import FusionSettings
 from priormatch.evaluation.transcripts import read_transcripts
 from priormatch.runs import tune as module
 from priormatch.runs import work
-from priormatch.search.tuning import STARTS
+from priormatch.search.tuning import MATCHING_SHARE, STARTS
 
 GRID = {"lm_weight": (0.0, 0.5, 1.0), "token_bonus": (0.0, 1.0)}
 
@@ -86,10 +86,13 @@ def test_for_matching_what_the_prior_expects_costs_nothing(home):
     assert tune("--for-matching") == 0
     trials = [json.loads(line) for line in (home / "exp/fusion.yaml.trials.jsonl").read_text().splitlines()]
     names = "lm_weight", "centred", "token_bonus"
-    assert [[each["fusion"][name] for name in names] for each in trials] == [
+    *searched, chosen = trials
+    assert [[each["fusion"][name] for name in names] for each in searched] == [
         [weight, True, 0.0] for weight in (0.5, 1.0) * 2
     ]
-    best = min(trials, key=lambda each: (each["wer"], each["cer"]))
+    best = min(searched, key=lambda each: (each["wer"], each["cer"]))
+    best["fusion"]["lm_weight"] = pytest.approx(MATCHING_SHARE * best["fusion"]["lm_weight"])
+    assert chosen["fusion"] == best["fusion"]
     written = yaml.safe_load((home / "exp/fusion.yaml").read_text())
     tuned = written["fusion"]
     assert written["tuned"]["for"] == "matching"

@@ -10,7 +10,11 @@ from priormatch.report.run import Line, RunRecord, is_number, values
 from priormatch.report.scores import Estimate, Score
 from priormatch.runs.results import NAMES
 
-STAGE_NAMES = NAMES | {"supervised-longer": "supervised, longer", "prior": "prior"}
+STAGE_NAMES = NAMES | {
+    "supervised-longer": "supervised, longer",
+    "prior": "prior",
+    "lpm-first": "local prior matching, first round",
+}
 TONES = {name: tone for tone, name in enumerate(STAGE_NAMES)}
 MEASURES: dict[str, Callable[[Score], Estimate | None]] = {
     "word error rate, %": lambda score: score.wer,

@@ -25,7 +25,7 @@ Line = dict[str, Any]
 """A line of metrics.jsonl: its stage, its update, and figures."""
 
 ORDER = ("data", "tokenizer", "prior", "supervised", "lengths", "supervised-longer", "labels", "pseudo_label")
-MATCHING = "lpm"
+FIRST_ROUND, MATCHING = "lpm-first", "lpm"
 TOLD = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float}
 """What the report takes from results.json."""
 OF_EACH = ("name", "runs")
@@ -214,7 +214,8 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def read_beams(folder: Path) -> list[Inspected]:
     """The beams that matching kept, in a run or in a folder of its own."""
-    files = [file for file in (folder / MATCHING / INSPECTED, folder / INSPECTED) if file.is_file()]
+    places = (folder / FIRST_ROUND, folder / MATCHING, folder)
+    files = [file for place in places if (file := place / INSPECTED).is_file()]
     return read_inspected(files[0]) if files else []
 
 

@@ -181,6 +181,11 @@ def refuse_names(settings: Settings) -> None:
             raise UserError(
                 f"matching.{name}={value} is for `priormatch run`: here give the path of what it names instead"
             )
+    if settings.matching.second_round > 0:
+        raise UserError(
+            f"matching.second_round={settings.matching.second_round:g} is for `priormatch run`: here match twice, the"
+            " second time from the model of the first (docs/stages.md)"
+        )
 
 
 def require_inputs(prior: object, lengths: object, settings: Settings) -> None:

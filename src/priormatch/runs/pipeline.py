@@ -14,6 +14,7 @@ from priormatch.device import use_threads
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
+from priormatch.matching.rounds import rounds_of
 from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
@@ -138,11 +139,11 @@ class Run:
                 label_cuts(cuts, [transcripts], out, ALL)
         return out
 
-    def fusion(self, model: Path, prior: Path, for_matching: bool = False) -> Path:
+    def fusion(self, model: Path, prior: Path, for_matching: bool = False, name: str | None = None) -> Path:
         """Values for decoding with the prior, or for searching hypotheses with it, tuned on the validation sets."""
         from priormatch.runs.tune import tune
 
-        name = FUSION[for_matching]
+        name = name or FUSION[for_matching]
         out = self.folder / name / "fusion.yaml"
         wanted = {
             "fusion": self.settings.fusion,
@@ -216,18 +217,36 @@ class Run:
         return out / "model"
 
     def lpm(self, model: Path, prior: Path, lengths: Path, fusion: Path | None = None) -> Path:
-        """Local prior matching, from `model` or from copies that its training kept.
+        """Local prior matching, in one round or two, from `model` or from copies that its training kept.
 
-        Where hypotheses are found with the prior's help, `fusion` has the tuned values.
+        Where hypotheses are found with the prior's help, `fusion` has the tuned values, for the first round.
         """
-        out, data = self.folder / "lpm", self.data
-        settings = self.settings if fusion is None else changed(self.settings, read_tuned(fusion))
-        matching, wanted = settings.matching, recipe_of_matching(settings)
+        matching = self.settings.matching
         start, proposal = (work.kept_copy(model, name) for name in (matching.start, matching.proposal))
         prior = work.kept_copy(prior, matching.prior)
+        settings, *second = rounds_of(self.settings)
+        if second:
+            start = proposal = self.match("lpm-first", settings, start, proposal, prior, lengths, fusion)
+            (settings,), fusion = second, self.fusion(start, prior, name="fusion-second")
+        return self.match("lpm", settings, start, proposal, prior, lengths, fusion)
+
+    def match(
+        self,
+        name: str,
+        settings: Settings,
+        start: Path,
+        proposal: Path,
+        prior: Path,
+        lengths: Path,
+        fusion: Path | None,
+    ) -> Path:
+        """A round of local prior matching, with tuned values where hypotheses are found with the prior's help."""
+        out, data = self.folder / name, self.data
+        settings = settings if fusion is None else changed(settings, read_tuned(fusion))
+        wanted = recipe_of_matching(settings)
         inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
         inputs |= {"labelled": data.labelled, "unlabelled": data.unlabelled, **data.validation}
-        with self.stage("lpm", wanted, inputs).work() as todo:
+        with self.stage(name, wanted, inputs).work() as todo:
             if todo:
                 matching_work.match(
                     start,

@@ -8,6 +8,8 @@ from priormatch.search.fusion import fusion_of_hypotheses
 
 COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on", "inspect_on")
 """Settings that change what is told, not what is learnt."""
+OF_SEVERAL = ("second_round",)
+"""Settings of several trainings, each of which has settings of its own."""
 SCHEDULE = (
     "updates",
     "batch",
@@ -32,7 +34,7 @@ def audible(settings: Settings) -> dict[str, Any]:
 
 def learnt(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
     """The settings of a training that change what is learnt."""
-    return {name: value for name, value in plain(settings).items() if name not in COSMETIC}
+    return {name: value for name, value in plain(settings).items() if name not in (*COSMETIC, *OF_SEVERAL)}
 
 
 def recipe_of_training(settings: Settings) -> dict[str, Any]:

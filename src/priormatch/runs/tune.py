@@ -1,6 +1,7 @@
 """The verb `tune`: good values for a search with a prior, found on validation sets and written to a file."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from priormatch.config import FusionSettings, Settings
@@ -22,7 +23,17 @@ from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
 from priormatch.runs.stage import digest, fingerprint
 from priormatch.runs.work import load_validation
-from priormatch.search.tuning import GRID, Errors, Trials, centred, descend, finite, starts_from, write_tuned
+from priormatch.search.tuning import (
+    GRID,
+    MATCHING_SHARE,
+    Errors,
+    Trials,
+    centred,
+    descend,
+    finite,
+    starts_from,
+    write_tuned,
+)
 
 
 def tune(
@@ -37,7 +48,8 @@ def tune(
 
     `for_matching` only `centred` ones are tried, with the limits of settings.fusion and the usual ones. Without a bonus
     hypotheses end early otherwise, and with one for each piece words of many pieces that the prior foresees crowd out
-    others; their WER tells little of either, but a model that learns from them does it more and more.
+    others; their WER tells little of either, but a model that learns from them does it more and more. Of the best
+    weight `MATCHING_SHARE` is taken.
     Every set is encoded once. What has been tried is put down in `OUT.trials.jsonl`: the same call goes on from it.
     """
     device = find_device(settings.device)
@@ -63,6 +75,7 @@ def tune(
         if for_matching:
             weights = [weight for weight in GRID["lm_weight"] if weight > 0]
             best = min(centred(settings.fusion, weights), key=measured)
+            best = replace(best, lm_weight=round(MATCHING_SHARE * best.lm_weight, 3))
         else:
             best = descend(measured, starts_from(settings.fusion), GRID)
     about = {

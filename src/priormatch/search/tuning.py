@@ -34,6 +34,9 @@ STARTS: Sequence[Mapping[str, Any]] = [
 TOGETHER = ["lm_weight", "token_bonus"]
 """Settings that also take steps together: what the prior takes from longer hypotheses, the bonus gives back."""
 
+MATCHING_SHARE = 0.4
+"""Of the best weight, what hypotheses are found with: each renewal adds the prior to what has learnt some of it."""
+
 
 class Errors(NamedTuple):
     """Error rates in percent, the lower the better: first by words, then by characters."""

@@ -30,6 +30,7 @@ from priormatch.matching.length_filter import keep_all
 from priormatch.matching.mixing import is_paired, paired_share
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
+from priormatch.matching.rounds import rounds_of
 from priormatch.matching.targets import BeamTargets, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say, track
@@ -41,7 +42,7 @@ from priormatch.tables.page import shared_models
 from priormatch.tables.paper import BEAMS, TITLES
 from priormatch.tables.request import Request
 from priormatch.tables.study import Plan
-from priormatch.tables.systems import System, rounds_of
+from priormatch.tables.systems import System
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching import Matching, share_of
 from priormatch.training.optimizer import make_optimizer
@@ -126,11 +127,10 @@ def work_of(request: Request) -> list[Work]:
     """The trainings of all tables, each once: the models that systems share, and the systems; and their validations."""
     places = request.places(request.seeds[0])
     systems = {
-        places.plan.name_of(system): system
+        places.plan.name_of(line.system): line.system
         for table in request.tables
         for line in request.lines(table)
         if line.system is not None
-        for system in rounds_of(line.system)
     }
     if BEAMS in request.tables:
         systems.setdefault(places.plan.name_of(SHOWN), SHOWN)
@@ -138,7 +138,7 @@ def work_of(request: Request) -> list[Work]:
     if systems:
         models.setdefault(places.folder / "prior", places.settings)  # which all figures need
     trainings = [of_model(path.relative_to(places.folder), settings) for path, settings in models.items()]
-    trainings += [of_system(name, system, places.plan) for name, system in systems.items()]
+    trainings += [work for name, system in systems.items() for work in of_system(name, system, places.plan)]
     return [*trainings, *validations_of(trainings, request.scale)]
 
 
@@ -169,19 +169,24 @@ def validated(scale: str, settings: Settings) -> float:
     return 2 * each * seconds / SECONDS
 
 
-def of_system(name: str, system: System, plan: Plan) -> Work:
-    """What a system takes beyond the models that it shares."""
+def of_system(name: str, system: System, plan: Plan) -> list[Work]:
+    """What a system takes beyond the models that it shares, round by round."""
     settings = plan.settings_of(system)
     updates = settings.matching.updates
     match system.kind:
         case "topline":
-            return Work(name, "supervised", settings.training.updates + updates, settings)
+            return [Work(name, "supervised", settings.training.updates + updates, settings)]
         case "supervised":
-            return Work(name, "further", updates, settings)
+            return [Work(name, "further", updates, settings)]
         case "pseudo_labels":
-            return Work(name, "labels", updates, settings)
+            return [Work(name, "labels", updates, settings)]
         case "matched":
-            return Work(name, "matching", updates, settings)
+            rounds = rounds_of(settings)
+            names = (
+                [name] if len(rounds) == 1 else [f"{name}, {which} round" for which in ("first", "second")]
+            )
+            pairs = zip(names, rounds, strict=True)
+            return [Work(each, "matching", its.matching.updates, its) for each, its in pairs]
 
 
 class Numbers:

@@ -16,7 +16,6 @@ from priormatch.runs.recipe import recipe_of_matching
 from priormatch.runs.stage import digest, kept_aside, plain, set_aside
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Places
-from priormatch.tables.systems import rounds_of
 
 Values = dict[str, float]
 """What was measured of a row, by column."""
@@ -90,13 +89,13 @@ def file_of(study: Places, table: str, line: Line) -> Path:
 def made_from(study: Places, line: Line) -> str:
     """What tells figures from those of other settings; of fusion's only where the prior had a say in a search."""
     assert line.system is not None
-    *earlier, recipe = [
-        {name: plain(value) for name, value in recipe_of_matching(study.settings_of(each)).items()}
-        for each in rounds_of(line.system)
-    ]
     settings = study.settings_of(line.system)
+    recipes = [
+        {name: plain(value) for name, value in recipe_of_matching(each).items()}
+        for each in study.rounds_of(line.system)
+    ]
     decoded_with = line.row.get("decode_lm", "None")
     fused = decoded_with != "None" or study.source_of(line.system) == "asr_lm"
     others = (settings.prior, settings.tokenizer, *([settings.fusion] if fused else []))
     searched = ["centred"] if study.is_tuned(line.system) else []  # what values such searches are tuned to
-    return digest([recipe, *map(plain, others), *searched, *earlier, line.row])
+    return digest([*recipes, *map(plain, others), *searched, line.row])

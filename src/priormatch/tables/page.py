@@ -23,8 +23,9 @@ from priormatch.tables.paper import MISPRINTS, TITLES, Row
 from priormatch.tables.request import Request, as_ranges
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Places
-from priormatch.tables.systems import System, rounds_of
+from priormatch.tables.systems import System
 
+FIRST_ROUND = "lpm-first"
 TRAININGS = ("lpm", "supervised-longer", "topline", "pseudo_label")
 RECORDED = ("model", "training", "audio", "matching", "prior")
 """Settings that the records of trainings have as they were given; values for a search are tuned."""
@@ -208,13 +209,16 @@ def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training
     ]
     rows: dict[str, tuple[System, list[str]]] = {}
     for line in lines:
-        for system in rounds_of(line.system) if line.system is not None else []:
-            name = studies[0].folder_of(system).name
-            rows.setdefault(name, (system, []))[1].append(str(line.number))
+        if line.system is not None:
+            name = studies[0].folder_of(line.system).name
+            rows.setdefault(name, (line.system, []))[1].append(str(line.number))
     for name, (system, numbers) in rows.items():
-        records = [system_record(study, system) for study in studies]
-        endings = [ending(study, system) for study in studies]
-        found.append(Training(", ".join(numbers), name, records, endings))
+        *earlier, _ = studies[0].rounds_of(system)
+        told = [(f"{name}, first round", 0, (FIRST_ROUND,))] if earlier else []
+        for shown, number, stages in (*told, (name, -1, TRAININGS)):
+            records = [system_record(study, system, number, stages) for study in studies]
+            endings = [ending(study, system, number, stages) for study in studies]
+            found.append(Training(", ".join(numbers), shown, records, endings))
     return found
 
 
@@ -228,20 +232,20 @@ def shared_models(study: Places, systems: Sequence[System]) -> dict[Path, Settin
     }
 
 
-def system_record(study: Places, system: System) -> dict[str, Any] | None:
-    """The record of a system's training."""
+def system_record(study: Places, system: System, number: int, stages: Sequence[str]) -> dict[str, Any] | None:
+    """The record of a system's training, which is one of these stages: of the round with that number."""
     folder = study.folder_of(system)
-    return record_of([folder / name for name in TRAININGS], study.settings_of(system))
+    return record_of([folder / name for name in stages], study.rounds_of(system)[number])
 
 
-def ending(study: Places, system: System) -> str:
+def ending(study: Places, system: System, number: int, stages: Sequence[str]) -> str:
     """The best and the last validation CER of a system's training; "" where its log is not there, or of another one.
 
     That of the model it starts from is none of them where that one may not be the best.
     """
-    folder, settings = study.folder_of(system), study.settings_of(system)
+    folder, settings = study.folder_of(system), study.rounds_of(system)[number]
     logged = read_metrics(folder / "metrics.jsonl", [])
-    for name in TRAININGS:
+    for name in stages:
         record = read_record(folder / name)
         if record is not None and record["finished"] and was_made_with(record, settings):
             validations = values(logged.get(name, []), "validation_score")

@@ -5,13 +5,12 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
-from priormatch.search.tuning import LIMITS
+from priormatch.search.tuning import LIMITS as USUAL_LIMITS
 from priormatch.tables.paper import MISSING, Row, read_table
 from priormatch.tables.systems import (
     LARGE,
     System,
     distilled,
-    in_two_rounds,
     labelled,
     matched,
     overrides,
@@ -31,6 +30,11 @@ WEIGHTS: dict[str, dict[str, object]] = {
 }
 BY_BOTH: dict[str, object] = {"hypotheses": "asr_lm"}
 """The proposal searches with the prior."""
+
+LABELS: dict[str, object] = {**BY_BOTH, **WEIGHTS["uniform"], "beam_size": 1}
+"""What it finds best is a label."""
+
+TWO_ROUNDS: dict[str, object] = {"second_round": 0.4}
 
 PLAIN: dict[str, dict[str, str]] = {
     "tab2_beam_mix": {"beam_k": "4", "mix_paired_to_unpaired": "1:4"},
@@ -95,8 +99,10 @@ def main_rows(decode_lm: str) -> list[tuple[Row, System]]:
         ("Supervised", MISSING, System("topline", "all")),
         ("LPM_large", both, with_settings(matched("all"), *LARGE)),
         ("KD", "860h(S)", matched("all", beam_size=8, length_filter=[], **WEIGHTS["uniform"])),
-        ("PL(ASR+LM), improving", both, matched("all", **BY_BOTH, **WEIGHTS["uniform"], beam_size=1)),
+        ("PL(ASR+LM), improving", both, matched("all", **LABELS)),
         ("LPM, hypotheses by ASR+LM", both, matched("all", **BY_BOTH, **WEIGHTS["posterior"])),
+        ("PL(ASR+LM), two rounds", both, matched("all", **LABELS, refresh="never", **TWO_ROUNDS)),
+        ("LPM, two rounds", both, matched("all", **TWO_ROUNDS)),
     ]
     recovered = {f"test_{kind}_werr_960_pct": MISSING for kind in ("clean", "other")}
     return [
@@ -185,46 +191,37 @@ def main_settings() -> list[tuple[Row, System]]:
 def searches() -> list[tuple[Row, System]]:
     """Hypotheses of a search with the prior, and what may weigh them.
 
-    The prior's weight is tuned, or said in the row. There it is less than what is tuned at small scale, or scores
-    are not centred and have a bonus for each piece instead, which is what a piece costs on average there. In a second
-    round the model of the first one proposes with the prior's help, and stays as it is.
+    The prior's weight is tuned, or said in the row: as much as is best for the first proposal at small scale, or scores
+    that are not centred and have a bonus for each piece instead, what a piece costs on average there. In a second round
+    the first one's model proposes with the prior's help, and stays as it is; labels that stay may have one too.
     """
-    tuned, posterior, one = BY_BOTH, WEIGHTS["posterior"], WEIGHTS["uniform"] | {"beam_size": 1}
-    none, half, half_by_bonus, by_bonus = (
-        LIMITS | {"lm_weight": weight, "centred": centred, "token_bonus": bonus}
-        for weight, centred, bonus in ((0, True, 0), (0.15, True, 0), (0.15, False, 0.45), (0.4, False, 1.17))
+    tuned, posterior = BY_BOTH, WEIGHTS["posterior"]
+    none, much, by_bonus, much_by_bonus = (
+        USUAL_LIMITS | {"lm_weight": weight, "centred": centred, "token_bonus": bonus}
+        for weight, centred, bonus in ((0, True, 0), (0.4, True, 0), (0.15, False, 0.45), (0.4, False, 1.17))
     )
     rows: list[tuple[str, str, str, dict[str, object], Mapping[str, object]]] = [
         ("ASR", "4", "prior", {}, {}),
         ("ASR+LM", "4", "prior", tuned, {}),
         ("ASR+LM", "4", "of the search", tuned | posterior, {}),
         ("ASR+LM", "4", "of the search, cubed", tuned | posterior | {"proposal_exponent": 3}, {}),
-        ("ASR+LM", "1", MISSING, tuned | one, {}),
-        ("ASR+LM, 0.15", "4", "of the search", tuned | posterior, half),
-        ("ASR+LM, 0.15", "1", MISSING, tuned | one, half),
-        ("ASR+LM, 0.15, bonus 0.45", "4", "of the search", tuned | posterior, half_by_bonus),
-        ("ASR+LM, 0.4, bonus 1.17", "4", "of the search", tuned | posterior, by_bonus),
+        ("ASR+LM", "1", MISSING, LABELS, {}),
+        ("ASR+LM, 0.4", "4", "of the search", tuned | posterior, much),
+        ("ASR+LM, 0.4", "1", MISSING, LABELS, much),
+        ("ASR+LM, 0.15, bonus 0.45", "4", "of the search", tuned | posterior, by_bonus),
+        ("ASR+LM, 0.4, bonus 1.17", "4", "of the search", tuned | posterior, much_by_bonus),
         ("ASR, with limits", "4", "prior", tuned, none),
-    ]
-    systems = [
-        (search, k, weights, with_settings(matched("all", **matching), *overrides(fusion, "fusion")))
-        for search, k, weights, matching, fusion in rows
-    ]
-    fixed = tuned | {"refresh": "never"}
-    systems += [
-        ("ASR, then ASR+LM", k, weights, in_two_rounds(matched("all"), matched("all", **fixed, **more)))
-        for k, weights, more in (("4", "prior, then of the search", posterior), ("1", "prior, then NA", one))
+        ("ASR, then ASR+LM", "4", "prior, then of the search", TWO_ROUNDS, {}),
+        ("ASR+LM, not renewed, twice", "1", MISSING, LABELS | {"refresh": "never"} | TWO_ROUNDS, {}),
     ]
     figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     return [
-        ({"search": search, "k": k, "weights": weights, **figures}, of_main_results(system))
-        for search, k, weights, system in systems
+        (
+            {"search": search, "k": k, "weights": weights, **figures},
+            replace(with_settings(matched("all", **matching), *overrides(fusion, "fusion")), main=True),
+        )
+        for search, k, weights, matching, fusion in rows
     ]
-
-
-def of_main_results(system: System) -> System:
-    """The same as one of the main results, and what it goes on after as well."""
-    return replace(system, main=True, after=system.after and of_main_results(system.after))
 
 
 def reference_of(table: str, lines: Sequence[Line], line: Line, start: str = "C") -> Line | None:

@@ -10,6 +10,7 @@ from typing import Literal
 from priormatch.config import Settings, changed, flat
 from priormatch.data.manifest import SUFFIX, join_manifests
 from priormatch.matching.label_filters import LabelFilter
+from priormatch.matching.rounds import rounds_of
 from priormatch.runs.data import RunData
 from priormatch.runs.label import ALL, label_cuts
 from priormatch.runs.pipeline import Run
@@ -36,13 +37,8 @@ class Plan:
         """The settings that a system is trained with."""
         if system not in self.known:
             settings = changed(self.base_of(system), system.settings)
-            matching = settings.matching
-            weight, updates = (
-                matching.loss_weight * system.loss_scale,
-                max(round(matching.updates * system.share), 1),
-            )
-            changes = replace(matching, loss_weight=weight, updates=updates)
-            self.known[system] = replace(settings, matching=changes)
+            weight = settings.matching.loss_weight * system.loss_scale
+            self.known[system] = replace(settings, matching=replace(settings.matching, loss_weight=weight))
         return self.known[system]
 
     def base_of(self, system: System) -> Settings:
@@ -72,9 +68,7 @@ class Plan:
                 for each in different
             ),
             *([f"loss_scale={system.loss_scale:g}"] if system.loss_scale != 1 else []),
-            *([f"share={system.share:g}"] if system.share != 1 else []),
             *(["longer"] if self.base_of(system) != self.settings else []),
-            *([f"after={self.name_of(system.after)}"] if system.after else []),
         ]
         return as_file_name("-".join(words))
 
@@ -107,6 +101,11 @@ class Places:
         """The settings that a system is trained with."""
         return self.plan.settings_of(system)
 
+    def rounds_of(self, system: System) -> list[Settings]:
+        """The settings of each training of a system: matching may have two rounds."""
+        settings = self.settings_of(system)
+        return rounds_of(settings) if system.kind == "matched" else [settings]
+
     def folder_of(self, system: System) -> Path:
         """Where a system is trained."""
         return self.folder / "systems" / self.plan.name_of(system)
@@ -129,6 +128,10 @@ class Places:
         """Whether a search for hypotheses is tuned: one with the prior, by no values of the row's own."""
         by_row = any(each.startswith("fusion.") for each in system.settings)
         return self.settings_of(system).matching.hypotheses == "asr_lm" and not by_row
+
+    def feeds_back(self, system: System) -> bool:
+        """Whether a search is tuned for hypotheses that come back in later ones."""
+        return feeds_back(self.settings_of(system).matching)
 
     def source_of(self, system: System) -> Labels:
         """Whether its teachers hear by themselves or with the prior."""
@@ -193,16 +196,8 @@ class Study(Places):
         """Tuned values for the proposal's search with the prior, where a system has such hypotheses."""
         if not self.is_tuned(system):
             return None
-        matching = self.settings_of(system).matching
-        if system.after is not None:
-            return self.fusion_with(system.after, feeds_back(matching))
-        teacher, *_ = self.models_of(system)
-        return teacher.fusion(system.unlabelled, matching.proposal, feeds_back(matching))
-
-    def fusion_with(self, system: System, for_matching: bool = False) -> Path:
-        """Values for decoding or matching with the prior, tuned for a system's model."""
-        run = Run(self.folder_of(system), self.settings, self.data, self.folder)
-        return run.fusion(self.train(system), self.models.prior, for_matching)
+        copy = self.settings_of(system).matching.proposal
+        return self.models_of(system)[0].fusion(system.unlabelled, copy, self.feeds_back(system))
 
     def prepare(self, system: System) -> Path | None:
         """Make what a system shares with others: what it learns unlabelled speech by, labels or reference lengths."""
@@ -223,8 +218,7 @@ class Study(Places):
             updates = settings.training.updates + settings.matching.updates
             return run.supervised("topline", models.tokenizer, updates, run.data.topline)
         if system.kind == "matched":
-            first = models.supervised if system.after is None else self.train(system.after)
-            return run.lpm(first, models.prior, taught_by, self.fusion(system))
+            return run.lpm(models.supervised, models.prior, taught_by, self.fusion(system))
         return run.pseudo_label(models.supervised, taught_by)
 
     def labels(self, system: System, transcripts: Sequence[Path]) -> Path:
@@ -263,7 +257,8 @@ class Study(Places):
         run = Run(self.folder_of(system), self.settings, replace(self.data, test=sets), self.folder)
         if not with_prior:
             return run.decode(part, model)
-        return run.decode(f"{part}-with-prior", model, self.models.prior, self.fusion_with(system))
+        prior = self.models.prior
+        return run.decode(f"{part}-with-prior", model, prior, run.fusion(model, prior))
 
     def heard(self, system: System) -> Path:
         """Greedy transcripts of the unlabelled speech by the last proposal of a matched system."""

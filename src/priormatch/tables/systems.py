@@ -28,8 +28,7 @@ class System:
 
     A `supervised` one is trained on for as long as matching is; a `topline` has the transcripts of the unlabelled
     speech; `pseudo_labels` learns from fixed labels, by the best supervised model, by a copy that was kept, or by an
-    ensemble: several supervised models, one of whose labels is drawn at each visit of an utterance. A matched one may
-    go on `after` another: it starts from that one's model, which is also the first to propose.
+    ensemble: several supervised models, one of whose labels is drawn at each visit of an utterance.
     """
 
     kind: Kind
@@ -41,23 +40,11 @@ class System:
     filtered: bool = True  # whether labels are filtered as Kahn et al. do
     loss_scale: float = 1.0  # times the scale's own loss weight, which stands for the paper's 0.2
     main: bool = False  # of the main results, which the paper trains for longer
-    share: float = 1.0  # of the scale's updates
-    after: "System | None" = None
 
 
 def matched(unlabelled: Unlabelled = "clean", /, **matching: object) -> System:
     """Matching of some kind, by default as the scale has it; the proposal starts from A."""
     return System("matched", unlabelled, overrides(matching))
-
-
-def in_two_rounds(first: System, second: System, share: float = 0.6) -> System:
-    """The second after the first, with the updates of one training shared between them."""
-    return replace(second, share=1 - share, after=replace(first, share=share))
-
-
-def rounds_of(system: System) -> list[System]:
-    """A system behind those that it goes on after, the first of them first."""
-    return [*(rounds_of(system.after) if system.after else []), system]
 
 
 def with_settings(system: System, *more: str) -> System:

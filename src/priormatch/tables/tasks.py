@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from priormatch.config import Settings
+from priormatch.matching.rounds import rounds_of
 from priormatch.runs.pipeline import FUSION
-from priormatch.search.fusion import feeds_back
 from priormatch.tables.found import write_found
 from priormatch.tables.hypotheses import SHOWN
 from priormatch.tables.measure import measure
@@ -17,7 +17,7 @@ from priormatch.tables.pool import Task
 from priormatch.tables.request import Request
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Study
-from priormatch.tables.systems import System, Unlabelled, rounds_of
+from priormatch.tables.systems import System, Unlabelled
 
 
 class Job(NamedTuple):
@@ -58,8 +58,8 @@ def jobs_of(lines: Mapping[str, Sequence[Line]], studies: Studies) -> Wanted:
                     wanted.setdefault(job, []).append(Figures(table, line))
 
     def effort(job: Job) -> float:
-        study, system = studies[job.seed], wanted[job][0].system
-        return sum(effort_of(each, study.settings_of(each)) for each in rounds_of(system))
+        system = wanted[job][0].system
+        return effort_of(system, studies[job.seed].settings_of(system))
 
     return {job: wanted[job] for job in sorted(wanted, key=effort, reverse=True)}
 
@@ -71,8 +71,10 @@ def effort_of(system: System, settings: Settings) -> float:
         return settings.training.updates + matching.updates
     if system.kind != "matched":
         return matching.updates
-    width = max(matching.beam_size, settings.fusion.beam_size if matching.hypotheses == "asr_lm" else 0)
-    return matching.updates * (1 + width / 4)
+    rounds = [each.matching for each in rounds_of(settings)]
+    widest = settings.fusion.beam_size
+    widths = [max(each.beam_size, widest if each.hypotheses == "asr_lm" else 0) for each in rounds]
+    return sum(each.updates * (1 + width / 4) for each, width in zip(rounds, widths, strict=True))
 
 
 class Shared(NamedTuple):
@@ -112,37 +114,23 @@ class Work:
     def add(self, job: Job, its: list[Figures]) -> None:
         """The training of a system and its figures, which may need the prior, and what must be done before."""
         study, system = self.studies[job.seed], its[0].system
-        trained, prior = self.training(job, system), self.model(job.seed, study.models, "prior")
-        figures = partial(put_down, self.request, job.seed, its)
-        name, log = f"{job.folder.name}, seed {job.seed}: figures", job.folder / "log.txt"
-        self.systems[job] = Task(name, figures, log, frozenset({trained, prior}))
-
-    def training(self, job: Job, system: System) -> Trained:
-        """The training of a system, and what must be done before, such as that of one it goes on after."""
-        if Trained(job) in self.systems:
-            return Trained(job)
-        study = self.studies[job.seed]
         assert study.models.tokenizer
-        after: set[Shared | Trained] = set()
-        after |= {self.model(job.seed, models, what) for models, what in study.needs(system)}
+        after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
         teachers = study.teachers(system)
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
-        for_matching = feeds_back(study.settings_of(system).matching)
-        if system.after is not None:
-            after.add(self.training(Job(job.seed, study.folder_of(system.after)), system.after))
-            if study.is_tuned(system):
-                after.add(self.tuning_after(job.seed, system.after, for_matching))
-        elif system.kind == "matched" and study.is_tuned(system):
+        if system.kind == "matched" and study.is_tuned(system):
             after |= {
-                self.tuning(job.seed, teacher, copy, system.unlabelled, for_matching)
+                self.tuning(job.seed, teacher, copy, system.unlabelled, study.feeds_back(system))
                 for teacher, copy in teachers
             }
         if system.kind == "pseudo_labels":
             after = {self.labelling(job.seed, study.place_of_labels(system), system, after)}
+        prior = self.model(job.seed, study.models, "prior")
         name, log = f"{job.folder.name}, seed {job.seed}", job.folder / "log.txt"
         train = partial(train_one, self.request, job.seed, system)
         self.systems[Trained(job)] = Task(name, train, log, frozenset(after))
-        return Trained(job)
+        figures = partial(put_down, self.request, job.seed, its)
+        self.systems[job] = Task(f"{name}: figures", figures, log, frozenset({Trained(job), prior}))
 
     def model(self, seed: int, models: Models, what: str) -> Shared:
         """The training of a prior or of a supervised model."""
@@ -179,17 +167,7 @@ class Work:
         self.heard[key] = Task(name, work, log, frozenset(after))
         return key
 
-    def tuning_after(self, seed: int, system: System, for_matching: bool) -> Shared:
-        """Values for a search with the prior by the model of a system that another one goes on after."""
-        study = self.studies[seed]
-        folder, what = study.folder_of(system), FUSION[for_matching]
-        key = Shared(seed, folder, what)
-        after = {Trained(Job(seed, folder)), self.model(seed, study.models, "prior")}
-        work = partial(tune_after, self.request, seed, system, for_matching)
-        self.heard[key] = Task(f"{what} of {folder.name}", work, folder / f"log-{what}.txt", frozenset(after))
-        return key
-
-    def labelling(self, seed: int, place: Path, system: System, after: set[Shared | Trained]) -> Shared:
+    def labelling(self, seed: int, place: Path, system: System, after: set[Shared]) -> Shared:
         """The pseudo-labels of a system, and of others with the same."""
         key = Shared(seed, place, "labels")
         work = partial(make_labels, self.request, seed, system)
@@ -209,11 +187,6 @@ def tune_fusion(
 ) -> None:
     """Tune a teacher's search with the prior."""
     request.study(seed).models_with(settings).fusion(unlabelled, copy, for_matching)
-
-
-def tune_after(request: Request, seed: int, system: System, for_matching: bool) -> None:
-    """Tune a search with the prior for a system's model."""
-    request.study(seed).fusion_with(system, for_matching)
 
 
 def hear(request: Request, key: Shared, systems: Sequence[System]) -> None:
