@@ -213,11 +213,11 @@ def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training
             name = studies[0].folder_of(line.system).name
             rows.setdefault(name, (line.system, []))[1].append(str(line.number))
     for name, (system, numbers) in rows.items():
-        *earlier, _ = studies[0].rounds_of(system)
-        told = [(f"{name}, first round", 0, (FIRST_ROUND,))] if earlier else []
-        for shown, number, stages in (*told, (name, -1, TRAININGS)):
-            records = [system_record(study, system, number, stages) for study in studies]
-            endings = [ending(study, system, number, stages) for study in studies]
+        rounds = [False] if len(studies[0].rounds_of(system)) == 1 else [True, False]
+        for is_first in rounds:
+            records = [system_record(study, system, is_first) for study in studies]
+            endings = [ending(study, system, is_first) for study in studies]
+            shown = f"{name}, first round" if is_first else name
             found.append(Training(", ".join(numbers), shown, records, endings))
     return found
 
@@ -232,23 +232,29 @@ def shared_models(study: Places, systems: Sequence[System]) -> dict[Path, Settin
     }
 
 
-def system_record(study: Places, system: System, number: int, stages: Sequence[str]) -> dict[str, Any] | None:
-    """The record of a system's training, which is one of these stages: of the round with that number."""
-    folder = study.folder_of(system)
-    return record_of([folder / name for name in stages], study.rounds_of(system)[number])
+def system_record(study: Places, system: System, first_round: bool = False) -> dict[str, Any] | None:
+    """The record of a system's training, or of the first round of it."""
+    return record_of(*training_of(study, system, first_round))
 
 
-def ending(study: Places, system: System, number: int, stages: Sequence[str]) -> str:
+def training_of(study: Places, system: System, first_round: bool) -> tuple[list[Path], Settings]:
+    """Where the training of a system lies, or the first round of it, by its kind, and the settings that it has."""
+    folder, rounds = study.folder_of(system), study.rounds_of(system)
+    stages = (FIRST_ROUND,) if first_round else TRAININGS
+    return [folder / name for name in stages], rounds[0 if first_round else -1]
+
+
+def ending(study: Places, system: System, first_round: bool = False) -> str:
     """The best and the last validation CER of a system's training; "" where its log is not there, or of another one.
 
     That of the model it starts from is none of them where that one may not be the best.
     """
-    folder, settings = study.folder_of(system), study.rounds_of(system)[number]
+    folder, (places, settings) = study.folder_of(system), training_of(study, system, first_round)
     logged = read_metrics(folder / "metrics.jsonl", [])
-    for name in stages:
-        record = read_record(folder / name)
+    for place in places:
+        record = read_record(place)
         if record is not None and record["finished"] and was_made_with(record, settings):
-            validations = values(logged.get(name, []), "validation_score")
+            validations = values(logged.get(place.name, []), "validation_score")
             scores = [score for update, score in validations if update > 0 or settings.matching.start_counts]
             return f"{min(scores):.1f}, {scores[-1]:.1f}" if scores else ""
     return ""
