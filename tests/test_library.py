@@ -179,6 +179,7 @@ def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, caps
     for name, more, told in (
         ("plain", [], False),
         ("searched", searched, True),
+        ("stays", [*searched, "matching.refresh=never"], False),
         ("tuned", [*searched, "fusion.lm_weight=0.5"], False),
     ):
         few = load_settings(recipe_path("own"), [*TINY, "matching.batch.seconds=0", *more])

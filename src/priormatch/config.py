@@ -204,7 +204,7 @@ class FusionSettings:
     Centred, log p_y of a piece is less what the prior expects of any piece there, its negative entropy: long hypotheses
     then neither lose by it nor gain, and pieces that only end a word have nothing to win.
     A limit of infinity (`.inf` in YAML) is off; `priormatch tune` finds good values for decoding, and with
-    --for-matching for the hypotheses of matching, for which a run does so by itself.
+    --for-matching for the hypotheses of a proposal that is renewed. A run tunes what its matching needs by itself.
     """
 
     beam_size: int = 8  # hypotheses that the search follows

@@ -198,6 +198,12 @@ def _check_training(settings: Settings) -> None:
         "has a say in the prior's weights alone; set matching.prior_exponent=1",
     )
     _need(
+        matching.second_round == 0 or matching.updates > 1,
+        "matching.second_round",
+        matching.second_round,
+        "a second round needs an update of its own; set matching.updates higher",
+    )
+    _need(
         matching.combine == "sum" or matching.optimizer.kind == "sgd",
         "matching.combine",
         matching.combine,

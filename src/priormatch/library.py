@@ -21,7 +21,7 @@ from priormatch.runs.matching import heard_before, match_corpora, refuse_names
 from priormatch.runs.recipe import recipe_of_matching
 from priormatch.runs.stage import Stage, digest
 from priormatch.runs.work import thin
-from priormatch.search.fusion import fusion_of_hypotheses, untuned
+from priormatch.search.fusion import feeds_back, fusion_of_hypotheses, untuned
 
 AnyPath = str | os.PathLike[str]
 Cuts = AnyPath | Iterable[Any]
@@ -54,7 +54,7 @@ def match(
     settings, out = settings or Settings(), Path(out)
     refuse_names(settings)
     if fusion_of_hypotheses(settings) == FusionSettings():
-        say(f"{untuned(settings.fusion, for_matching=True)} settings.fusion")
+        say(f"{untuned(settings.fusion, feeds_back(settings.matching))} settings.fusion")
     device = find_device(settings.device)
     online = copy.deepcopy(model) if isinstance(model, Recognizer) else Recognizer.load(model)
     judge = copy.deepcopy(prior) if isinstance(prior, Prior) else Prior.load(prior)

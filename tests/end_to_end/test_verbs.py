@@ -354,7 +354,7 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused
     said = refused(*words, "--out", "exp/m3", without[0], "matching.reference_lengths=asr_lm")
     assert "matching.reference_lengths=asr_lm is for `priormatch run`" in said
     said = refused(*words, "--out", "exp/m3", without[0], by_rate, "matching.second_round=0.4")
-    assert "matching.second_round=0.4 is for `priormatch run`: here match twice" in said
+    assert "matching.second_round=0.4 is for `priormatch run`: give matching.second_round=0" in said
 
 
 def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home):

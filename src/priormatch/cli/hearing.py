@@ -81,8 +81,9 @@ def tune(
     """Find good values for a search with a prior: its weight, the bonus a piece, and its limits.
 
     Tries the settings fusion.* and a few other starts, and goes on from the best; the beam stays as wide as it is. For
-    matching it tries a list of weights, with and without limits, and the bonus is the weight times the prior's mean
-    -log p a piece: where it is lower hypotheses may end early, and a model that learns from them ends earlier.
+    matching it tries a list of weights, with and without limits, on log-probabilities that are centred and so need no
+    bonus, and takes two fifths of the best one: a model that learns from hypotheses makes more of what is wrong with
+    them.
 
     Example: priormatch tune --model exp/lpm/model --prior exp/prior/model --validation dev.jsonl.gz
     --out exp/fusion.yaml fusion.beam_size=16

@@ -77,7 +77,9 @@ Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch 
 MatchingFusion = Annotated[
     Path | None,
     typer.Option(
-        "--fusion", help="What `priormatch tune --for-matching` wrote, for matching.hypotheses=asr_lm."
+        "--fusion",
+        help="What `priormatch tune --for-matching` wrote, for matching.hypotheses=asr_lm; with matching.refresh=never,"
+        " without --for-matching.",
     ),
 ]
 

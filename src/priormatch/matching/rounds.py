@@ -4,6 +4,9 @@ from dataclasses import replace
 
 from priormatch.config import MatchingSettings, Settings
 
+FIRST_ROUND, MATCHING = "lpm-first", "lpm"
+"""What a run calls the stages of matching: the last one has the model, whether there is a first round or not."""
+
 
 def rounds_of(settings: Settings) -> list[Settings]:
     """The settings of each round: as they are, or for a first and a second round, which share the updates."""
@@ -17,19 +20,28 @@ def rounds_of(settings: Settings) -> list[Settings]:
         refresh="never",
         prior_exponent=0.0,
         proposal_exponent=1.0,
+        context=False,  # which counts in the prior's weights alone
         start="",
         proposal="",
     )
-    later = max(round(matching.updates * matching.second_round), 1)
-    counts = max(matching.updates - later, 1), later
+    later = min(max(round(matching.updates * matching.second_round), 1), matching.updates - 1)
     return [
         replace(settings, matching=with_updates(each, updates))
-        for each, updates in zip((first, second), counts, strict=True)
+        for each, updates in ((first, matching.updates - later), (second, later))
     ]
 
 
 def with_updates(matching: MatchingSettings, updates: int) -> MatchingSettings:
-    """The same with fewer updates, and the rate halved as often."""
+    """The same with fewer updates: the rate rises over the same part of them, and is halved as often."""
     optimizer = matching.optimizer
-    decay_every = round(optimizer.decay_every * updates / matching.updates)
-    return replace(matching, updates=updates, optimizer=replace(optimizer, decay_every=decay_every))
+
+    def shorter(count: int) -> int:
+        return max(round(count * updates / matching.updates), 1) if count else 0
+
+    return replace(
+        matching,
+        updates=updates,
+        optimizer=replace(
+            optimizer, decay_every=shorter(optimizer.decay_every), warm_up=shorter(optimizer.warm_up)
+        ),
+    )

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -13,6 +14,7 @@ from priormatch.config import Settings, flat
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX, Summary, summary
 from priormatch.errors import UserError
+from priormatch.matching.rounds import FIRST_ROUND, MATCHING
 from priormatch.progress import track
 from priormatch.report.scores import Scores, read_scores
 from priormatch.runs.stage import FILE as STAGE
@@ -24,8 +26,25 @@ Found = TypeVar("Found")
 Line = dict[str, Any]
 """A line of metrics.jsonl: its stage, its update, and figures."""
 
-ORDER = ("data", "tokenizer", "prior", "supervised", "lengths", "supervised-longer", "labels", "pseudo_label")
-FIRST_ROUND, MATCHING = "lpm-first", "lpm"
+ORDER = (
+    "data",
+    "tokenizer",
+    "prior",
+    "supervised",
+    "lengths",
+    "supervised-longer",
+    "labels",
+    "pseudo_label",
+    "fusion",
+    "fusion-matching",
+    "lengths-asr_lm",
+    "lengths-speaking_rate",
+    "lengths-oracle",
+    FIRST_ROUND,
+    "fusion-second",
+    MATCHING,
+)
+SECOND_ROUND = "second round"
 TOLD = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float}
 """What the report takes from results.json."""
 OF_EACH = ("name", "runs")
@@ -60,12 +79,19 @@ class RunRecord:
     missing: list[str]
 
     @property
-    def matching_stage(self) -> str:
-        """The stage whose metrics tell of a proposal; `priormatch match` names it as it likes."""
+    def rounds(self) -> dict[str, str]:
+        """The stages of matching that metrics tell of, with their names; `priormatch match` names one as it likes."""
         told = (
             stage for stage, lines in self.metrics.items() if any("proposal_cer" in line for line in lines)
         )
-        return next(told, MATCHING)
+        names = {FIRST_ROUND: "first round", MATCHING: SECOND_ROUND}
+        found = names if has_rounds(self.settings) else {next(told, MATCHING): ""}
+        return {stage: name for stage, name in found.items() if self.metrics.get(stage)}
+
+    @property
+    def matching_stage(self) -> str:
+        """The stage of matching in which the proposal may change."""
+        return next(iter(self.rounds), MATCHING)
 
     @property
     def matching(self) -> list[Line]:
@@ -102,9 +128,13 @@ def read_run(folder: Path) -> RunRecord:
         count_sentences(folder / "data"),
         stages,
         results,
-        read_metrics(folder / "metrics.jsonl", missing),
+        {
+            stage: lines
+            for stage, lines in read_metrics(folder / "metrics.jsonl", missing).items()
+            if stage != FIRST_ROUND or has_rounds(settings)
+        },
         attempt(read_scores, folder / "decoded", Scores({}, []), missing),
-        attempt(read_beams, folder, [], missing),
+        attempt(partial(read_beams, in_rounds=has_rounds(settings)), folder, [], missing),
         missing,
     )
 
@@ -212,9 +242,15 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
-def read_beams(folder: Path) -> list[Inspected]:
-    """The beams that matching kept, in a run or in a folder of its own."""
-    places = (folder / FIRST_ROUND, folder / MATCHING, folder)
+def has_rounds(settings: Mapping[str, Any]) -> bool:
+    """Whether a run's matching has two rounds; what an earlier one left of a first round is none of it otherwise."""
+    share = settings.get("matching.second_round")
+    return is_number(share) and share > 0
+
+
+def read_beams(folder: Path, in_rounds: bool) -> list[Inspected]:
+    """The beams that matching kept, in a run or in a folder of its own; with two rounds, those of the first."""
+    places = (*([folder / FIRST_ROUND] if in_rounds else []), folder / MATCHING, folder)
     files = [file for place in places if (file := place / INSPECTED).is_file()]
     return read_inspected(files[0]) if files else []
 

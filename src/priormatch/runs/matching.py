@@ -183,8 +183,8 @@ def refuse_names(settings: Settings) -> None:
             )
     if settings.matching.second_round > 0:
         raise UserError(
-            f"matching.second_round={settings.matching.second_round:g} is for `priormatch run`: here match twice, the"
-            " second time from the model of the first (docs/stages.md)"
+            f"matching.second_round={settings.matching.second_round:g} is for `priormatch run`: give"
+            " matching.second_round=0, and match again from the model of that (docs/stages.md)"
         )
 
 

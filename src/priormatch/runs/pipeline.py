@@ -14,20 +14,26 @@ from priormatch.device import use_threads
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
-from priormatch.matching.rounds import rounds_of
+from priormatch.matching.rounds import FIRST_ROUND, MATCHING, rounds_of
 from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
 from priormatch.runs import matching as matching_work
 from priormatch.runs import work
-from priormatch.runs.cards import add_results
+from priormatch.runs.cards import add_first_round, add_results
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
 from priormatch.runs.label import ALL, label_cuts
-from priormatch.runs.recipe import audible, recipe_of_matching, recipe_of_schedule, recipe_of_training
+from priormatch.runs.recipe import (
+    audible,
+    recipe_of_fusion,
+    recipe_of_matching,
+    recipe_of_schedule,
+    recipe_of_training,
+)
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import Stage, read_record, set_aside
 from priormatch.search.fusion import feeds_back
-from priormatch.search.tuning import read_tuned
+from priormatch.search.tuning import MATCHING_RULE, read_tuned
 from priormatch.training.wandb_log import wandb_plan
 
 FUSION = {False: "fusion", True: "fusion-matching"}
@@ -146,9 +152,10 @@ class Run:
         name = name or FUSION[for_matching]
         out = self.folder / name / "fusion.yaml"
         wanted = {
-            "fusion": self.settings.fusion,
+            "fusion": recipe_of_fusion(self.settings.fusion),
             "audio": audible(self.settings),
             "utterances": self.settings.training.validate_on,
+            **({"rule": MATCHING_RULE} if for_matching else {}),
         }
         inputs = {"model": model, "prior": prior, **self.data.validation}
         with self.stage(name, wanted, inputs).work() as todo:
@@ -226,9 +233,12 @@ class Run:
         prior = work.kept_copy(prior, matching.prior)
         settings, *second = rounds_of(self.settings)
         if second:
-            start = proposal = self.match("lpm-first", settings, start, proposal, prior, lengths, fusion)
+            start = proposal = self.match(FIRST_ROUND, settings, start, proposal, prior, lengths, fusion)
             (settings,), fusion = second, self.fusion(start, prior, name="fusion-second")
-        return self.match("lpm", settings, start, proposal, prior, lengths, fusion)
+        found = self.match(MATCHING, settings, start, proposal, prior, lengths, fusion)
+        if second:
+            add_first_round(found, start)
+        return found
 
     def match(
         self,

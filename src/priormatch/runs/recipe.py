@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from priormatch.config import LanguageSettings, MatchingSettings, Settings, TrainingSettings
+from priormatch.config import FusionSettings, LanguageSettings, MatchingSettings, Settings, TrainingSettings
 from priormatch.runs.stage import plain
 from priormatch.search.fusion import fusion_of_hypotheses
 
@@ -48,8 +48,13 @@ def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
     return recipe_of_training(settings) | {"matching": {name: matching[name] for name in SCHEDULE}}
 
 
+def recipe_of_fusion(fusion: FusionSettings) -> dict[str, Any]:
+    """What a search with the prior depends on; that it is not centred goes without saying."""
+    return {name: value for name, value in plain(fusion).items() if name != "centred" or value}
+
+
 def recipe_of_matching(settings: Settings) -> dict[str, Any]:
     """What local prior matching depends on."""
     fusion = fusion_of_hypotheses(settings)
-    searched = {} if fusion is None else {"fusion": fusion}
+    searched = {} if fusion is None else {"fusion": recipe_of_fusion(fusion)}
     return recipe_of_training(settings) | {"matching": learnt(settings.matching)} | searched

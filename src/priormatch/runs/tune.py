@@ -78,6 +78,7 @@ def tune(
             best = replace(best, lm_weight=round(MATCHING_SHARE * best.lm_weight, 3))
         else:
             best = descend(measured, starts_from(settings.fusion), GRID)
+        found = measured(best)
     about = {
         "for": "matching" if for_matching else "decoding",
         "model": str(model),
@@ -85,11 +86,14 @@ def tune(
         "validation": {name: str(path) for name, path in validation.items()},
         "utterances": sizes,
         "greedy": greedy._asdict(),
-        "with_prior": measured(best)._asdict(),
+        "with_prior": found._asdict(),
     }
     write_tuned(out, best, about)
-    values = ", ".join(f"{name}={value:g}" for name, value in finite(best).items())
-    say(f"{out}: with the prior {measured(best)}; {values}")
+    chosen = {
+        name: value if isinstance(value, bool) else f"{value:g}" for name, value in finite(best).items()
+    }
+    values = ", ".join(f"{name}={value}" for name, value in chosen.items())
+    say(f"{out}: with the prior {found}; {values}")
 
 
 def encode_all(model: Recognizer, corpus: Corpus) -> list[Encoded]:

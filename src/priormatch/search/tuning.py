@@ -36,6 +36,8 @@ TOGETHER = ["lm_weight", "token_bonus"]
 
 MATCHING_SHARE = 0.4
 """Of the best weight, what hypotheses are found with: each renewal adds the prior to what has learnt some of it."""
+MATCHING_RULE = f"centred, {MATCHING_SHARE:g} of the best weight"
+"""How values for matching are found, to tell them from those that were found otherwise."""
 
 
 class Errors(NamedTuple):

@@ -80,7 +80,7 @@ class Stretch:
 def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
     """The weights inside a beam, which sum to one; None where the prior's are wanted and there is no prior.
 
-    They are q renormalised, p_y renormalised (the local prior, eq. 4 of the paper), or q · p_y^λ · e^bonus.
+    They are q renormalised, p_y renormalised (the local prior, eq. 4 of the paper), or what a search with both goes by.
     """
     of_say: dict[Say, list[float | None]] = {
         Say.none: [each.log_q for each in beam],

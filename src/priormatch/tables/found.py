@@ -12,8 +12,9 @@ from priormatch.evaluation.error_rates import ErrorCounts
 from priormatch.evaluation.perplexity import ScoredTexts
 from priormatch.files import replace_text
 from priormatch.progress import say
-from priormatch.runs.recipe import recipe_of_matching
+from priormatch.runs.recipe import recipe_of_fusion, recipe_of_matching
 from priormatch.runs.stage import digest, kept_aside, plain, set_aside
+from priormatch.search.tuning import MATCHING_RULE
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Places
 
@@ -96,6 +97,8 @@ def made_from(study: Places, line: Line) -> str:
     ]
     decoded_with = line.row.get("decode_lm", "None")
     fused = decoded_with != "None" or study.source_of(line.system) == "asr_lm"
-    others = (settings.prior, settings.tokenizer, *([settings.fusion] if fused else []))
-    searched = ["centred"] if study.is_tuned(line.system) else []  # what values such searches are tuned to
-    return digest([*recipes, *map(plain, others), *searched, line.row])
+    others = (settings.prior, settings.tokenizer)
+    searched = [recipe_of_fusion(settings.fusion)] if fused else []
+    by_rule = study.is_tuned(line.system) and study.feeds_back(line.system)
+    rule = [MATCHING_RULE] if by_rule else []
+    return digest([*recipes, *map(plain, others), *searched, *rule, line.row])

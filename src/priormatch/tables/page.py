@@ -10,6 +10,7 @@ from rich.console import Console
 
 from priormatch.config import Settings, flat
 from priormatch.files import replace_text
+from priormatch.matching.rounds import FIRST_ROUND, MATCHING
 from priormatch.progress import say
 from priormatch.report.run import read_metrics, values
 from priormatch.runs.stage import commit, kept_aside, plain, read_record
@@ -25,8 +26,7 @@ from priormatch.tables.rows import Line
 from priormatch.tables.study import Places
 from priormatch.tables.systems import System
 
-FIRST_ROUND = "lpm-first"
-TRAININGS = ("lpm", "supervised-longer", "topline", "pseudo_label")
+TRAININGS = (MATCHING, "supervised-longer", "topline", "pseudo_label")
 RECORDED = ("model", "training", "audio", "matching", "prior")
 """Settings that the records of trainings have as they were given; values for a search are tuned."""
 DIFFERENCES = """\
