@@ -96,6 +96,11 @@ def test_the_usual_starts_have_the_limits_off_and_on():
     assert all(each.beam_size == START.beam_size for each in starts)
 
 
+def test_a_search_for_decoding_values_begins_without_centring_too():
+    starts = starts_from(FusionSettings(lm_weight=0.15, centred=True, token_bonus=0.0))
+    assert [each.centred for each in starts] == [True, *[False] * (len(starts) - 1)]
+
+
 @pytest.mark.parametrize(("step", "expected"), [(1, 0.5), (-1, 0.4)])
 def test_a_value_beside_the_list_steps_to_the_nearest_in_it(step, expected):
     found = neighbour(replace(START, lm_weight=0.45), GRID, ["lm_weight"], step)

@@ -45,6 +45,7 @@ SHOWN = """
     training.window_updates training.validate_every training.augment.speeds
     prior.updates prior.batch_tokens
     matching.updates matching.batch.seconds matching.optimizer.learning_rate matching.mixing
+    matching.hypotheses matching.prior_exponent matching.proposal_exponent
     matching.beam_size matching.length_filter matching.refresh_every matching.max_proposal_cer
 """
 

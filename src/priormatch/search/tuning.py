@@ -25,7 +25,7 @@ Grid = Mapping[str, Sequence[float]]
 NAMES = [each.name for each in fields(FusionSettings)]
 LIMITS: dict[str, Any] = {"eos_threshold": 1.5, "token_margin": 10.0, "attention_jump": 30.0}
 STARTS: Sequence[Mapping[str, Any]] = [
-    {"lm_weight": weight, "token_bonus": bonus, **limits}
+    {"lm_weight": weight, "centred": False, "token_bonus": bonus, **limits}
     for weight, bonus in ((0.2, 0.5), (0.5, 1.0), (1.0, 2.0))
     for limits in (dict.fromkeys(LIMITS, math.inf), LIMITS)
 ]

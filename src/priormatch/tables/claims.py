@@ -74,7 +74,10 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("not in the paper: matching is better than pseudo-labels by ASR + LM that improve", 12, 25),
         Claim("than distillation", 12, 24),
         Claim("hypotheses by ASR + LM rather than by ASR", 26, 12),
-        *(Claim("with those, than labels and distillation of all speech", 26, row) for row in (8, 25, 24)),
+        *(
+            Claim("with those, than every kind of labels and distillation", 26, row)
+            for row in (6, 7, 8, 25, 32, 24)
+        ),
         Claim("two rounds of matching rather than one", 33, 12),
         *(
             Claim("two rounds, than labels and distillation of all speech", 33, row)
@@ -85,7 +88,10 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("not in the paper: than pseudo-labels by ASR + LM that improve", 20, 30),
         Claim("than distillation", 20, 29),
         Claim("hypotheses by ASR + LM rather than by ASR", 31, 20),
-        *(Claim("with those, than labels and distillation of all speech", 31, row) for row in (16, 30, 29)),
+        *(
+            Claim("with those, than every kind of labels and distillation", 31, row)
+            for row in (14, 15, 16, 30, 34, 29)
+        ),
         Claim("two rounds of matching rather than one", 35, 20),
         *(
             Claim("two rounds, than labels and distillation of all speech", 35, row)
