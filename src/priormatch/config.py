@@ -169,7 +169,7 @@ class MatchingSettings:
     # who lists the hypotheses: the proposal alone, or with the prior in its search, by tuned values of `fusion`
     hypotheses: Literal["asr", "asr_lm"] = "asr"
     beam_size: int = 4  # k, hypotheses of an utterance; memory grows with it
-    prior_exponent: float = 1.0  # a of the weights p_y^a · r^b; 0 leaves the prior out
+    prior_exponent: float = 1.0  # a of the weights p_y^a · r^b; 0 leaves the prior out of them
     proposal_exponent: float = 0.0  # b; with a = b = 0 all hypotheses weigh the same
     # r_lb and r_ub: bounds of a hypothesis's length over the reference length; [] is none. Wider where hardly any
     # hypothesis survives, narrower where outputs get shorter and shorter
