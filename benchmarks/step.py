@@ -34,10 +34,10 @@ from priormatch.config import (
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.batches import Batch
 from priormatch.device import find_device, plainly
-from priormatch.matching.length_filter import keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets
+from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import Beam
 from priormatch.stopwatch import Stopwatch
@@ -147,7 +147,7 @@ def matching(
 ) -> Matching:
     """Local prior matching on ready batches, none of them paired; with `fusion` the prior searches too."""
     proposal = Proposal(model, 0.0)
-    targets = BeamTargets(proposal, prior, beam_size, keep_all, {}, fusion=fusion)
+    targets = BeamTargets(proposal, prior, beam_size, Weighing(fusion=fusion))
     targets.propose = Parting(targets.propose, model.tokenizer.classes, alike)  # type: ignore[assignment]
     settings = MatchingSettings(mixing=[0, 1])
     task = Matching(model, NOTHING, NOTHING, {}, targets, proposal, TrainingSettings(), settings)

@@ -12,9 +12,10 @@ from priormatch.data.batches import Corpus
 from priormatch.evaluation import decoding, hypotheses
 from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.decoding import decode, plain_search, search_with_prior
-from priormatch.evaluation.hypotheses import Weighing, inspect, inspect_beam, of_row
+from priormatch.evaluation.hypotheses import inspect, inspect_beam, of_row
 from priormatch.matching.length_filter import LengthFilter
 from priormatch.matching.prior import pad
+from priormatch.matching.weighing import Weighing
 from priormatch.search.beam import Beam
 
 WORDS = ["she", "walked", "looked", "very", "fast", "as", "after", "left", "the", "house"]
@@ -54,7 +55,7 @@ def beam_of(*texts, ended=True):
 
 
 def test_the_papers_table_1():
-    found = inspect_beam(beam_of(*(text for text, _ in LPM)), "u", REFERENCE, Weighing(table_of(LPM)))
+    found = inspect_beam(beam_of(*(text for text, _ in LPM)), "u", REFERENCE, table_of(LPM), Weighing())
     assert (found.reference, found.reference_log_prior) == (REFERENCE, pytest.approx(-34.14))
     assert [each.text for each in found.hypotheses] == [text for text, _ in LPM]
     assert [each.rank for each in found.hypotheses] == [1, 2, 3, 4]
@@ -69,31 +70,33 @@ def test_the_papers_table_1():
 
 @pytest.mark.parametrize(("exponents", "log_weights"), [((0, 0), [0] * 4), ((0, 1), [0, -0.5, -1, -1.5])])
 def test_weights_are_those_that_the_exponents_ask_for(exponents, log_weights):
-    weighing = Weighing(table_of(LPM), exponents=exponents)
-    found = inspect_beam(beam_of(*(text for text, _ in LPM)), "u", None, weighing)
+    beam, weighing = beam_of(*(text for text, _ in LPM)), Weighing(exponents=exponents)
+    found = inspect_beam(beam, "u", None, table_of(LPM), weighing)
     expected = torch.tensor(log_weights, dtype=torch.float).softmax(0)
     assert [each.weight for each in found.hypotheses] == pytest.approx(expected.tolist())
 
 
 def test_what_the_length_filter_drops_and_why():
     texts = ["she left", "she left the", "she left the house", "she left the very house", ""]
-    weighing = Weighing(table_of([]), LengthFilter(0.9, 1.1), {"u": 3, "silent": 0})  # L = 4: 3 to 5
-    found = inspect_beam(beam_of(*texts, ended=False), "u", None, weighing)
+    prior, weighing = table_of([]), Weighing(LengthFilter(0.9, 1.1), {"u": 3, "silent": 0})  # L = 4: 3 to 5
+    found = inspect_beam(beam_of(*texts, ended=False), "u", None, prior, weighing)
     assert [each.dropped for each in found.hypotheses] == [None, None, None, "too long, 6 for 4", "empty"]
     assert [each.weight for each in found.hypotheses] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0, 0])
     assert (found.reference_length, found.reference, found.ended) == (4, None, False)
     assert found.hypotheses[0].words is found.reference_log_prior is None
-    tight = Weighing(table_of([]), LengthFilter(1.0, 1.0), {"u": 3})
-    assert inspect_beam(beam_of("she left"), "u", None, tight).hypotheses[0].dropped == "too short, 3 for 4"
+    tight = Weighing(LengthFilter(1.0, 1.0), {"u": 3})
+    found = inspect_beam(beam_of("she left"), "u", None, prior, tight)
+    assert found.hypotheses[0].dropped == "too short, 3 for 4"
     for name in ("silent", "stranger"):
-        found = inspect_beam(beam_of(*texts), name, None, weighing)
+        found = inspect_beam(beam_of(*texts), name, None, prior, weighing)
         assert [each.dropped for each in found.hypotheses] == ["no reference length"] * 4 + ["empty"]
         assert [each.weight for each in found.hypotheses] == [0.0] * 5
 
 
 def test_a_text_that_is_spelt_twice_counts_once_if_so_wanted():
     beam = beam_of("she left", "the house", "she left")
-    rows = [inspect_beam(beam, "u", None, Weighing(table_of([]), merge_spellings=b)) for b in (False, True)]
+    ways = [Weighing(merge_spellings=merge) for merge in (False, True)]
+    rows = [inspect_beam(beam, "u", None, table_of([]), way) for way in ways]
     weights = [[each.weight for each in row.hypotheses] for row in rows]
     assert weights == [pytest.approx([1 / 3] * 3), pytest.approx([0.5, 0.5, 0.0])]
     assert rows[1].hypotheses[2].dropped == "spelt otherwise above"
@@ -102,7 +105,7 @@ def test_a_text_that_is_spelt_twice_counts_once_if_so_wanted():
 def test_places_of_a_beam_that_hold_nothing_are_not_shown():
     beam = beam_of("she left", "the", "the")
     beam.lengths[0, 2], beam.scores[0, 2] = 0, -math.inf
-    found = inspect_beam(beam, "u", None, Weighing(table_of([])))
+    found = inspect_beam(beam, "u", None, table_of([]), Weighing())
     assert [each.text for each in found.hypotheses] == ["she left", "the"]
     assert sum(each.weight for each in found.hypotheses) == pytest.approx(1)
 
@@ -115,7 +118,7 @@ def test_a_row_of_a_batch():
 def test_tiny_models(tiny_recognizer, tiny_prior, tiny_corpus):
     corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
     lengths = {cut.id: 12 for cut in corpus.cuts}
-    found = inspect(tiny_recognizer, corpus, 3, Weighing(tiny_prior, LengthFilter(0.5, 2.0), lengths))
+    found = inspect(tiny_recognizer, tiny_prior, corpus, 3, Weighing(LengthFilter(0.5, 2.0), lengths))
     assert [each.id for each in found] == [cut.id for cut in corpus.cuts]
     decoded = {each.id: each for batch in decode(tiny_recognizer, corpus, plain_search(3)) for each in batch}
     for each in found:
@@ -134,7 +137,8 @@ def test_beams_of_a_search_with_the_prior(tiny_recognizer, tiny_prior, tiny_corp
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
     corpus, fusion = Corpus.load(tiny_corpus(3), AudioSettings(workers=0)), FusionSettings(beam_size=2)
-    found = inspect(tiny_recognizer, corpus, 3, Weighing(tiny_prior, exponents=(0.0, 1.0), fusion=fusion))
+    weighing = Weighing(exponents=(0.0, 1.0), fusion=fusion)
+    found = inspect(tiny_recognizer, tiny_prior, corpus, 3, weighing)
     search = search_with_prior(tiny_prior, replace(fusion, beam_size=3))
     decoded = {each.id: each for batch in decode(tiny_recognizer, corpus, search) for each in batch}
     for each in found:
@@ -163,10 +167,8 @@ def test_a_search_with_the_prior_is_made_once_for_all_batches(
     monkeypatch.setattr(hypotheses, "search_with_prior", counted)
     monkeypatch.setattr(decoding, "BATCH_SECONDS", 0.1)
     corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
-    assert (
-        len(inspect(tiny_recognizer, corpus, 3, Weighing(tiny_prior, fusion=FusionSettings(beam_size=2))))
-        == 3
-    )
+    weighing = Weighing(fusion=FusionSettings(beam_size=2))
+    assert len(inspect(tiny_recognizer, tiny_prior, corpus, 3, weighing)) == 3
     assert made == [3]
 
 
@@ -174,6 +176,6 @@ def test_an_unreadable_utterance_is_named_and_left_out(tiny_recognizer, tiny_pri
     corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
     with open(corpus.cuts[1].recording.sources[0].source, "r+b") as file:
         file.truncate(300)
-    found = inspect(tiny_recognizer, corpus, 2, Weighing(tiny_prior))
+    found = inspect(tiny_recognizer, tiny_prior, corpus, 2, Weighing())
     assert [each.id for each in found] == ["tiny-0", "tiny-2"]
     assert "tiny-1 cannot be read" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from priormatch.matching.objective import lpm_loss, sequence_loss
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets, diagnostics, given_labels
+from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import Beam
 from priormatch.stopwatch import Stopwatch
@@ -47,7 +48,7 @@ def lengths_of(batch: Batch, pieces: int) -> dict[str, int]:
 
 
 def test_weights_are_the_local_prior_of_the_beam(batch: Batch, proposal: Proposal, tiny_prior: Prior) -> None:
-    targets, _ = BeamTargets(proposal, tiny_prior, 4, WIDE, lengths_of(batch, 3))(batch, WATCH)
+    targets, _ = BeamTargets(proposal, tiny_prior, 4, Weighing(WIDE, lengths_of(batch, 3)))(batch, WATCH)
     beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
     assert torch.equal(targets.labels, beam.classes)
     expected = local_prior(tiny_prior.score(beam.classes, beam.lengths), beam.lengths >= 2)
@@ -66,7 +67,7 @@ def test_the_prior_judges_after_what_came_before(batch: Batch, proposal: Proposa
         waveforms=torch.cat([batch.waveforms, batch.waveforms[:1]]),
         samples=torch.cat([batch.samples, batch.samples[:1]]),
     )
-    of = BeamTargets(proposal, tiny_prior, 4, keep_all, {}, contexts=texts)
+    of = BeamTargets(proposal, tiny_prior, 4, Weighing(contexts=texts))
     targets, _ = of(padded, WATCH)
     beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
     context = tiny_prior.contexts([texts.get(each, "") for each in batch.ids])
@@ -74,7 +75,7 @@ def test_the_prior_judges_after_what_came_before(batch: Batch, proposal: Proposa
         tiny_prior.score(beam.classes, beam.lengths, context), keep_all(beam.lengths, context)
     )
     torch.testing.assert_close(targets.weights[:3], expected)
-    alone, _ = BeamTargets(proposal, tiny_prior, 4, keep_all, {})(batch, WATCH)
+    alone, _ = BeamTargets(proposal, tiny_prior, 4, Weighing())(batch, WATCH)
     changed = (targets.weights[:3] - alone.weights).abs().amax(dim=-1) > 1e-4
     assert changed.tolist() == [False, False, True]
 
@@ -89,18 +90,18 @@ def test_the_reference_counts_one_more_for_the_end(
         return lengths > 0
 
     known = {batch.ids[0]: 4, batch.ids[2]: 0}
-    BeamTargets(proposal, tiny_prior, 2, keep, known)(batch, WATCH)
+    BeamTargets(proposal, tiny_prior, 2, Weighing(keep, known))(batch, WATCH)
     assert seen == [[5, 0, 0]]
 
 
 def test_an_utterance_without_a_reference_length_teaches_nothing(
     batch: Batch, proposal: Proposal, tiny_prior: Prior
 ) -> None:
-    of = BeamTargets(proposal, tiny_prior, 3, WIDE, {batch.ids[1]: 2})
+    of = BeamTargets(proposal, tiny_prior, 3, Weighing(WIDE, {batch.ids[1]: 2}))
     targets, figures = of(batch, WATCH)
     assert targets.weights.sum(dim=-1).tolist() == pytest.approx([0.0, 1.0, 0.0])
     assert float(figures["share_without_survivor"]) == pytest.approx(2 / 3)
-    of.keep = keep_all
+    of.weighing = replace(of.weighing, keep=keep_all)
     everything, _ = of(batch, WATCH)
     assert everything.weights.sum(dim=-1).tolist() == pytest.approx([1.0, 1.0, 1.0])
 
@@ -108,7 +109,7 @@ def test_an_utterance_without_a_reference_length_teaches_nothing(
 def test_nothing_kept_gives_a_loss_and_a_gradient_of_zero(
     batch: Batch, proposal: Proposal, tiny_prior: Prior, tiny_recognizer: Recognizer
 ) -> None:
-    targets, figures = BeamTargets(proposal, tiny_prior, 3, LengthFilter(), lengths_of(batch, 500))(
+    targets, figures = BeamTargets(proposal, tiny_prior, 3, Weighing(LengthFilter(), lengths_of(batch, 500)))(
         batch, WATCH
     )
     assert torch.all(targets.weights == 0)
@@ -129,7 +130,7 @@ def test_nothing_kept_gives_a_loss_and_a_gradient_of_zero(
 def test_matching_raises_the_weighted_likelihood(
     batch: Batch, proposal: Proposal, tiny_prior: Prior, tiny_recognizer: Recognizer
 ) -> None:
-    targets, _ = BeamTargets(proposal, tiny_prior, 4, WIDE, lengths_of(batch, 3))(batch, WATCH)
+    targets, _ = BeamTargets(proposal, tiny_prior, 4, Weighing(WIDE, lengths_of(batch, 3)))(batch, WATCH)
     optimizer = torch.optim.Adam(tiny_recognizer.parameters(), 1e-2)
     history = []
     for _ in range(15):
@@ -179,7 +180,7 @@ def test_spellings_of_one_text_are_merged_where_asked(
 ) -> None:
     beam = spelt_twice(tiny_tokenizer)
     one = first_of(batch)
-    of = BeamTargets(Parrot(beam, tiny_tokenizer), tiny_prior, 3, WIDE, {batch.ids[0]: 3}, merge)  # type: ignore[arg-type]
+    of = BeamTargets(Parrot(beam, tiny_tokenizer), tiny_prior, 3, Weighing(WIDE, {batch.ids[0]: 3}, merge))  # type: ignore[arg-type]
     targets, figures = of(one, WATCH)
     assert (targets.weights[0] > 0).tolist() == [True, True, not merge]
     assert figures["survivors"] == (2.0 if merge else 3.0)
@@ -193,7 +194,7 @@ def test_a_spelling_that_the_filter_drops_does_not_take_the_others_along(
     assert pieces > 2, "the spelling in letters fits this reference, the short one does not"
     one = first_of(batch)
     of = BeamTargets(
-        Parrot(beam, tiny_tokenizer), tiny_prior, 3, LengthFilter(), {batch.ids[0]: pieces}, True
+        Parrot(beam, tiny_tokenizer), tiny_prior, 3, Weighing(LengthFilter(), {batch.ids[0]: pieces}, True)
     )  # type: ignore[arg-type]
     targets, _ = of(one, WATCH)
     assert targets.weights[0].tolist() == [0.0, 0.0, 1.0]
@@ -204,7 +205,7 @@ def test_weights_are_powers_of_prior_and_proposal(
     batch: Batch, proposal: Proposal, tiny_prior: Prior, exponents: tuple[float, float]
 ) -> None:
     prior = tiny_prior if exponents[0] else None
-    of = BeamTargets(proposal, prior, 4, WIDE, lengths_of(batch, 3), exponents=exponents)
+    of = BeamTargets(proposal, prior, 4, Weighing(WIDE, lengths_of(batch, 3), exponents=exponents))
     targets, _ = of(batch, WATCH)
     beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
     for row, kept in enumerate((beam.lengths >= 2).tolist()):
@@ -252,7 +253,7 @@ def test_hypotheses_of_a_search_with_the_prior_are_its_best(
     batch: Batch, proposal: Proposal, tiny_prior: Prior
 ) -> None:
     fusion = FusionSettings(beam_size=5, lm_weight=0.6, token_bonus=0.4)
-    of = BeamTargets(proposal, tiny_prior, 2, WIDE, lengths_of(batch, 3), fusion=fusion)
+    of = BeamTargets(proposal, tiny_prior, 2, Weighing(WIDE, lengths_of(batch, 3), fusion=fusion))
     targets, _ = of(batch, WATCH)
     memory = proposal.model.memory(*proposal.model.encode(batch.waveforms, batch.samples))
     beam = proposal.model.search_with(tiny_prior.lm, memory, fusion)
@@ -260,15 +261,15 @@ def test_hypotheses_of_a_search_with_the_prior_are_its_best(
     assert torch.equal(targets.lengths, beam.lengths[:, :2].clamp(min=1))
     log_prior = tiny_prior.score(beam.classes[:, :2], beam.lengths[:, :2])
     torch.testing.assert_close(targets.weights, local_prior(log_prior, beam.lengths[:, :2] >= 2))
-    alone, _ = BeamTargets(proposal, tiny_prior, 2, keep_all, {})(batch, WATCH)
+    alone, _ = BeamTargets(proposal, tiny_prior, 2, Weighing())(batch, WATCH)
     assert alone.labels.shape != targets.labels.shape or not torch.equal(alone.labels, targets.labels)
 
 
 def test_a_search_with_the_prior_is_as_wide_as_there_are_hypotheses(
     batch: Batch, proposal: Proposal, tiny_prior: Prior
 ) -> None:
-    narrow = BeamTargets(proposal, tiny_prior, 4, keep_all, {}, fusion=FusionSettings(beam_size=1))
-    wide = BeamTargets(proposal, tiny_prior, 4, keep_all, {}, fusion=FusionSettings(beam_size=4))
+    narrow = BeamTargets(proposal, tiny_prior, 4, Weighing(fusion=FusionSettings(beam_size=1)))
+    wide = BeamTargets(proposal, tiny_prior, 4, Weighing(fusion=FusionSettings(beam_size=4)))
     found, expected = narrow(batch, WATCH)[0], wide(batch, WATCH)[0]
     assert found.labels.shape[1] == 4
     assert torch.equal(found.labels, expected.labels)
@@ -278,7 +279,9 @@ def test_what_weights_ask_of_the_proposal_is_the_score_of_its_search(
     batch: Batch, proposal: Proposal, tiny_prior: Prior
 ) -> None:
     fusion = FusionSettings(beam_size=3, lm_weight=0.6)
-    of = BeamTargets(proposal, tiny_prior, 3, WIDE, lengths_of(batch, 3), exponents=(0.0, 1.0), fusion=fusion)
+    of = BeamTargets(
+        proposal, tiny_prior, 3, Weighing(WIDE, lengths_of(batch, 3), exponents=(0.0, 1.0), fusion=fusion)
+    )
     memory = proposal.model.memory(*proposal.model.encode(batch.waveforms, batch.samples))
     beam = proposal.model.search_with(tiny_prior.lm, memory, fusion)
     torch.testing.assert_close(of(batch, WATCH)[0].weights, local_prior(beam.scores, beam.lengths >= 2))

@@ -20,8 +20,9 @@ from priormatch.data.clips import Clip
 from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import plain_search, search_with_prior
-from priormatch.evaluation.hypotheses import Weighing, inspect_beam
+from priormatch.evaluation.hypotheses import inspect_beam
 from priormatch.evaluation.transcribing import remember, transcribe
+from priormatch.matching.weighing import Weighing
 from priormatch.serving import beams
 from priormatch.serving.beams import Listener, Say, Scored, Stretch, Visit, hear_beams, weights
 
@@ -91,7 +92,7 @@ def test_beams_are_those_that_matching_sees(ending_recognizer, tiny_prior):
     for clip, stretch in zip(clips, found, strict=True):
         with torch.no_grad():
             beam = model.search(remember(model, [clip]), 3)
-        seen = inspect_beam(beam, "", None, Weighing(tiny_prior))
+        seen = inspect_beam(beam, "", None, tiny_prior, Weighing())
         assert stretch.ended and seen.ended
         assert [each.text for each in stretch.beam] == [each.text for each in seen.hypotheses]
         columns = zip(*((each.log_q, each.score, each.log_prior) for each in stretch.beam), strict=True)

@@ -8,26 +8,28 @@ import pytest
 from priormatch.config import AudioSettings
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
-from priormatch.evaluation.hypotheses import Weighing, inspect
+from priormatch.evaluation.hypotheses import inspect
 from priormatch.matching.length_filter import LengthFilter
+from priormatch.matching.weighing import Weighing
 from priormatch.training.inspected import FIRST, Inspector, from_line, read_inspected, to_line
 
 
 @pytest.fixture
-def weighing(tiny_prior):
-    return Weighing(tiny_prior, LengthFilter(0.5, 1.5), {"tiny-0": 3, "tiny-2": 5})
+def weighing():
+    return Weighing(LengthFilter(0.5, 1.5), {"tiny-0": 3, "tiny-2": 5})
 
 
 @pytest.fixture
-def inspector(tiny_corpus, weighing, tmp_path):
+def inspector(tiny_corpus, tiny_prior, weighing, tmp_path):
     corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
-    return Inspector(corpus, 3, weighing, tmp_path / "out" / "inspected.jsonl")
+    return Inspector(corpus, tiny_prior, 3, weighing, tmp_path / "out" / "inspected.jsonl")
 
 
-def test_the_file_gives_back_what_was_seen(inspector, weighing, tiny_recognizer):
+def test_the_file_gives_back_what_was_seen(inspector, weighing, tiny_recognizer, tiny_prior):
     inspector(tiny_recognizer, 0)
     found = read_inspected(inspector.file)
-    assert [each.inspection for each in found] == inspect(tiny_recognizer, inspector.corpus, 3, weighing)
+    seen = inspect(tiny_recognizer, tiny_prior, inspector.corpus, 3, weighing)
+    assert [each.inspection for each in found] == seen
     assert [each.cut["id"] for each in found] == ["tiny-0", "tiny-1", "tiny-2"]
     assert all(from_line(to_line(each)) == each for each in found)
 

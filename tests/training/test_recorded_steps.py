@@ -6,9 +6,9 @@ import torch
 from priormatch.config import AudioSettings, BatchSettings, FusionSettings, MatchingSettings, TrainingSettings
 from priormatch.data.batches import Corpus
 from priormatch.device import has_kernels, plainly
-from priormatch.matching.length_filter import keep_all
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets
+from priormatch.matching.weighing import Weighing
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.matching import Matching
 from priormatch.training.supervised import Supervised
@@ -42,7 +42,7 @@ def supervised(model, speech, prior):
 
 def matching(model, speech, prior):
     proposal = Proposal(model, 0.0)
-    targets = BeamTargets(proposal, prior.to(DEVICE), 3, keep_all, {})
+    targets = BeamTargets(proposal, prior.to(DEVICE), 3, Weighing())
     settings = MatchingSettings(batch=BatchSettings(utterances=3), mixing=[1, 1], combine="sum")
     return Matching(model, speech, speech, {}, targets, proposal, QUIET, settings)
 
@@ -83,7 +83,7 @@ def test_proposals_of_changing_shapes_are_those_of_the_plain_search(model, speec
 def test_proposals_with_the_prior_are_those_of_the_plain_search(model, speech, tiny_prior):
     proposal, prior = Proposal(model, 0.0), tiny_prior.to(DEVICE)
     fusion = FusionSettings(beam_size=4, lm_weight=0.5, attention_jump=20.0)
-    propose = BeamTargets(proposal, prior, 3, keep_all, {}, fusion=fusion).propose
+    propose = BeamTargets(proposal, prior, 3, Weighing(fusion=fusion)).propose
     stream = matching(model, speech, tiny_prior).unpaired
     for _ in range(4):  # each shape twice: when its steps are recorded, and from the recording
         batch = stream.take().to(DEVICE)

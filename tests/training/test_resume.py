@@ -20,12 +20,11 @@ from priormatch.config import (
 )
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
-from priormatch.evaluation.hypotheses import Weighing
 from priormatch.matching.cache import CachedTargets
-from priormatch.matching.length_filter import keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets
+from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.training.checkpoint import FILE, read_checkpoint
 from priormatch.training.inspected import FILE as INSPECTED
@@ -97,7 +96,9 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
             online.decoder.output.bias[tiny_tokenizer.eos] += 1.2  # hypotheses of several lengths
         proposal = Proposal(online, 1e9, policy, decay=0.5)
         contexts = {name: f"at {WORDS[row]}" for row, name in enumerate(names[1:])} if in_context else None
-        targets = BeamTargets(proposal, tiny_prior, 3, keep_all, {}, merged, contexts=contexts)
+        targets = BeamTargets(
+            proposal, tiny_prior, 3, Weighing(merge_spellings=merged, contexts=contexts or {})
+        )
         if renewed < 1:
             targets = CachedTargets(targets, renewed, tiny_tokenizer.eos)
         settings = MatchingSettings(
@@ -109,7 +110,7 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
         )
         speech, more = Corpus.load(labelled, audio), Corpus.load(unlabelled, audio)
         known = None if transcribed is None else Corpus.load(transcribed, audio)
-        inspector = None if inspected is None else Inspector(more, 3, Weighing(tiny_prior), inspected)
+        inspector = None if inspected is None else Inspector(more, tiny_prior, 3, Weighing(), inspected)
         sets = {"dev": speech}
         return Matching(online, speech, more, sets, targets, proposal, TRAINING, settings, known, inspector)
 

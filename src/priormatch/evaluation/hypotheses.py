@@ -1,20 +1,20 @@
 """What local prior matching sees of an utterance: its beam, scored, filtered and weighed (Table 1 of the paper)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from priormatch.config import FusionSettings
 from priormatch.data.batches import Corpus
 from priormatch.device import mixed_precision
 from priormatch.evaluation.alignment import AlignedWord, align
 from priormatch.evaluation.decoding import Search, encode, plain_search, search_with_prior
-from priormatch.matching.length_filter import SHORTEST, keep_all
+from priormatch.matching.length_filter import SHORTEST
 from priormatch.matching.local_prior import first_spellings, local_prior
 from priormatch.matching.objective import sequence_loss
 from priormatch.matching.prior import Prior
+from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter
 from priormatch.search.beam import Beam
@@ -54,39 +54,24 @@ class Inspection:
     hypotheses: list[Hypothesis]
 
 
-@dataclass(frozen=True)
-class Weighing:
-    """How beams are weighed: by which prior, and what `keep`, a LengthFilter or `keep_all`, leaves of them.
-
-    The weights are p_y^a · q^b with `exponents` a and b, renormalised: the local prior unless those say otherwise.
-    `reference_lengths` gives the pieces of utterances by their ids, the end of sentence not counted; `contexts` texts
-    that the prior reads before them. With `fusion` the beams are those of a search with the prior, and q the score of
-    both.
-    """
-
-    prior: Prior
-    keep: Callable[[Tensor, Tensor], Tensor] = keep_all
-    reference_lengths: Mapping[str, int] = field(default_factory=dict)
-    merge_spellings: bool = False
-    contexts: Mapping[str, str] = field(default_factory=dict)
-    exponents: tuple[float, float] = (1.0, 0.0)
-    fusion: FusionSettings | None = None
-
-
-def inspect(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weighing) -> list[Inspection]:
+def inspect(
+    model: Recognizer, prior: Prior, corpus: Corpus, beam_size: int, weighing: Weighing
+) -> list[Inspection]:
     """Look into the beams of a corpus, showing progress."""
     found: dict[str, Inspection] = {}
     with Meter(f"hypotheses of {corpus.name}", len(corpus)) as meter:
-        for each in look_into(model, corpus, beam_size, weighing):
+        for each in look_into(model, prior, corpus, beam_size, weighing):
             found[each.id] = each
             meter.advance()
     return [found[cut.id] for cut in corpus.cuts if cut.id in found]
 
 
 @torch.no_grad()
-def look_into(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weighing) -> Iterator[Inspection]:
+def look_into(
+    model: Recognizer, prior: Prior, corpus: Corpus, beam_size: int, weighing: Weighing
+) -> Iterator[Inspection]:
     """The beams of a corpus in any order; an utterance that cannot be read is named and left out."""
-    search = search_for(beam_size, weighing)
+    search = search_for(prior, beam_size, weighing)
     for batch in encode(model, corpus):
         with mixed_precision(model.device):
             memory = model.memory(batch.frames, batch.lengths)
@@ -95,22 +80,27 @@ def look_into(model: Recognizer, corpus: Corpus, beam_size: int, weighing: Weigh
             if weighing.fusion is not None:  # the scores are those of both
                 log_q = -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
         for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
-            yield inspect_beam(of_row(beam, row), name, text, weighing, log_q[row : row + 1])
+            yield inspect_beam(of_row(beam, row), name, text, prior, weighing, log_q[row : row + 1])
 
 
-def search_for(beam_size: int, weighing: Weighing) -> Search:
+def search_for(prior: Prior, beam_size: int, weighing: Weighing) -> Search:
     """How so many hypotheses, which are to be weighed, are looked for."""
     if weighing.fusion is None:
         return plain_search(beam_size)
-    search = search_with_prior(weighing.prior, wide_enough(weighing.fusion, beam_size))
+    search = search_with_prior(prior, wide_enough(weighing.fusion, beam_size))
     return lambda model, memory: search(model, memory).best(beam_size)
 
 
 def inspect_beam(
-    beam: Beam, name: str, reference: str | None, weighing: Weighing, log_q: Tensor | None = None
+    beam: Beam,
+    name: str,
+    reference: str | None,
+    prior: Prior,
+    weighing: Weighing,
+    log_q: Tensor | None = None,
 ) -> Inspection:
     """Score, filter and weigh the beam of one utterance; log q is the beam's score unless it is given."""
-    prior, tokenizer = weighing.prior, weighing.prior.tokenizer
+    tokenizer = prior.tokenizer
     pieces = weighing.reference_lengths.get(name, 0)
     length = pieces + 1 if pieces > 0 else 0
     texts = [tokenizer.decode(classes) for classes in beam.classes[0].tolist()]

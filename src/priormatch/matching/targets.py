@@ -1,18 +1,18 @@
 """What an unlabelled utterance is taught: a support of label sequences and a weight for each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from priormatch.config import FusionSettings
 from priormatch.data.batches import Batch
 from priormatch.device import has_kernels
 from priormatch.matching.local_prior import entropy, first_spellings, local_prior
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.recorded import RecordedPrior, RecordedProposal
+from priormatch.matching.weighing import Weighing
 from priormatch.shapes import labels_on_grid
 from priormatch.stopwatch import Stopwatch
 
@@ -42,35 +42,15 @@ def given_labels(batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
 
 
 class BeamTargets:
-    """The proposal's beam, filtered by length, with weights in proportion to p_y(y)^a · r(y|x)^b.
+    """The proposal's beam of k = `beam_size`, filtered and weighed; the prior may be missing where it has no say."""
 
-    Local prior matching is a = 1, b = 0; distillation with the proposal's own posterior is a = 0, b = 1; and with
-    a = b = 0 all hypotheses weigh the same. Without a prior, a must be 0 and `fusion` None. `reference_lengths` gives
-    for each utterance's id the estimated number of pieces, EOS not counted; `keep` is a LengthFilter or `keep_all`.
-    `contexts` gives texts that the prior reads before the hypotheses of utterances: p_y(y | text) takes p_y(y)'s place.
-    With `fusion` the beam is the best of a search with the prior, and r the score of both.
-    """
-
-    def __init__(
-        self,
-        proposal: Proposal,
-        prior: Prior | None,
-        beam_size: int,
-        keep: Callable[[Tensor, Tensor], Tensor],
-        reference_lengths: Mapping[str, int],
-        merge_spellings: bool = False,
-        exponents: tuple[float, float] = (1.0, 0.0),
-        contexts: Mapping[str, str] | None = None,
-        fusion: FusionSettings | None = None,
-    ) -> None:
-        self.keep, self.exponents, self.tokenizer = keep, exponents, proposal.model.tokenizer
-        self.reference_lengths, self.merge_spellings = reference_lengths, merge_spellings
-        self.contexts = contexts
+    def __init__(self, proposal: Proposal, prior: Prior | None, beam_size: int, weighing: Weighing) -> None:
+        self.weighing, self.tokenizer = weighing, proposal.model.tokenizer
         if prior is not None and has_kernels(prior.device):
             prior = prior.in_half_precision()
-        lm = prior.lm if prior is not None and fusion is not None else None
-        self.propose = RecordedProposal(proposal.model, beam_size, lm, fusion)
-        self.log_prior = RecordedPrior(prior) if prior is not None and exponents[0] != 0 else None
+        lm = prior.lm if prior is not None and weighing.fusion is not None else None
+        self.propose = RecordedProposal(proposal.model, beam_size, lm, weighing.fusion)
+        self.log_prior = RecordedPrior(prior) if prior is not None and weighing.exponents[0] != 0 else None
 
     @torch.no_grad()
     def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
@@ -79,11 +59,12 @@ class BeamTargets:
         beam = self.propose(batch.waveforms, batch.samples)
         labels = labels_on_grid(beam.classes, self.tokenizer.eos)
         watch.lap("proposal")
-        log_weights = self.exponents[1] * beam.scores.masked_fill(beam.lengths == 0, 0.0)
+        of_prior, of_proposal = self.weighing.exponents
+        log_weights = of_proposal * beam.scores.masked_fill(beam.lengths == 0, 0.0)
         if self.log_prior is not None:
-            log_weights += self.exponents[0] * self.log_prior(labels, beam.lengths, context)
-        keep = self.keep(beam.lengths, reference)
-        if self.merge_spellings:
+            log_weights += of_prior * self.log_prior(labels, beam.lengths, context)
+        keep = self.weighing.keep(beam.lengths, reference)
+        if self.weighing.merge_spellings:
             texts = [[self.tokenizer.decode(each) for each in row] for row in beam.classes.tolist()]
             keep = first_spellings(texts, keep)
         weights = local_prior(log_weights, keep)
@@ -95,17 +76,17 @@ class BeamTargets:
 
     def _reference(self, batch: Batch) -> Tensor:
         """Reference lengths with the end of sentence, 0 where there is none: (rows,)."""
-        pieces = [self.reference_lengths.get(each, 0) for each in batch.ids]
+        pieces = [self.weighing.reference_lengths.get(each, 0) for each in batch.ids]
         known = torch.zeros(len(batch.waveforms), dtype=torch.long, pin_memory=batch.waveforms.is_cuda)
         known[: len(pieces)] = torch.tensor([n + 1 if n > 0 else 0 for n in pieces])
         return known.to(batch.waveforms.device, non_blocking=True)
 
     def _context(self, batch: Batch) -> Tensor | None:
         """What the prior reads before each utterance, as `Prior.contexts` gives it: (rows, V)."""
-        if self.contexts is None or self.log_prior is None:
+        if not self.weighing.contexts or self.log_prior is None:
             return None
         more = len(batch.waveforms) - len(batch)
-        texts = [*(self.contexts.get(each, "") for each in batch.ids), *[""] * more]
+        texts = [*(self.weighing.contexts.get(each, "") for each in batch.ids), *[""] * more]
         context = self.log_prior.prior.contexts(texts)
         if batch.waveforms.is_cuda:
             context = context.pin_memory()

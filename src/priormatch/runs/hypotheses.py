@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,14 +14,14 @@ from priormatch.data.batches import Corpus, read_cuts
 from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.evaluation.alignment import AlignedWord
-from priormatch.evaluation.hypotheses import Hypothesis, Inspection, Weighing, inspect
+from priormatch.evaluation.hypotheses import Hypothesis, Inspection, inspect
 from priormatch.evaluation.transcripts import read_transcripts
-from priormatch.matching.length_filter import LengthFilter, keep_all
+from priormatch.matching.length_filter import keep_all
 from priormatch.matching.prior import Prior
+from priormatch.matching.weighing import weighing_of
 from priormatch.models.recognizer import Recognizer
 from priormatch.runs.matching import heard_before
 from priormatch.runs.work import thin
-from priormatch.search.fusion import fusion_of_hypotheses
 
 STYLES = {"equal": "", "substitute": "red", "insert": "magenta", "delete": "blue"}
 LEGEND = "said→heard: a substitution; +word: an insertion; -word: a deletion"
@@ -43,7 +43,6 @@ def inspect_files(
     judge.require_tokenizer(recognizer.tokenizer, str(model))
     heard = read_transcripts(lengths) if lengths else []
     known = {each.id: each.pieces for each in heard}
-    keep = LengthFilter(*matching.length_filter) if lengths and matching.length_filter else keep_all
     corpus = chosen(cuts, ids, count, settings)
     if lengths and not any(cut.id in known for cut in corpus.cuts):
         raise UserError(f"{lengths} has no length of these utterances: make it with `priormatch lengths`")
@@ -51,10 +50,10 @@ def inspect_files(
     if matching.context:
         judge.require_context()
         contexts = heard_before(Corpus.load(cuts, settings.audio), heard)
-    exponents = matching.prior_exponent, matching.proposal_exponent
-    fusion = fusion_of_hypotheses(settings)
-    weighing = Weighing(judge, keep, known, matching.merge_spellings, contexts, exponents, fusion)
-    return inspect(recognizer, corpus, beam_size, weighing)
+    weighing = weighing_of(settings, known, contexts)
+    if not lengths:
+        weighing = replace(weighing, keep=keep_all)
+    return inspect(recognizer, judge, corpus, beam_size, weighing)
 
 
 def chosen(cuts: Path, ids: Sequence[str], count: int, settings: Settings) -> Corpus:

@@ -12,21 +12,19 @@ from priormatch.data.recordings import previous_in_recording
 from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import mean_cer, validation_errors
-from priormatch.evaluation.hypotheses import Weighing
 from priormatch.evaluation.transcripts import Transcript, read_transcripts
 from priormatch.matching.cache import CachedTargets
 from priormatch.matching.context import contexts_of
-from priormatch.matching.length_filter import LengthFilter, keep_all
 from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal, require_fit
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
 from priormatch.matching.targets import BeamTargets, TargetsOf, given_labels
+from priormatch.matching.weighing import Weighing, weighing_of
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import duration_text, say
 from priormatch.runs.cards import PAPER, judged
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.runs.work import leave_recogniser_card, load_validation, matching_schedule, thin
-from priormatch.search.fusion import fusion_of_hypotheses
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector
 from priormatch.training.loop import fit
@@ -129,28 +127,16 @@ def match_corpora(
     lengths = reference_lengths or {}
     if reference_lengths is None and matching.reference_lengths == "speaking_rate":
         lengths = lengths_by_rate(unlabelled.cuts, pieces_a_second(labelled.cuts, online.tokenizer))
-    keep = LengthFilter(*matching.length_filter) if matching.length_filter else keep_all
-    exponents = matching.prior_exponent, matching.proposal_exponent
-    fusion = fusion_of_hypotheses(settings)
-    targets: TargetsOf = BeamTargets(
-        proposal,
-        prior,
-        matching.beam_size,
-        keep,
-        lengths,
-        matching.merge_spellings,
-        exponents,
-        contexts,
-        fusion,
-    )
-    if matching.renewed < 1:
-        targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
     speech = with_lengths(unlabelled, lengths) if matching.length_filter else unlabelled
     say(f"{out.name}: {duration_text(3600 * speech.hours)} unlabelled, proposal's validation CER {cer:.2f} %")
+    weighing = weighing_of(settings, lengths, contexts or {})
+    targets: TargetsOf = BeamTargets(proposal, prior, matching.beam_size, weighing)
+    if matching.renewed < 1:
+        targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
     inspector = None
     if prior is not None and matching.inspect_on > 0:
-        weighing = Weighing(prior, keep, lengths, matching.merge_spellings, contexts or {}, exponents, fusion)
-        inspector = inspector_of(speech if transcribed is None else transcribed, weighing, settings, out)
+        shown = speech if transcribed is None else transcribed
+        inspector = inspector_of(shown, prior, weighing, settings, out)
     training = settings.training
     task = Matching(
         online, labelled, speech, validation, targets, proposal, training, matching, transcribed, inspector
@@ -164,11 +150,13 @@ def match_corpora(
     leave_recogniser_card(out, online, how, data, validation, best, recipe, settings, more)
 
 
-def inspector_of(speech: Corpus, weighing: Weighing, settings: Settings, out: Path) -> Inspector:
+def inspector_of(
+    speech: Corpus, prior: Prior, weighing: Weighing, settings: Settings, out: Path
+) -> Inspector:
     """Keeps the beams of a few utterances, read in this process, as a training goes on."""
     shown, matching = thin(speech, settings.matching.inspect_on), settings.matching
     few = Corpus(shown.cuts, replace(settings.audio, workers=0), shown.name)
-    return Inspector(few, matching.beam_size, weighing, out / INSPECTED)
+    return Inspector(few, prior, matching.beam_size, weighing, out / INSPECTED)
 
 
 def refuse_names(settings: Settings) -> None:

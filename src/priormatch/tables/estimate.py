@@ -32,9 +32,9 @@ from priormatch.matching.prior import Prior
 from priormatch.matching.proposal import Proposal
 from priormatch.matching.rounds import rounds_of
 from priormatch.matching.targets import BeamTargets, given_labels
+from priormatch.matching.weighing import weighing_of
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say, track
-from priormatch.search.fusion import fusion_of_hypotheses
 from priormatch.stopwatch import Stopwatch
 from priormatch.tables.corpora import light_files, missing_files, wanted_files
 from priormatch.tables.hypotheses import SHOWN
@@ -294,11 +294,8 @@ def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -
     judge = Prior(settings.prior.model, model.tokenizer)
     judge.lm.fuse()
     proposal = Proposal(endless(model), 0.0)
-    exponents = matching.prior_exponent, matching.proposal_exponent
-    fusion = fusion_of_hypotheses(settings)
-    targets = BeamTargets(
-        proposal, judge.to(model.device), matching.beam_size, keep_all, {}, exponents=exponents, fusion=fusion
-    )
+    weighing = replace(weighing_of(settings, {}, {}), keep=keep_all)
+    targets = BeamTargets(proposal, judge.to(model.device), matching.beam_size, weighing)
     return Matching(model, corpus, corpus, {}, targets, proposal, training, matching)
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from priormatch.data.batches import Corpus
 from priormatch.device import find_device
-from priormatch.evaluation.hypotheses import Inspection, Weighing, inspect
+from priormatch.evaluation.hypotheses import Inspection, inspect
 from priormatch.matching.prior import Prior
+from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.runs.hypotheses import LEGEND, marked
 from priormatch.tables.layout import Cells, markdown
@@ -22,10 +23,10 @@ def beams(study: Study) -> Cells:
     """The table: the reference, and each model's hypotheses, errors marked, with log q, log p_y and their weights."""
     device = find_device(study.settings.device)
     models = {"Supervised": study.models.supervised, "LPM": study.train(SHOWN)}
-    weighing = Weighing(Prior.load(study.models.prior, device))
+    prior, size = Prior.load(study.models.prior, device), study.settings.matching.beam_size
     corpus = some_of(study.data.validation["dev-other"], study)
     found = {
-        name: inspect(Recognizer.load(model, device), corpus, study.settings.matching.beam_size, weighing)
+        name: inspect(Recognizer.load(model, device), prior, corpus, size, Weighing())
         for name, model in models.items()
     }
     lines = []

@@ -8,8 +8,10 @@ from typing import Any
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
 from priormatch.evaluation.alignment import AlignedWord
-from priormatch.evaluation.hypotheses import Hypothesis, Inspection, Weighing, look_into
+from priormatch.evaluation.hypotheses import Hypothesis, Inspection, look_into
 from priormatch.files import replace_text
+from priormatch.matching.prior import Prior
+from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 
 FILE = "inspected.jsonl"
@@ -33,13 +35,15 @@ class Inspector:
     """
 
     corpus: Corpus
+    prior: Prior
     beam_size: int
     weighing: Weighing
     file: Path
 
     def __call__(self, proposal: Recognizer, update: int) -> None:
         """Keep what this proposal lists; its beams are the first at update 0."""
-        found = {each.id: each for each in look_into(proposal, self.corpus, self.beam_size, self.weighing)}
+        beams = look_into(proposal, self.prior, self.corpus, self.beam_size, self.weighing)
+        found = {each.id: each for each in beams}
         cuts = [cut for cut in self.corpus.cuts if cut.id in found]
         new = [to_line(Inspected(update, cut.to_dict(), found[cut.id])) for cut in cuts]
         self.file.parent.mkdir(parents=True, exist_ok=True)
