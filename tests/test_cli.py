@@ -302,6 +302,15 @@ def test_only_verbs_that_there_are_go_on():
     assert set(verbs()) > GOES_ON
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C works, also where a shell has started the tests in the background and it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_told_as_such(monkeypatch, capsys):
     def careless(*_):
         with suppress(KeyboardInterrupt):
