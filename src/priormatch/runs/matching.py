@@ -129,6 +129,8 @@ def match_corpora(
         lengths = lengths_by_rate(unlabelled.cuts, pieces_a_second(labelled.cuts, online.tokenizer))
     speech = with_lengths(unlabelled, lengths) if matching.length_filter else unlabelled
     say(f"{out.name}: {duration_text(3600 * speech.hours)} unlabelled, proposal's validation CER {cer:.2f} %")
+    if prior is not None and matching.hypotheses == "asr" and matching.prior_exponent == 0:
+        say(f"{out.name}: the prior has no say here; matching.prior_exponent=1 would give it the weights")
     weighing = weighing_of(settings, lengths, contexts or {})
     targets: TargetsOf = BeamTargets(proposal, prior, matching.beam_size, weighing)
     if matching.renewed < 1:
