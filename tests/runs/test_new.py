@@ -45,6 +45,13 @@ def test_how_often_the_proposal_may_be_replaced_is_left_to_the_recipe_it_builds_
     assert "matching.refresh_every" not in chosen(100, gpu)
 
 
+def test_small_models_hear_most_of_what_is_said():
+    small = chosen(1, gpu=False)
+    assert 2 * small["training.augment.frequency_width"] <= small["model.n_mels"]
+    assert (small["model.dropout"], small["training.augment.time_masks"]) == (0.0, 0)
+    assert "training.augment.frequency_width" not in chosen(1, gpu=True)
+
+
 def test_too_little_speech_is_said_on_the_screen_and_in_the_recipe(folder, capsys):
     assert command(*WORDS) == 0
     told = "12s of transcribed speech is too little for a recogniser to learn from"
