@@ -31,7 +31,7 @@ def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
         return
     yield from install.sound_findings()
     from priormatch.config import Settings, load_settings, recipe_path
-    from priormatch.doctor import data, machine, models
+    from priormatch.doctor import data, machine, models, of_settings
     from priormatch.training.wandb_log import wandb_plan
 
     settings = None
@@ -43,5 +43,6 @@ def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
     known = settings or Settings()
     yield from guarded(lambda: machine.findings(known.device, Path(known.runs)))
     if settings is not None and (recipe or overrides):
+        yield from of_settings.findings(settings)
         yield from guarded(lambda: data.findings(settings))
         yield from guarded(lambda: models.findings(Path(settings.runs) / settings.name))
