@@ -173,6 +173,9 @@ def test_lengths_by_the_labelled_speaking_rate_need_no_decoding(models, speech, 
         assert same(weights(told), weights(found)) == (name == "same")
 
 
+PAPERS_WAY = ["hypotheses=asr", "prior_exponent=1", "proposal_exponent=0"]
+
+
 def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, capsys):
     advice = "`priormatch tune --for-matching` finds better values, for settings.fusion"
     untuned = ["fusion.lm_weight=0.3", "fusion.centred=false", "fusion.token_bonus=0.5"]
@@ -180,7 +183,7 @@ def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, caps
         ("searched", [], False),
         ("untuned", untuned, True),
         ("stays", [*untuned, "matching.refresh=never"], False),
-        ("plain", ["matching.hypotheses=asr", "matching.prior_exponent=1"], False),
+        ("plain", [f"matching.{each}" for each in PAPERS_WAY], False),
     ):
         few = load_settings(recipe_path("own"), [*TINY, "matching.batch.seconds=0", *more])
         match(**models, **speech, out=tmp_path / name, settings=few)

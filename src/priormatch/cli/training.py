@@ -109,44 +109,48 @@ def train(
             work.train_supervised([labelled], sets, pieces, wanted, out, out)
 
 
+MatchingPrior = Annotated[
+    Path | None,
+    model_option(
+        "--prior", "Folder of a prior; none with matching.prior_exponent=0 matching.hypotheses=asr."
+    ),
+]
+Lengths = Annotated[
+    Path | None,
+    typer.Option(
+        "--lengths",
+        help="What `priormatch lengths` wrote, which matching.context reads too; none with"
+        " matching.length_filter=[] or matching.reference_lengths=speaking_rate.",
+    ),
+]
+FirstProposal = Annotated[
+    Path | None, model_option("--proposal", "Folder of another recogniser to start the proposal from.")
+]
+Transcribed = Annotated[
+    Path | None,
+    typer.Option(
+        "--transcribed",
+        help="Cuts of --unlabelled with transcripts, to score the proposal's labels; never to learn from.",
+    ),
+]
+LabelsGiven = Annotated[
+    bool,
+    typer.Option("--labels-given", help="Learn the texts of --unlabelled, which `priormatch label` wrote."),
+]
+
+
 def match(
     model: Model,
     labelled: Labelled,
     unlabelled: Unlabelled,
     validation: Validation,
     out: Out,
-    prior: Annotated[
-        Path | None,
-        model_option(
-            "--prior", "Folder of a prior; none with matching.prior_exponent=0 matching.hypotheses=asr."
-        ),
-    ] = None,
-    lengths: Annotated[
-        Path | None,
-        typer.Option(
-            "--lengths",
-            help="What `priormatch lengths` wrote, which matching.context reads too; none with"
-            " matching.length_filter=[] or matching.reference_lengths=speaking_rate.",
-        ),
-    ] = None,
+    prior: MatchingPrior = None,
+    lengths: Lengths = None,
     fusion: MatchingFusion = None,
-    proposal: Annotated[
-        Path | None,
-        model_option("--proposal", "Folder of another recogniser to start the proposal from."),
-    ] = None,
-    transcribed: Annotated[
-        Path | None,
-        typer.Option(
-            "--transcribed",
-            help="Cuts of --unlabelled with transcripts, to score the proposal's labels; never to learn from.",
-        ),
-    ] = None,
-    labels_given: Annotated[
-        bool,
-        typer.Option(
-            "--labels-given", help="Learn the texts of --unlabelled, which `priormatch label` wrote."
-        ),
-    ] = False,
+    proposal: FirstProposal = None,
+    transcribed: Transcribed = None,
+    labels_given: LabelsGiven = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:

@@ -37,33 +37,38 @@ class Format(StrEnum):
 
 SUBTITLES = (Format.srt, Format.vtt)
 
+Recordings = Annotated[
+    list[Path], typer.Argument(metavar="FILES|FOLDERS...", help="Audio of any length and rate.")
+]
+Transcripts = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder of transcripts, a file a recording; without it, they are printed."),
+]
+Formats = Annotated[
+    list[Format] | None, typer.Option("--format", help="Text by default; may be repeated with --out.")
+]
+BeamSize = Annotated[
+    int | None,
+    typer.Option("--beam-size", min=1, help="1, the default, is greedy; with --prior, that of --fusion."),
+]
+Pause = Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of quiet at which to cut.")]
+BatchSeconds = Annotated[
+    float | None,
+    typer.Option("--batch-seconds", min=1.0, help="Audio heard at a time; less needs less memory."),
+]
+
 
 def transcribe(
     model: Annotated[Path, model_argument("Folder of a recogniser.")],
-    recordings: Annotated[
-        list[Path], typer.Argument(metavar="FILES|FOLDERS...", help="Audio of any length and rate.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", help="Folder of transcripts, a file a recording; without it, they are printed."
-        ),
-    ] = None,
-    formats: Annotated[
-        list[Format] | None, typer.Option("--format", help="Text by default; may be repeated with --out.")
-    ] = None,
+    recordings: Recordings,
+    out: Transcripts = None,
+    formats: Formats = None,
     prior: FusedPrior = None,
     fusion: Fusion = None,
-    beam_size: Annotated[
-        int | None,
-        typer.Option("--beam-size", min=1, help="1, the default, is greedy; with --prior, that of --fusion."),
-    ] = None,
+    beam_size: BeamSize = None,
     longest: Longest = None,
-    pause: Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of quiet at which to cut.")] = 0.4,
-    batch_seconds: Annotated[
-        float | None,
-        typer.Option("--batch-seconds", min=1.0, help="Audio heard at a time; less needs less memory."),
-    ] = None,
+    pause: Pause = 0.4,
+    batch_seconds: BatchSeconds = None,
     device: Device = "auto",
     threads: Threads = 0,
     overwrite: Force = False,
