@@ -10,9 +10,10 @@ PYTHON ?= $(or $(shell for python in python3.11 python3 python3.12 python3.13; d
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done),python3)
 BIN := .venv/bin
+INPUTS ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo docs test test-slow test-browser lint types format clean
+.PHONY: help venv demo docs test test-slow test-browser fuzz lint types format clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -35,6 +36,9 @@ test-slow: venv ## the tests that take more than a few seconds
 test-browser: venv ## the tests that open pages in Chromium, which is installed first where it can be
 	@.ci/get_browser $(BIN)
 	$(BIN)/python -m pytest -m browser
+
+fuzz: venv ## the fuzz targets, with INPUTS=20000 inputs each or as many as you say
+	FUZZ_INPUTS=$(INPUTS) $(BIN)/python -m pytest tests/fuzz -m "slow or not slow" --timeout 7200
 
 lint: venv ## ruff: rules and format
 	$(BIN)/python -m ruff check .
