@@ -4,16 +4,18 @@
 #   PYTHON=python3.12           the Python to build .venv with (3.11 or newer)
 #   TORCH_INDEX=URL             take torch from this index; empty: from PyPI, as plain pip does
 #   TORCH_FIND_LINKS=FOLDER     take torch from a folder of wheels
+#   LOCKED=1                    install exactly the versions in requirements/, their hashes checked
 # Without these, Linux without an NVIDIA GPU takes torch's CPU build. To change the build later, `make clean` first.
 
 PYTHON ?= $(or $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; \
 	done),python3)
 BIN := .venv/bin
+export LOCKED
 INPUTS ?= 20000
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo docs test test-slow test-browser fuzz lint types format clean
+.PHONY: help venv demo docs test test-slow test-browser fuzz lint types format lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -50,6 +52,12 @@ types: venv ## mypy
 format: venv ## rewrite the code in ruff's format, with what it can mend by itself
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
+
+lock: ## resolve the dependencies anew into requirements/*.lock; needs the network
+	@$(PYTHON) .ci/lock.py
+
+audit: ## look up known vulnerabilities of the locked dependencies; needs the network, no part of the tests
+	@$(PYTHON) .ci/audit.py
 
 clean: ## remove .venv, caches and built packages; runs/ and data/ stay
 	rm -rf .venv dist build site .pytest_cache .mypy_cache .ruff_cache .hypothesis

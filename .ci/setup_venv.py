@@ -23,12 +23,15 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 READY = VENV / "ready"  # written last; holds what the environment was built for
 EXTRAS = "demo,dev"
+TORCH_LOCK = ROOT / "requirements" / "torch.lock"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def main() -> None:
     """Bring `.venv` up to date."""
-    wanted = f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text()}"
+    lock = lock_file() if os.environ.get("LOCKED") else None
+    pinned = "".join(file.read_text() for file in (lock, TORCH_LOCK) if lock is not None and file is not None)
+    wanted = f"{ROOT}\n{(ROOT / 'pyproject.toml').read_text()}{pinned}"
     built_for = READY.read_text() if READY.is_file() else ""
     usable = built_for.startswith(f"{ROOT}\n") and is_whole(VENV)
     if usable and built_for == wanted:
@@ -39,10 +42,33 @@ def main() -> None:
         if subprocess.run(create).returncode:
             sys.exit(f"Could not make {VENV} (see above); mend the cause and call make again.")
     READY.unlink(missing_ok=True)
-    install_torch(torch_requirement(ROOT / "pyproject.toml"))
-    if not pip_install("--editable", f"{ROOT}[{EXTRAS}]"):
+    if not (install() if lock is None else install_locked(lock)):
         sys.exit(f"Could not install priormatch into {VENV} (see above); mend the cause and call make again.")
     READY.write_text(wanted)
+
+
+def install() -> bool:
+    """Install priormatch in the newest versions that pyproject.toml allows."""
+    install_torch(torch_requirement(ROOT / "pyproject.toml"))
+    return pip_install("--editable", f"{ROOT}[{EXTRAS}]")
+
+
+def install_locked(lock: Path) -> bool:
+    """Install exactly the locked versions, their hashes checked; torch by its version alone."""
+    if not pip_install("--require-hashes", "--no-deps", "--requirement", str(lock)):
+        return False
+    pin = TORCH_LOCK.read_text().splitlines()[-1]
+    install_torch(pin)
+    return pip_install(pin) and pip_install("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+
+
+def lock_file() -> Path:
+    """The lock file of this Python."""
+    lock = ROOT / "requirements" / f"python{sys.version_info.major}.{sys.version_info.minor}.lock"
+    if not lock.is_file():
+        known = ", ".join(sorted(each.stem for each in lock.parent.glob("python*.lock")))
+        sys.exit(f"{lock.name} does not exist: there are locks for {known}; name one with make PYTHON=...")
+    return lock
 
 
 def is_whole(venv: Path) -> bool:

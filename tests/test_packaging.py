@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import priormatch
 
@@ -233,6 +235,34 @@ def test_where_torch_is_taken_from(setup_venv, monkeypatch, cpu, given, sources)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     assert setup_venv.torch_sources() == sources
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12"])
+def test_the_lock_fits_pyproject_and_every_entry_has_hashes(setup_venv: ModuleType, python: str):
+    entries = re.split(r"^(?=\w)", (ROOT / "requirements" / f"python{python}.lock").read_text(), flags=re.M)[
+        1:
+    ]
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}$", entry.rstrip()) for entry in entries)
+    locked = dict(re.match(r"([\w.-]+)==(\S+)", entry).groups() for entry in entries)
+    locked["torch"] = (ROOT / "requirements" / "torch.lock").read_text().split("==")[-1].strip()
+    extras = PROJECT["optional-dependencies"]
+    asked_for = [*PROJECT["dependencies"], *extras["dev"], *extras["demo"]]
+    asked_for += [each for name in ("datasets", "docs", "export", "hub") for each in extras[name]]
+    wanted = [Requirement(text) for text in asked_for]
+    unmet = [
+        str(each)
+        for each in wanted
+        if each.name != "priormatch"
+        and locked.get(setup_venv.normal_name(each.name), "0") not in each.specifier
+    ]
+    assert unmet == [], "call make lock"
+    assert not any(Version(version).is_prerelease for version in locked.values())
+
+
+def test_a_python_without_a_lock_is_refused(setup_venv: ModuleType, monkeypatch, tmp_path):
+    monkeypatch.setattr(setup_venv, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match=r"there are locks for"):
+        setup_venv.lock_file()
 
 
 def test_the_range_of_torch_is_read_from_pyproject(setup_venv: ModuleType):

@@ -1,3 +1,6 @@
+import sys
+from types import ModuleType, SimpleNamespace
+
 import pytest
 from test_loop import OneNumber, lines, run
 from tiny_run import command, files
@@ -8,8 +11,7 @@ from priormatch.runs.stage import files_of
 from priormatch.training import wandb_log
 from priormatch.training.wandb_log import run_id, wandb_plan
 
-wandb = pytest.importorskip("wandb")
-PLAN = wandb_plan(Settings(name="mine", wandb="a-project"))
+PLAN = wandb_log.WandbPlan("a-project", {"matching": {"max_proposal_cer": 60}})
 
 
 class Killed(Exception):
@@ -23,12 +25,55 @@ class Dying(OneNumber):
         return super().backward(update, watch)
 
 
+class Recorded:
+    """Stands in for a run of wandb: keeps what is logged."""
+
+    def __init__(self):
+        self.logged, self.ended = [], []
+
+    def define_metric(self, *_, **__):
+        pass
+
+    def log(self, metrics):
+        self.logged.append(metrics)
+
+    def finish(self, exit_code=0):
+        self.ended.append(exit_code)
+
+
 @pytest.fixture
-def offline(monkeypatch):
+def wandb(monkeypatch):
+    """Stands in for the package, so that the tests do not need it; `begun` has the runs and their options."""
+    module = ModuleType("wandb")
+    module.begun = []
+    module.Settings = SimpleNamespace
+
+    def init(**options):
+        module.begun.append((options, Recorded()))
+        return module.begun[-1][1]
+
+    module.init = init
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return module
+
+
+def test_a_stage_that_was_killed_goes_on_as_the_same_run(wandb, tmp_path):
+    with pytest.raises(Killed):
+        run(Dying(), tmp_path, wandb=PLAN, report_every=1)
+    run(OneNumber(), tmp_path, wandb=PLAN, report_every=1)
+    (first, before), (second, after) = wandb.begun
+    assert first["id"] == second["id"] and first["resume"] == second["resume"] == "allow"
+    assert second["project"] == "a-project" and second["config"] == PLAN.settings
+    written = [{name: value for name, value in line.items() if name != "stage"} for line in lines(tmp_path)]
+    resumed = after.logged[0]["update"]  # the checkpoint may be older than the last line
+    assert after.logged == [line for line in written if line["update"] >= resumed]
+    assert [line for line in before.logged if line["update"] < resumed] == written[: -len(after.logged)]
+    assert before.ended == after.ended == [0]
+
+
+def test_the_real_package_resumes_a_run_that_was_killed(monkeypatch, tmp_path):
+    pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-
-
-def test_a_stage_that_was_killed_goes_on_as_the_same_run_with_the_same_names(offline, tmp_path):
     with pytest.raises(Killed):
         run(Dying(), tmp_path, wandb=PLAN, report_every=1)
     run(OneNumber(), tmp_path, wandb=PLAN, report_every=1)
@@ -53,9 +98,9 @@ def test_a_stage_that_begins_anew_is_another_run(tmp_path):
     assert run_id(tmp_path, "lpm", 0) != first
 
 
-def test_what_cannot_begin_does_not_stop_the_training(tmp_path, monkeypatch, capsys):
+def test_what_cannot_begin_does_not_stop_the_training(wandb, tmp_path, monkeypatch, capsys):
     def broken(**_):
-        raise wandb.errors.CommError("no way to the server\nat all")
+        raise ConnectionError("no way to the server\nat all")
 
     monkeypatch.setattr(wandb, "init", broken)
     run(OneNumber(), tmp_path, wandb=PLAN)
@@ -63,26 +108,21 @@ def test_what_cannot_begin_does_not_stop_the_training(tmp_path, monkeypatch, cap
     assert capsys.readouterr().err.count("Weights & Biases: no way to the server; nothing more") == 1
 
 
-def test_what_fails_on_the_way_is_told_once_and_left_alone(tmp_path, monkeypatch, capsys):
-    class Failing:
-        logged, ended = 0, []
-
-        def define_metric(self, *_, **__):
-            pass
-
-        def log(self, _):
-            self.logged += 1
+def test_what_fails_on_the_way_is_told_once_and_left_alone(wandb, tmp_path, monkeypatch, capsys):
+    class Failing(Recorded):
+        def log(self, metrics):
+            super().log(metrics)
             raise ConnectionError
 
         def finish(self, exit_code=0):
-            self.ended.append(exit_code)
+            super().finish(exit_code)
             raise ConnectionError
 
     failing = Failing()
     monkeypatch.setattr(wandb, "init", lambda **_: failing)
     run(OneNumber(), tmp_path, wandb=PLAN)
     assert lines(tmp_path)[-1]["update"] == 6
-    assert (failing.logged, failing.ended) == (1, [1])
+    assert (len(failing.logged), failing.ended) == (1, [1])
     assert capsys.readouterr().err.count("Weights & Biases: ConnectionError") == 1
 
 
