@@ -80,12 +80,12 @@ def is_full(error: BaseException) -> bool:
 def full_message(error: BaseException, path: Path | None = None, size: int = 0) -> str:
     """One sentence on a full disk: the file, the space it takes and the space there is, and what to do."""
     number = error.errno if isinstance(error, OSError) and error.errno in FULL else errno.ENOSPC
-    takes = f"it takes {_megabytes(size)}, and " if size else ""
+    takes = f"it takes {_size_text(size)}, and " if size else ""
     room = ""
     if path is not None:
         with suppress(OSError):
             free = shutil.disk_usage(path.parent).free
-            room = f" ({takes}{_megabytes(free)} are free on that disk)"
+            room = f" ({takes}{_size_text(free)} are free on that disk)"
     what = f"{path} cannot be written" if path is not None else "a file cannot be written"
     return (
         f"{what}: {os.strerror(number)}{room}; free some space and run the same command again:"
@@ -93,8 +93,10 @@ def full_message(error: BaseException, path: Path | None = None, size: int = 0) 
     )
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
+def _size_text(size: int) -> str:
+    """Write bytes as people say them: 12 kB, 1.9 GB."""
+    exponent = min(max(len(str(size)) - 1, 3) // 3, 3)
+    return f"{size / 1000**exponent:,.{0 if exponent == 1 else 1}f} {('kB', 'MB', 'GB')[exponent - 1]}"
 
 
 def sync(path: Path) -> None:

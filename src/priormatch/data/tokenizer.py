@@ -103,7 +103,7 @@ class Tokenizer:
         """Write `tokenizer.model` into the folder, and the name of a normaliser that is not English's."""
         folder.mkdir(parents=True, exist_ok=True)
         self.normaliser.save(folder)
-        with replacing(folder / MODEL_FILE) as temporary:
+        with replacing(folder / MODEL_FILE, len(self.model)) as temporary:
             temporary.write_bytes(self.model)
 
     @staticmethod

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from priormatch.config import FusionSettings, load_settings
 from priormatch.errors import UserError
-from priormatch.files import replace_text
+from priormatch.files import replace_text, writing
 from priormatch.yaml_files import read_yaml
 
 GRID: Mapping[str, Sequence[float]] = {
@@ -150,7 +150,7 @@ class Trials:
 
     def _append(self, text: str) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(text)
 
 
