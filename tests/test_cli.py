@@ -11,6 +11,7 @@ import pytest
 import torch
 import typer
 import yaml
+from safetensors import SafetensorError
 from tiny_run import command, files, verbs
 
 import priormatch
@@ -353,7 +354,24 @@ def test_a_full_disk_is_one_sentence(monkeypatch, refused):
         raise OSError(errno.ENOSPC, "No space left on device", "runs/x")
 
     monkeypatch.setattr(config, "load_settings", full)
-    assert "runs/x: No space left on device; make room" in refused("settings")
+    assert "runs/x cannot be written: No space left on device" in refused("settings")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("unable to write to file </torch_1>: No space left on device (28)"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_full_disk_is_one_sentence_whoever_reports_it(monkeypatch, refused, error):
+    def full(*_):
+        raise KeyError from error
+
+    monkeypatch.setattr(config, "load_settings", full)
+    assert "free some space and run the same command again" in refused("settings")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,21 @@
 """Files appear whole or not at all."""
 
+import gzip
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_run import file_limit
 
-from priormatch.files import replace_text, replacing
+from priormatch.errors import UserError
+from priormatch.files import DiskFull, replace_text, replacing, writing
+from priormatch.tensor_files import save_tensors
 
 
 def names(folder: Path) -> list[str]:
@@ -77,6 +85,80 @@ def test_the_umask_says_who_may_read_whatever_wrote_the_file(tmp_path: Path, mas
     with umask(mask), replacing(path) as temporary:
         temporary.touch(mode=0o600)  # as safetensors does
     assert path.stat().st_mode & 0o777 == mode
+
+
+def refused_write(path: Path, limit: int, write: Callable[[Path], object], size: int = 0) -> str:
+    """What a writer is told where files cannot grow beyond a limit, as on a full disk."""
+    with file_limit(limit), pytest.raises(DiskFull) as caught, replacing(path, size) as temporary:
+        write(temporary)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"{path} cannot be written: ")
+    assert message.endswith("free some space and run the same command again: what was written before is kept")
+    return message
+
+
+def write_gzip(path: Path) -> None:
+    with gzip.open(path, "wb") as file:
+        file.write(np.random.default_rng(0).bytes(100_000))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: path.write_bytes(bytes(100_000)),
+        lambda path: save_file({"a": torch.zeros(25_000)}, path),
+        lambda path: save_tensors(path, {"a": torch.zeros(25_000)}, {}),
+        write_gzip,
+    ],
+    ids=["bytes", "safetensors", "tensors", "gzip"],
+)
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(
+    tmp_path: Path, write: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_text("old")
+    message = refused_write(path, 50_000, write, 100_000)
+    assert re.search(r"\(it takes 100 kB, and [\d,.]+ [kMG]B are free on that disk\)", message)
+    assert names(tmp_path) == ["x.safetensors"]
+    assert path.read_text() == "old"
+    with replacing(path) as temporary:
+        write(temporary)
+    assert path.stat().st_size >= 50_000
+
+
+def test_what_is_appended_to_on_a_full_disk_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with (
+        file_limit(1000),
+        pytest.raises(DiskFull, match=f"^{path} cannot be written"),
+        writing(path),
+        path.open("a") as file,
+    ):
+        file.write("x" * 2000)
+
+
+def test_other_failures_are_not_called_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="digits"), replacing(tmp_path / "x"):
+        raise ValueError("28 digits")
+    with pytest.raises(UserError, match=r"^the Hub says: No space left on device"), writing(tmp_path / "x"):
+        raise UserError("the Hub says: No space left on device")
+
+
+def test_content_is_synced_before_the_name_changes_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def noted_sync(descriptor: int) -> None:
+        done.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", lambda *given: (done.append("renamed"), replace(*given)))
+    replace_text(tmp_path / "text.txt", "a")
+    assert done == [".tmp-text.txt", "renamed", tmp_path.name]
 
 
 def test_what_was_never_written_is_no_empty_file(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """A whole run of a few seconds: folders of tones, a recipe of tiny sizes, and the command line."""
 
+import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,14 @@ def files(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+@contextmanager
+def file_limit(most_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes: writes fail in the system, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

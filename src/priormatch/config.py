@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from priormatch.errors import UserError
+from priormatch.yaml_files import checked, read_yaml_text
 
 
 @dataclass
@@ -280,15 +282,26 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
                 raise UserError(
                     f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}"
                 )
-            for each in with_bases(OmegaConf.load(recipe), recipe):
+            for each in with_bases(read_recipe(recipe), recipe):
                 tree.merge_with(each)
         for where in overrides:
             tree.merge_with(parse_override(where))
         settings = cast(Settings, OmegaConf.to_object(tree))
-    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError) as error:
+    except (OmegaConfBaseException, YAMLError, ValueError, TypeError, OverflowError) as error:
         raise UserError(_explain(error, where)) from error
     check(settings)
     return settings
+
+
+def read_recipe(path: Path) -> Any:
+    """A recipe's own settings, as OmegaConf reads YAML; it has nothing to resolve."""
+    from omegaconf import OmegaConf
+
+    text = read_yaml_text(path)
+    try:
+        return OmegaConf.load(io.StringIO(text))
+    except OSError as error:  # neither a mapping nor a list nor a word
+        raise UserError(f"{path} names no settings: write key: value lines") from error
 
 
 def parse_override(override: str) -> Any:
@@ -298,7 +311,10 @@ def parse_override(override: str) -> Any:
     key, equals, value = override.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.\-]*", key):
         raise UserError(f"{override!r} is not an override: write key=value, such as training.seed=3")
+    if "${" in value:
+        raise UserError(f"{override[:200]}: ${{...}} is not replaced by anything: write the value itself")
     if not is_text(key):
+        checked(value, override[:200])
         return OmegaConf.from_dotlist([override])
     change = OmegaConf.create()  # a path is what stands there: 007 is no number and `a: b` no mapping
     OmegaConf.update(change, key, value)
@@ -334,13 +350,14 @@ def with_bases(given: Any, recipe: Path, before: tuple[Path, ...] = ()) -> list[
     path = recipe_path(str(name))
     if not path.is_file() or path in before or path == recipe:
         raise UserError(f"{recipe}: base={name} is no other recipe: give the name or the path of one")
-    return [*with_bases(OmegaConf.load(path), path, (*before, recipe)), given]
+    return [*with_bases(read_recipe(path), path, (*before, recipe)), given]
 
 
 def _explain(error: Exception, where: str) -> str:
     """One sentence for what OmegaConf refused, with the nearest key for a misspelt one."""
     key = re.sub(r"\[\d+\]$", "", str(getattr(error, "full_key", "") or ""))  # an entry of a list
-    first = (str(error).splitlines() or [""])[0].rstrip(". ")
+    first = (str(error).splitlines() or [""])[0].rstrip(". ")[:200]
+    where = where[:200]
     if "not a ListConfig" in first:
         first = "give a list in brackets, such as [1,4]"
     if mark := getattr(error, "problem_mark", None):

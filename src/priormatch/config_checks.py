@@ -7,8 +7,19 @@ from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any
 
-from priormatch.config import KeepSettings, PriorSettings, Settings, TrainingSettings, all_keys
+from priormatch.config import (
+    ConvLMSettings,
+    KeepSettings,
+    ModelSettings,
+    PriorSettings,
+    Settings,
+    TrainingSettings,
+    all_keys,
+)
 from priormatch.errors import UserError
+
+MOST_SIZE = 65_536  # of any side of a network's layers
+MOST_LAYERS = 300  # some seconds to build
 
 # What must hold, in words and as a test, and the keys it holds for; of a list, it must hold for every entry.
 BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
@@ -71,6 +82,15 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         lambda factor: 0 < factor <= 1,
         "*.optimizer.decay matching.renewed matching.selected",
     ),
+    (
+        f"must be at most {MOST_SIZE:,}",
+        lambda number: number <= MOST_SIZE,
+        """
+        model.channels model.kernel model.size model.longest_output
+        prior.model.embedding prior.model.width prior.model.head prior.model.kernel
+        """,
+    ),
+    ("must be at most 1,000", lambda number: number <= 1000, "model.n_mels"),
     ("must be at least 4, as three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
     ("must be 0 or more, and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),
 )
@@ -78,15 +98,31 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 def check(settings: Settings) -> None:
     """Refuse settings that no work can be done with or that contradict each other, before any work."""
-    for what, holds, patterns in BOUNDS:
-        for key in keys_of(patterns):
-            value = attrgetter(key)(settings)
-            entries = value if isinstance(value, list) else [value]
-            _need(all(map(holds, entries)), key, value, what)
+    _check_bounds(settings, "")
     _check_names(settings)
     _check_kept(settings)
     _check_models(settings)
     _check_training(settings)
+
+
+def check_model(model: ModelSettings | ConvLMSettings) -> None:
+    """Refuse a network that cannot be built or is out of all proportion, as `check` does, before it is built."""
+    if isinstance(model, ModelSettings):
+        settings, part = Settings(model=model), "model."
+    else:
+        settings, part = Settings(prior=PriorSettings(model=model)), "prior.model."
+    _check_bounds(settings, part)
+    _check_models(settings)
+
+
+def _check_bounds(settings: Settings, part: str) -> None:
+    """Check every number whose key begins so against its bounds."""
+    for what, holds, patterns in BOUNDS:
+        for key in keys_of(patterns):
+            if key.startswith(part):
+                value = attrgetter(key)(settings)
+                entries = value if isinstance(value, list) else [value]
+                _need(all(map(holds, entries)), key, value, what)
 
 
 def keys_of(patterns: str) -> list[str]:
@@ -141,11 +177,20 @@ def _check_models(settings: Settings) -> None:
         f"give one number of blocks for each of the {len(model.channels)} entries of model.channels",
     )
     _need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
+    layers = len(model.blocks) + sum(model.blocks)
+    _need(layers <= MOST_LAYERS, "model.blocks", model.blocks, f"give at most {MOST_LAYERS:,} blocks in all")
     _need(
-        all(len(each) == 3 and min(each) >= 1 for each in bottlenecks),
+        all(len(each) == 3 and min(each) >= 1 and max(each) <= MOST_SIZE for each in bottlenecks),
         "prior.model.bottlenecks",
         bottlenecks,
         "give three positive numbers for each, inner width, outer width and how many, such as [[64,128,2]]",
+    )
+    layers = sum(each[2] for each in bottlenecks)
+    _need(
+        layers <= MOST_LAYERS,
+        "prior.model.bottlenecks",
+        bottlenecks,
+        f"give at most {MOST_LAYERS:,} in all",
     )
 
 
@@ -213,4 +258,5 @@ def _check_training(settings: Settings) -> None:
 
 def _need(holds: bool, key: str, value: Any, what: str) -> None:
     if not holds:
-        raise UserError(f"{key}={value}: {what}")
+        shown = str(value)
+        raise UserError(f"{key}={shown if len(shown) <= 200 else shown[:200] + '...'}: {what}")

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from priormatch.config import AudioSettings, AugmentSettings, FusionSettings, ModelSettings
+from priormatch.config import AudioSettings, AugmentSettings, FusionSettings
 from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
 from priormatch.matching.recorded import RecordedProposal
 from priormatch.models import recognizer
-from priormatch.models.folder import read_model
 from priormatch.models.recognizer import MOST_HYPOTHESES, Recognizer
 from priormatch.search.beam import Beam
 
@@ -212,12 +211,6 @@ def test_weights_that_do_not_fit_are_refused(
     other_tokenizer.save(tmp_path / "prior")
     with pytest.raises(UserError, match="do not fit"):
         Prior.load(tmp_path / "prior")
-
-
-def test_read_model_gives_what_was_written(folder: Path, tiny_recognizer: Recognizer) -> None:
-    settings, tokenizer, weights = read_model(folder, "recognizer", ModelSettings)
-    assert (settings, tokenizer) == (tiny_recognizer.settings, tiny_recognizer.tokenizer)
-    assert weights.keys() == tiny_recognizer.state_dict().keys()
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from priormatch.models.card import CARD
 from priormatch.runs import stage as module
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import FILE, Stage, differences, fingerprint, kept_aside, read_record, set_aside
+from priormatch.training.checkpoint import FILES as CHECKPOINTS
 
 
 def do(folder, settings, inputs=(), keep_old=False, text="work"):
@@ -268,12 +269,13 @@ def test_work_whose_file_is_gone_or_changed_is_done_again_and_the_rest_kept(tmp_
         assert not (out / "metrics.jsonl").exists()
 
 
-def test_a_finished_stage_does_without_its_checkpoint(tmp_path):
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_finished_stage_does_without_its_checkpoint(tmp_path, name):
     out = tmp_path / "stage"
     with Stage(out, {}, {}).work():
-        (out / "checkpoint.safetensors").write_text("large")
+        (out / name).write_text("large")
         (out / "work.txt").write_text("work")
-    (out / "checkpoint.safetensors").unlink()
+    (out / name).unlink()
     assert not do(out, {})
 
 

@@ -1,12 +1,19 @@
+import json
+import os
+
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+from priormatch import tensor_files
 from priormatch.config import OptimizerSettings
 from priormatch.errors import UserError
-from priormatch.training import checkpoint
 from priormatch.training.checkpoint import (
+    DAMAGED,
     FILE,
+    OLD,
     of_prefix,
     optimizer_tensors,
     read_checkpoint,
@@ -62,7 +69,7 @@ def test_tensors_that_share_memory_are_written_each(tmp_path):
 
 def test_only_tensors_that_share_memory_are_copied(tmp_path, monkeypatch):
     written = {}
-    monkeypatch.setattr(checkpoint, "save_file", lambda tensors, path, metadata: written.update(tensors))
+    monkeypatch.setattr(tensor_files, "save_file", lambda tensors, path, metadata: written.update(tensors))
     alone, shared = nn.Parameter(torch.randn(3)), torch.randn(4)
     with pytest.raises(FileNotFoundError):  # as nothing was saved
         write_checkpoint(tmp_path, {"alone": alone, "first": shared, "second": shared[1:3]}, {})
@@ -94,7 +101,7 @@ def test_a_half_written_file_is_not_looked_at(tmp_path):
     assert read_checkpoint(tmp_path)[1] == {"update": 1}
     write_checkpoint(tmp_path, {"a": torch.ones(2)}, {"update": 2})
     assert read_checkpoint(tmp_path)[1] == {"update": 2}
-    assert [each.name for each in tmp_path.iterdir()] == [FILE]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [OLD, FILE]
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "no state"])
@@ -102,12 +109,125 @@ def test_a_damaged_file_names_itself_and_the_way_out(tmp_path, damage):
     write_checkpoint(tmp_path, {"a": torch.randn(100)}, {"update": 1})
     file = tmp_path / FILE
     if damage == "no state":
-        from safetensors.torch import save_file
-
         save_file({"a": torch.ones(1)}, file)
     else:
         file.write_bytes({"cut": file.read_bytes()[:-50], "empty": b"", "text": b"not a checkpoint"}[damage])
     with pytest.raises(UserError, match=rf"{FILE} is damaged .*remove it"):
+        read_checkpoint(tmp_path)
+
+
+def two_checkpoints(folder):
+    """Write two generations; the content of the newer file."""
+    for update in (1, 2):
+        tensors = {
+            "model/a": torch.arange(200.0) * update,
+            "task/empty": torch.zeros(0, 3),
+            "b": torch.tensor(5),
+        }
+        write_checkpoint(folder, tensors, {"update": update, "best": 0.5})
+    return (folder / FILE).read_bytes()
+
+
+def flipped(content, bits):
+    damaged = bytearray(content)
+    for bit in bits:
+        damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+def test_flipped_bits_fall_back_to_the_checkpoint_before(tmp_path, capsys):
+    content = two_checkpoints(tmp_path)
+    older = (tmp_path / OLD).read_bytes()
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        (tmp_path / OLD).write_bytes(older)
+        (tmp_path / FILE).write_bytes(
+            flipped(content, random.choice(8 * len(content), random.integers(1, 11)))
+        )
+        tensors, state = read_checkpoint(tmp_path)
+        assert state == {"update": 1, "best": 0.5}
+        assert torch.equal(tensors["model/a"], torch.arange(200.0))
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{FILE} is damaged" in said
+    assert f"resuming from {OLD}, written at update 1" in said
+
+
+def test_the_tensor_that_is_damaged_is_named(tmp_path, capsys):
+    content = two_checkpoints(tmp_path)
+    (tmp_path / FILE).write_bytes(flipped(content, [8 * (len(content) - 300)]))
+    assert read_checkpoint(tmp_path)[1]["update"] == 1
+    assert "SHA-256 of model/a is not what was written" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_damaged_checkpoint_is_kept_and_the_good_one_not_written_over(tmp_path):
+    damaged = two_checkpoints(tmp_path)[:-1]
+    (tmp_path / FILE).write_bytes(damaged)
+    read_checkpoint(tmp_path)
+    assert read_checkpoint(tmp_path)[1]["update"] == 1, "a second time"
+    write_checkpoint(tmp_path, {"a": torch.ones(1)}, {"update": 2})
+    assert (tmp_path / DAMAGED).read_bytes() == damaged
+    assert read_checkpoint(tmp_path)[1]["update"] == 2
+    (tmp_path / FILE).write_bytes(b"")
+    assert read_checkpoint(tmp_path)[1]["update"] == 1
+
+
+def test_two_damaged_checkpoints_are_named(tmp_path):
+    two_checkpoints(tmp_path)
+    for name in (FILE, OLD):
+        (tmp_path / name).write_bytes(b"damaged")
+    with pytest.raises(UserError, match=rf"{OLD} is damaged .* so is {FILE}: remove both") as caught:
+        read_checkpoint(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / FILE).exists(), "nothing is moved away where nothing replaces it"
+
+
+@pytest.mark.parametrize("moved", [0, 1], ids=["before the renames", "between the renames"])
+def test_a_kill_while_names_change_leaves_a_whole_checkpoint(tmp_path, monkeypatch, moved):
+    two_checkpoints(tmp_path)
+    calls = []
+
+    def replace_until_killed(source, target):
+        calls.append(target)
+        if len(calls) > moved:
+            raise KeyboardInterrupt
+        return replace(source, target)
+
+    replace = os.replace
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", replace_until_killed)
+        write_checkpoint(tmp_path, {"a": torch.ones(1)}, {"update": 3})
+    assert read_checkpoint(tmp_path)[1]["update"] == 2
+
+
+def test_a_checkpoint_is_on_the_disk_before_another_gives_up_its_name(tmp_path, monkeypatch):
+    two_checkpoints(tmp_path)
+    done = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("sync"), sync(descriptor)))
+    monkeypatch.setattr(os, "replace", lambda *names: (done.append(names[1].name), replace(*names)))
+    write_checkpoint(tmp_path, {"a": torch.ones(1)}, {"update": 3})
+    assert [name for name in done if name != "sync"] == [OLD, FILE]
+    assert done[0] == "sync"
+    assert done[-1] == "sync"
+
+
+def test_a_checkpoint_without_hashes_is_read(tmp_path):
+    metadata = {"state": json.dumps({"update": 7, "best": float("inf")})}
+    save_file({"a": torch.ones(2)}, tmp_path / FILE, metadata=metadata)
+    tensors, state = read_checkpoint(tmp_path)
+    assert state == {"update": 7, "best": float("inf")}
+    assert torch.equal(tensors["a"], torch.ones(2))
+    write_checkpoint(tmp_path, tensors, {"update": 8})
+    (tmp_path / FILE).unlink()
+    assert read_checkpoint(tmp_path)[1]["update"] == 7
+
+
+def test_hashes_do_not_vanish_unnoticed(tmp_path):
+    content = two_checkpoints(tmp_path)
+    assert content.count(b'"priormatch"') == 1
+    (tmp_path / OLD).unlink()
+    (tmp_path / FILE).write_bytes(content.replace(b'"priormatch"', b'"qriormatch"'))
+    with pytest.raises(UserError, match="no state"):
         read_checkpoint(tmp_path)
 
 

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny_language import WORDS
+from tiny_run import files
 
 from priormatch.config import (
     AudioSettings,
     AugmentSettings,
     BatchSettings,
+    KeepSettings,
     MatchingSettings,
     OptimizerSettings,
     PriorSettings,
@@ -26,7 +28,7 @@ from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets
 from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
-from priormatch.training.checkpoint import FILE, read_checkpoint
+from priormatch.training.checkpoint import FILE, OLD, read_checkpoint
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector, read_inspected
 from priormatch.training.loop import Schedule, fit
@@ -322,10 +324,38 @@ def test_a_kill_while_the_checkpoint_is_written_loses_only_that_checkpoint(make_
     assert_same(tmp_path / "straight", tmp_path / "killed")
 
 
+@pytest.mark.parametrize("stage", ["supervised", "prior", "matching"])
+@pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
+def test_a_damaged_checkpoint_changes_nothing(request, tmp_path, capsys, stage, every_update):
+    make = request.getfixturevalue(f"make_{stage}")
+    how = schedule(checkpoint_seconds=-1 if every_update else 1e9, validate_first=stage == "matching")
+    how = replace(how, keep={"early": KeepSettings(update=2), "late": KeepSettings(update=6)})
+    folders = tmp_path / "straight", tmp_path / "killed"
+
+    def task(folder):
+        return make(inspected=folder / INSPECTED) if stage == "matching" else make()
+
+    train(task(folders[0]), folders[0], how)
+    with pytest.raises(Killed):
+        train(Dying(task(folders[1]), 7), folders[1], how)
+    content = bytearray((folders[1] / FILE).read_bytes())
+    content[len(content) * 2 // 3] ^= 4
+    (folders[1] / FILE).write_bytes(content)
+    train(task(folders[1]), folders[1], how)
+    assert f"resuming from {OLD}, written at update {6 if every_update else 3}" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert_same(*folders)
+    assert files(folders[0] / "kept") == files(folders[1] / "kept")
+    if stage == "matching":
+        assert (folders[0] / INSPECTED).read_text() == (folders[1] / INSPECTED).read_text()
+
+
 def test_a_damaged_checkpoint_stops_before_anything_is_trained(make_prior, tmp_path):
     with pytest.raises(Killed):
         train(Dying(make_prior(), 5), tmp_path, schedule())
     file = tmp_path / FILE
+    assert not (tmp_path / OLD).exists()
     file.write_bytes(file.read_bytes()[:200])
     before = (tmp_path / "metrics.jsonl").read_text()
     with pytest.raises(UserError, match="is damaged"):

@@ -5,8 +5,10 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -24,6 +26,7 @@ from priormatch.cli.serve import serve
 from priormatch.cli.training import match, tokenizer, train, train_prior
 from priormatch.cli.transcribe import transcribe
 from priormatch.errors import UserError
+from priormatch.files import full_message, is_full
 
 app = typer.Typer(
     cls=Verbs,
@@ -35,7 +38,7 @@ app = typer.Typer(
 
 STOPPED = 130  # the exit code after Ctrl-C
 REFUSALS = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
 )
 """What a disk says no with, wherever it happens, that only the user can put right."""
@@ -43,6 +46,7 @@ REFUSALS = (
 
 def main() -> None:
     """Run the command line; what the user can put right is one sentence and exit code 2."""
+    threading.excepthook = tell_of_thread
     with noted_interrupts() as interrupts:
         try:
             if app(standalone_mode=False) == STOPPED:
@@ -86,6 +90,9 @@ def explain(error: Exception) -> NoReturn:
     """Tell the user what to put right, or raise an error that is ours."""
     if isinstance(error, UserError):
         fail(str(error))
+    if is_full(error):
+        name = error.filename if isinstance(error, OSError) else None
+        fail(full_message(error, Path(name) if isinstance(name, str) else None))
     if isinstance(error, OSError) and is_refusal(error):
         fail(
             f"{error.filename or 'a file'}: {error.strerror}; make room or choose another place, and call it again"
@@ -97,6 +104,12 @@ def explain(error: Exception) -> NoReturn:
         print(message, file=sys.stderr)
         sys.exit(2)
     fail(f"{message} (see --help)")
+
+
+def tell_of_thread(failed: threading.ExceptHookArgs) -> None:
+    """Print what ended a thread, but for a full disk, which the main thread runs into as well and explains."""
+    if failed.exc_value is None or not is_full(failed.exc_value):
+        threading.__excepthook__(failed)
 
 
 def is_refusal(error: OSError) -> bool:

@@ -14,6 +14,7 @@ from priormatch.config import LanguageSettings, NormaliserKind
 from priormatch.data.text import APOSTROPHES, Unspoken, normalise_sentence
 from priormatch.errors import UserError
 from priormatch.files import replace_text
+from priormatch.yaml_files import read_yaml
 
 LANGUAGE_FILE = "language.yaml"
 ENGLISH_LETTERS = "abcdefghijklmnopqrstuvwxyz'"
@@ -117,18 +118,16 @@ def normaliser_of(language: LanguageSettings) -> Normaliser:
 
 def normaliser_in(folder: Path) -> Normaliser:
     """The normaliser of the text that a tokenizer, a recogniser or a prior in that folder was made from."""
-    import yaml
-
     file = folder / LANGUAGE_FILE
+    if not file.exists():
+        return ENGLISH
     try:
-        known = yaml.safe_load(file.read_text(encoding="utf-8"))
+        known = read_yaml(file)
         kind, alphabet = known["normalizer"], known["alphabet"]
         if kind not in ("english", "unicode", "turkic") or not isinstance(alphabet, str):
             raise ValueError(f"normalizer={kind}, alphabet={alphabet}")
-    except FileNotFoundError:
-        return ENGLISH
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
+    except (OSError, UserError, ValueError, TypeError, KeyError) as error:
+        reason = str(error).partition("\n")[0][:200]
         raise UserError(f"{file} names no normaliser ({reason}): make or copy the folder again") from error
     return Normaliser(cast(NormaliserKind, kind), alphabet)
 

@@ -21,6 +21,7 @@ from scipy.signal import lfilter
 from priormatch.data import SAMPLE_RATE, espeak
 from priormatch.data.clips import at_model_rate
 from priormatch.errors import UserError
+from priormatch.files import writing
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -111,4 +112,6 @@ def without_text(cut: MonoCut) -> MonoCut:
 def write_cuts(path: Path, cuts: Iterable[MonoCut]) -> None:
     """Write a manifest whose bytes depend on the cuts alone (lhotse's own writer stamps it with the time)."""
     lines = "".join(json.dumps(cut.to_dict()) + "\n" for cut in cuts)
-    path.write_bytes(gzip.compress(lines.encode(), mtime=0))
+    content = gzip.compress(lines.encode(), mtime=0)
+    with writing(path, len(content)):
+        path.write_bytes(content)

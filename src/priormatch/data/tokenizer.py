@@ -16,6 +16,7 @@ from priormatch.files import replacing
 MODEL_FILE = "tokenizer.model"
 CONTROL_PIECES = 3  # <unk>, <s> and </s> lead SentencePiece's vocabulary and are no classes of ours
 SPELLINGS = 10
+MOST_BYTES, MOST_PIECES = 1 << 26, 1 << 20  # of a tokenizer that is read
 MOST_SENTENCES = 1_000_000  # that a tokenizer is trained on
 MARK = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece writes a word's beginning so
 
@@ -102,7 +103,7 @@ class Tokenizer:
         """Write `tokenizer.model` into the folder, and the name of a normaliser that is not English's."""
         folder.mkdir(parents=True, exist_ok=True)
         self.normaliser.save(folder)
-        with replacing(folder / MODEL_FILE) as temporary:
+        with replacing(folder / MODEL_FILE, len(self.model)) as temporary:
             temporary.write_bytes(self.model)
 
     @staticmethod
@@ -112,10 +113,21 @@ class Tokenizer:
         file = file / MODEL_FILE if file.is_dir() else file
         if not file.is_file():
             raise UserError(f"no tokenizer at {file}: make one with `priormatch tokenizer`")
+        if file.stat().st_size > MOST_BYTES:
+            raise UserError(
+                f"{file} is larger than {MOST_BYTES >> 20} MB, and so no tokenizer: make it again"
+            )
+        normaliser = normaliser_in(file.parent)
         try:
-            return Tokenizer(file.read_bytes(), normaliser_in(file.parent))
-        except RuntimeError as error:
-            raise UserError(f"{file} is not a SentencePiece model ({error}): make it again") from error
+            tokenizer = Tokenizer(file.read_bytes(), normaliser)
+        except (RuntimeError, ValueError) as error:  # pieces that are no UTF-8 are a ValueError
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"{file} is not a SentencePiece model ({reason}): make it again") from error
+        if not 0 < len(tokenizer.pieces) <= MOST_PIECES:
+            raise UserError(
+                f"{file} has {len(tokenizer.pieces):,} pieces, and 1 to {MOST_PIECES:,} are possible: make it again"
+            )
+        return tokenizer
 
 
 def train_tokenizer(sentences: Sequence[str], pieces: int, normaliser: Normaliser = ENGLISH) -> Tokenizer:

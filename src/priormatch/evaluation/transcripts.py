@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from priormatch.errors import UserError
-from priormatch.files import replace_text
+from priormatch.files import replace_text, writing
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class PartialTranscripts:
 
     def add(self, transcripts: Sequence[Transcript]) -> None:
         """Put down what has been decoded."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.writelines(map(to_line, transcripts))
         self.found |= {each.id: each for each in transcripts}
 

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.models.conv_lm import ConvLM
-from priormatch.models.folder import load_weights, read_model, write_model
+from priormatch.models.folder import load_model, write_model
 from priormatch.models.hub import model_folder
 
 ROWS = 4096  # of logits that are summed at a time
@@ -121,13 +121,16 @@ class Prior(nn.Module):
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Prior":
         """Read a prior from its folder or from the Hub (`owner/name[@revision]`), ready to score."""
         found = model_folder(folder)
-        settings, tokenizer, weights = read_model(found, "prior", ConvLMSettings)
-        prior = Prior(settings, tokenizer)
-        if "lm.output.weight" in weights:  # saved by a prior that had itself been loaded, and so fused
-            prior.lm.fuse()
-        load_weights(prior, weights, found)
+        prior = load_model(found, "prior", ConvLMSettings, Prior._built_for)
         prior.lm.fuse()
         return prior.to(device)
+
+    @staticmethod
+    def _built_for(settings: ConvLMSettings, tokenizer: Tokenizer, names: Collection[str]) -> "Prior":
+        prior = Prior(settings, tokenizer)
+        if "lm.output.weight" in names:  # saved by a prior that had itself been loaded, and so fused
+            prior.lm.fuse()
+        return prior
 
 
 class PrefixTree(NamedTuple):

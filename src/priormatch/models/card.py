@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from priormatch.errors import UserError
 from priormatch.files import replace_text
+from priormatch.yaml_files import checked
 
 CARD = "README.md"
 MARK = re.compile(r"<!-- written by priormatch, which leaves an edited card alone: ([0-9a-f]{16}) -->\n\Z")
@@ -42,11 +44,20 @@ def parse(text: str) -> Card | None:
     mark = MARK.search(text)
     if mark is None or mark[1] != _digest(text[: mark.start()]):
         return None
-    _, front, body = RULE.split(text[: mark.start()], maxsplit=2)
+    parts = RULE.split(text[: mark.start()], maxsplit=2)
+    if len(parts) != 3:
+        return None
+    _, front, body = parts
+    try:
+        facts = yaml.safe_load(checked(front, CARD))
+    except (UserError, yaml.YAMLError, ValueError):
+        return None
+    if not isinstance(facts, dict):
+        return None
     head, *sections = body.strip().split("\n\n## ")
     title, _, summary = head.removeprefix("# ").partition("\n\n")
     named = (section.partition("\n\n") for section in sections)
-    return Card(yaml.safe_load(front), title, summary, {name: text for name, _, text in named})
+    return Card(facts, title, summary, {name: text for name, _, text in named})
 
 
 def read_card(folder: Path) -> Card | None:

@@ -15,7 +15,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
-from priormatch.models.folder import figure_of, load_weights, read_model, write_model
+from priormatch.models.folder import figure_of, load_model, write_model
 from priormatch.models.hub import model_folder
 from priormatch.models.tds import TDSEncoder
 from priormatch.search.beam import Beam, beam_search
@@ -146,8 +146,7 @@ class Recognizer(nn.Module):
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Recognizer":
         """Read a recogniser from its folder or from the Hub (`owner/name[@revision]`), ready to be used."""
         found = model_folder(folder)
-        settings, tokenizer, weights = read_model(found, "recognizer", ModelSettings)
-        model = Recognizer(settings, tokenizer)
-        load_weights(model, weights, found)
-        model.longest_heard = figure_of(found, "longest_heard")
+        longest = figure_of(found, "longest_heard")
+        model = load_model(found, "recognizer", ModelSettings, lambda *given: Recognizer(*given[:2]))
+        model.longest_heard = longest
         return model.to(device).eval()

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
-import yaml
-
 from priormatch.config import Settings, flat
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX, Summary, summary
@@ -21,6 +19,7 @@ from priormatch.runs.stage import FILE as STAGE
 from priormatch.runs.stage import read_record
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspected, read_inspected
+from priormatch.yaml_files import read_yaml
 
 Found = TypeVar("Found")
 Line = dict[str, Any]
@@ -153,9 +152,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+        tree = read_yaml(path)
+    except UserError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
     if not isinstance(tree, dict):
         raise UserError(f"{path} holds no settings")
     return flat(tree)

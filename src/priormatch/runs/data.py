@@ -16,6 +16,7 @@ from priormatch.data.own import prepare_own
 from priormatch.data.split import split_by_speaker
 from priormatch.data.text_files import find_text_files, prepare_text, read_sentences
 from priormatch.errors import UserError
+from priormatch.files import replace_text, replacing
 from priormatch.progress import say
 from priormatch.runs.recipe import recipe_of_text
 from priormatch.runs.stage import Stage
@@ -132,7 +133,8 @@ def hold_out_speakers(labelled: CutSet, data: Path, settings: Settings) -> None:
     share, seed = settings.validation_share, settings.training.seed
     train, validation = split_by_speaker(CutSet.from_cuts(transcribed), share, seed)
     for name, part in (("labelled", train), ("validation", validation)):
-        part.to_file(data / f"{name}{SUFFIX}")
+        with replacing(data / f"{name}{SUFFIX}") as temporary:
+            part.to_file(temporary)
         say(f"{name} after the split: {summary(part)}")
 
 
@@ -160,7 +162,7 @@ def take_text(path: Path, data: Path, settings: Settings) -> None:
     held_out = [sentence for i, sentence in enumerate(sentences) if i // together % every == 0]
     rest = [sentence for i, sentence in enumerate(sentences) if i // together % every != 0]
     for name, part in (("text-validation.txt", held_out), ("text.txt", rest)):
-        (data / name).write_text("".join(f"{line}\n" for line in part), encoding="utf-8")
+        replace_text(data / name, "".join(f"{line}\n" for line in part))
     whole.unlink()
 
 

@@ -21,7 +21,7 @@ from priormatch.errors import UserError
 from priormatch.files import TEMPORARY, replace_text
 from priormatch.models.card import CARD
 from priormatch.progress import duration_text, say
-from priormatch.training.checkpoint import FILE as CHECKPOINT
+from priormatch.training.checkpoint import FILES as CHECKPOINTS
 
 FILE = "stage.json"
 LOCK = "stage.lock"
@@ -140,7 +140,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 def files_of(folder: Path) -> dict[str, int]:
     """Sizes of the files that make up the work; records, logs, cards and the checkpoint may come and go."""
     logs = {"metrics.jsonl", "metrics.old.jsonl", "metrics.lock", "inspected.jsonl", "tensorboard", "wandb"}
-    dispensable = {*OWN, CHECKPOINT, *logs, "report.html", CARD}
+    dispensable = {*OWN, *CHECKPOINTS, *logs, "report.html", CARD}
     inside = {each: each.relative_to(folder) for each in sorted(folder.rglob("*")) if each.is_file()}
     return {
         str(name): each.stat().st_size for each, name in inside.items() if dispensable.isdisjoint(name.parts)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from priormatch.errors import UserError
+from priormatch.files import writing
 from priormatch.runs.stage import differences, plain
 
 FILE = "transcribed.jsonl"
@@ -48,7 +49,7 @@ class Transcribed:
     def note(self, transcript: Path, recording: Path) -> None:
         """Put down what a transcript is made with, before it is written and while there is none."""
         entry = {"file": self._name(transcript), **self._origin(recording)}
-        with self.file.open("a", encoding="utf-8") as record:
+        with writing(self.file), self.file.open("a", encoding="utf-8") as record:
             record.write("\n" * self.cut_off + json.dumps(entry) + "\n")
         self.cut_off = False
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from priormatch.config import FusionSettings, load_settings
 from priormatch.errors import UserError
-from priormatch.files import replace_text
+from priormatch.files import replace_text, writing
+from priormatch.yaml_files import read_yaml
 
 GRID: Mapping[str, Sequence[float]] = {
     "lm_weight": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5),
@@ -149,7 +150,7 @@ class Trials:
 
     def _append(self, text: str) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(text)
 
 
@@ -168,27 +169,23 @@ def write_tuned(path: Path, settings: FusionSettings, about: Mapping[str, Any]) 
 
 def is_for_decoding(path: Path) -> bool:
     """Whether a file that `read_tuned` has read says that it was tuned for decoding; one by hand need not say."""
-    import yaml
-
-    about = yaml.safe_load(path.read_bytes()).get("tuned")
+    about = read_yaml(path).get("tuned")
     return isinstance(about, dict) and about.get("for") == "decoding"
 
 
 def read_tuned(path: Path) -> list[str]:
     """What `write_tuned` wrote, as overrides such as fusion.lm_weight=0.4."""
-    import yaml
-
     advice = "make it with `priormatch tune`"
     if not path.is_file():
         raise UserError(f"no fusion settings at {path}: {advice}")
     try:
-        tree = yaml.safe_load(path.read_bytes())
+        tree = read_yaml(path)
         values = tree.get("fusion") if isinstance(tree, dict) else None
         if not isinstance(values, dict):
             raise UserError("no part is called fusion")
         overrides = [f"fusion.{name}={value}" for name, value in values.items()]
         load_settings(None, overrides)
-    except (yaml.YAMLError, UserError) as error:
+    except UserError as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path} does not hold fusion settings ({reason}): {advice}") from error
     return overrides

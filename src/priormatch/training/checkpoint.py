@@ -1,51 +1,77 @@
-"""Checkpoints: everything a run needs to go on, in one safetensors file that is replaced at once."""
+"""Checkpoints: everything a run needs to resume, in a file with hashes; the one before it is kept as well."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from priormatch.errors import UserError
-from priormatch.files import replacing
+from priormatch.files import replacing, sync
+from priormatch.progress import say
+from priormatch.tensor_files import Damaged, read_tensors, save_tensors, size_of
 
 FILE = "checkpoint.safetensors"
+OLD = "checkpoint.old.safetensors"
+DAMAGED = "checkpoint.damaged.safetensors"
+FILES = (FILE, OLD, DAMAGED)
+
+Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def write_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Write tensors and a small JSON state; a kill at any moment leaves the old file or the new one."""
+    """Write tensors and a small JSON state; the checkpoint that was there becomes the older of the two.
+
+    A kill or a power cut at any moment leaves at least one whole checkpoint, once there was one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / FILE) as temporary:
-        save_file(_apart(tensors), temporary, metadata={"state": json.dumps(state)})
-
-
-def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in the CPU's memory, each in its own, as safetensors wants them; copied only where need be."""
-    apart: dict[str, Tensor] = {}
-    taken: set[int] = set()
-    for name, value in tensors.items():
-        value = value.detach().cpu().contiguous()
-        if value.untyped_storage().data_ptr() in taken:
-            value = value.clone()
-        taken.add(value.untyped_storage().data_ptr())
-        apart[name] = value
-    return apart
-
-
-def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Tensors and state of the folder's checkpoint, or None where there is none."""
     file = folder / FILE
-    if not file.is_file():
-        return None
+    with replacing(file, size_of(tensors)) as temporary:
+        save_tensors(temporary, tensors, state)
+        sync(temporary)  # before the other one gives up its name
+        if file.exists():
+            os.replace(file, folder / OLD)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """Tensors and state of the folder's newest checkpoint that is whole, or None where there is none.
+
+    A damaged one is kept under another name, so that it does not take the place of the older one.
+    """
+    file, old = folder / FILE, folder / OLD
+    if not file.exists():
+        return _read(old, "remove it to begin this stage again") if old.exists() else None
+    if not old.exists():
+        return _read(file, "remove it to begin this stage again")
     try:
-        with safe_open(file, framework="pt") as opened:
-            state = json.loads((opened.metadata() or {})["state"])
-            return {name: opened.get_tensor(name) for name in opened.keys()}, state  # noqa: SIM118
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise UserError(f"{file} is damaged ({error}): remove it to begin this stage again") from error
+        return _read(file, "")
+    except Damaged as damage:
+        tensors, state = _read(old, f"and so is {FILE}: remove both to begin this stage again")
+        os.replace(file, folder / DAMAGED)
+        say(
+            f"{damage}: resuming from {OLD}, written at update {state.get('update')};"
+            f" the damaged file is kept as {DAMAGED}"
+        )
+        return tensors, state
+
+
+def _read(file: Path, advice: str) -> Checkpoint:
+    """A checkpoint, or that of an earlier version, which had its state alone in the metadata and no hashes."""
+    try:
+        if not file.is_file():
+            raise Damaged(f"{file} is damaged (it is not a file)")
+        tensors, state, unsealed = read_tensors(file)
+        if state is None:
+            if unsealed.keys() != {"state"}:
+                raise Damaged(f"{file} is damaged (it holds no state of a training)")
+            state = json.loads(unsealed["state"])
+        if not isinstance(state, dict):
+            raise Damaged(f"{file} is damaged (its state is none of a training)")
+        return tensors, state
+    except (Damaged, ValueError, RecursionError) as error:
+        what = str(error) if isinstance(error, Damaged) else f"{file} is damaged ({error})"
+        raise Damaged(f"{what}: {advice}" if advice else what) from error
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from priormatch.files import replace_text
+from priormatch.files import replace_text, writing
 from priormatch.training.wandb_log import WandbLog
 
 
@@ -47,7 +47,8 @@ class MetricsLog:
         lines = self.file.read_text().splitlines()
         undone = [line for line in lines if self._undone(line, update)]
         if undone and update == 0:  # the stage is made anew, perhaps with other settings
-            with self.file.with_name("metrics.old.jsonl").open("a", encoding="utf-8") as old:
+            kept = self.file.with_name("metrics.old.jsonl")
+            with writing(kept), kept.open("a", encoding="utf-8") as old:
                 old.writelines(f"{line}\n" for line in undone)
         replace_text(self.file, "".join(f"{line}\n" for line in lines if not self._undone(line, update)))
 
@@ -78,16 +79,18 @@ class MetricsLog:
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:
         """Write one line, and the numbers among it as events."""
-        with self._alone(), self.file.open("a", encoding="utf-8") as file:
+        with writing(self.file), self._alone(), self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": self.stage, "update": update, **metrics}) + "\n")
-        for name, value in metrics.items():
-            if isinstance(value, int | float):
-                self.events.add_scalar(name, value, update)
+        with writing(Path(self.events.log_dir)):
+            for name, value in metrics.items():
+                if isinstance(value, int | float):
+                    self.events.add_scalar(name, value, update)
         if self.mirror is not None:
             self.mirror.write(update, metrics)
 
     def close(self) -> None:
         """Flush the events."""
-        self.events.close()
+        with writing(Path(self.events.log_dir)):
+            self.events.close()
         if self.mirror is not None:
             self.mirror.close()

@@ -1,5 +1,6 @@
 """The demo corpus on disk: cuts and text, made from a seed in well under a minute."""
 
+import io
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from priormatch.data.demo.speech import Conditions, record
 from priormatch.data.manifest import utterance
 from priormatch.data.spoken import check_installed, in_parallel, without_text, write_cuts
 from priormatch.errors import UserError
+from priormatch.files import writing
 from priormatch.progress import track
 
 VERSION = 2
@@ -118,7 +120,8 @@ def _make(
     for name, part_cuts in cuts.items():
         write_cuts(work / f"{name}.jsonl.gz", part_cuts)
     for name, sentences in texts.items():
-        (work / name).write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
+        with writing(work / name):
+            (work / name).write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
     _publish(work, out, settings)
 
 
@@ -196,7 +199,11 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
     rng = np.random.default_rng([part.seed, zlib.crc32(name.encode())])
     utterances = record(sentences, voice, part.conditions, rng)
     audio = np.concatenate(utterances)
-    soundfile.write(work / "audio" / f"{name}.wav", audio, SAMPLE_RATE, subtype="PCM_16")
+    content = io.BytesIO()  # libsndfile does not say why it could not write a file
+    soundfile.write(content, audio, SAMPLE_RATE, format="WAV", subtype="PCM_16")
+    file = work / "audio" / f"{name}.wav"
+    with writing(file, content.tell()):
+        file.write_bytes(content.getvalue())
     recording = recording_at(out / "audio" / f"{name}.wav", len(audio))
     cuts, start = [], 0
     for number, (text, samples) in enumerate(zip(sentences, utterances, strict=True)):

@@ -16,7 +16,7 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.spoken import FRAME, Request, amplitude, in_noise, in_parallel, rms, speak
 from priormatch.data.synthetic.voices import VERSION, Speaker
 from priormatch.data.waveforms import wav_header
-from priormatch.files import replace_text, replacing
+from priormatch.files import replace_text, replacing, writing
 from priormatch.progress import Meter
 
 LEVEL = (-29.0, -21.0)
@@ -75,6 +75,7 @@ def record(readings: Sequence[Reading], folder: Path, jobs: int) -> list[Recorde
     todo = [each for each in readings if each.name not in whole]
     with (
         Meter("recordings", len(readings), len(whole)) as meter,
+        writing(journal),
         journal.open("a", encoding="utf-8") as file,
         in_parallel(partial(_record_one, folder), todo, jobs, apart=True) as results,
     ):
