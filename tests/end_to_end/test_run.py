@@ -17,6 +17,7 @@ from priormatch.evaluation import decoding
 from priormatch.models.card import read_card
 from priormatch.progress import Meter
 from priormatch.report.run import read_run
+from priormatch.runs import pipeline
 from priormatch.runs.recipe import recipe_of_fusion
 from priormatch.runs.stage import fingerprint, plain, read_record
 from priormatch.search.tuning import read_tuned
@@ -217,6 +218,47 @@ def test_a_model_that_is_gone_is_made_again_and_nothing_else(home, capsys):
     after = weights(home)
     assert {name: after[name] for name in before} == before
     assert (home / "runs/tiny/supervised.1/model/model.safetensors").is_file()
+
+
+def test_a_run_at_work_is_left_alone_by_a_second_one(home, capsys):
+    """Even one with other settings, which would move the models of the first aside."""
+    before = files(home)
+    held = "import sys; from pathlib import Path; from priormatch.runs.lock import RUN_LOCK, alone_in"
+    held += "\nwith alone_in(Path(sys.argv[1]), RUN_LOCK): print('held', flush=True); sys.stdin.read()"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    words = [sys.executable, "-c", held, str(home / "runs/tiny")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert command(*TESTED, f"runs={home / 'runs'}", "training.seed=1") == 2
+        assert f"(process {other.pid} on " in capsys.readouterr().err
+    assert files(home) == before
+
+
+@pytest.mark.parametrize("changed", ["prior", "data"])
+def test_results_are_refused_when_a_stage_or_its_input_changed_meanwhile(home, changed, monkeypatch, capsys):
+    text = home / "text.txt"
+    shutil.copy("text.txt", text)
+    words = (*TESTED, f"runs={home / 'runs'}", f"text={text}", "longer_supervised=false")
+    score = pipeline.score_systems
+
+    def change(transcripts):
+        if changed == "data":
+            text.write_text("another text\n")
+        else:
+            file = home / "runs/tiny/prior/stage.json"
+            file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
+        return score(transcripts)
+
+    monkeypatch.setattr(pipeline, "score_systems", change)
+    before = (home / "runs/tiny/results.json").read_bytes()
+    assert command(*words) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    expected = {
+        "prior": "tiny/prior was changed by another process",
+        "data": "text.txt changed during the run",
+    }
+    assert expected[changed] in said
+    assert (home / "runs/tiny/results.json").read_bytes() == before
 
 
 def test_other_systems_set_the_old_results_aside(home):

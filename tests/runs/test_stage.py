@@ -308,7 +308,8 @@ def test_a_second_process_is_locked_out_until_the_first_has_ended(tmp_path):
         assert first.stdout.readline() == "at work\n"
         before = (out / FILE).read_bytes()
         with pytest.raises(
-            UserError, match=r"another process is at work in .*stage: wait for it, or stop it"
+            UserError,
+            match=r"another process is at work in .*stage \(process \d+ on .*\): wait for it, or stop it",
         ):
             do(out, {})
         with pytest.raises(UserError, match="another process is at work"):
