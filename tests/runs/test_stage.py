@@ -173,6 +173,17 @@ def test_a_kill_before_the_first_record_is_no_hindrance(tmp_path):
     assert do(out, {})
 
 
+def test_what_a_kill_left_half_written_is_removed(tmp_path):
+    out = tmp_path / "stage"
+    with pytest.raises(KeyboardInterrupt), Stage(out, {}, {}).work():
+        (out / "model").mkdir()
+        for name in (".tmp-model.safetensors", ".tmphZ1xgD", ".tmp", "model.yaml"):
+            (out / "model" / name).write_text("half")
+        raise KeyboardInterrupt
+    assert do(out, {})
+    assert sorted(read_record(out)["files"]) == ["model/.tmp", "model/model.yaml", "work.txt"]
+
+
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
     for keep_old in (False, True):
         out = tmp_path / f"thesis-{keep_old}"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from priormatch.training.checkpoint import FILE as CHECKPOINT
 
 FILE = "stage.json"
 OWN = (FILE, f"{TEMPORARY}{FILE}", STAGE_LOCK, RUN_LOCK)
+SAFETENSORS_TEMPORARY = re.compile(r"\.tmp\w{6}")
 FORMAT = 1
 """Raised when what a stage leaves behind changes its meaning, so that old work is not taken for new."""
 
@@ -127,6 +129,7 @@ class Stage:
                 say(f"{self.folder.name}: finished by another process, reused")
                 yield False
                 return
+            remove_leftovers(self.folder)
             write(finished=False)
             say(f"{self.folder.name} ...")
             try:
@@ -137,6 +140,13 @@ class Stage:
             write(finished=True)
         assert self.record is not None
         say(f"{self.folder.name}: done in {duration_text(self.record['seconds'])}")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove files that a kill left half written in a folder that this process holds: ours, and safetensors' own."""
+    for each in folder.rglob(".tmp*"):
+        if each.is_file() and (each.name.startswith(TEMPORARY) or SAFETENSORS_TEMPORARY.fullmatch(each.name)):
+            each.unlink()
 
 
 def files_of(folder: Path) -> dict[str, int]:
