@@ -351,6 +351,58 @@ def test_a_killed_process_and_the_same_command_goes_on(finished, fresh, where, c
     assert results(fresh)["systems"] == results(finished)["systems"]
 
 
+@pytest.mark.slow
+def test_a_run_without_asserts_is_the_same(finished, fresh):
+    """`python -O` leaves out what is done inside of an assert."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"}
+    main = "from priormatch.cli import main; main()"
+    subprocess.run([sys.executable, "-O", "-c", main, *TESTED], env=environment, check=True)
+    assert weights(fresh) == weights(finished)
+    assert results(fresh)["systems"] == results(finished)["systems"]
+
+
+STOP = """
+import os, subprocess, sys
+from priormatch.cli import main
+from priormatch.progress import Meter
+
+advance, where, number = Meter.advance, (sys.argv[1], int(sys.argv[2])), int(sys.argv[3])
+
+def stop(self, amount=1, note=None):
+    advance(self, amount, note)
+    if (self.description, self.done) == where:
+        subprocess.run(["kill", f"-{number}", "--", f"-{os.getpgid(0)}"], start_new_session=True)
+
+Meter.advance = stop
+sys.argv = ["priormatch", *sys.argv[4:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(finished, fresh, number, capsys):
+    """Terminals and clusters send their signals to the readers too."""
+    source = str(Path(__file__).parents[2] / "src")
+    words = (*TESTED, "audio.workers=2")
+    ended = subprocess.run(
+        [sys.executable, "-c", STOP, "supervised", "33", str(int(number)), *words],
+        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert ended.returncode == 128 + number, ended.stderr
+    assert "supervised: saved at update 34 of 60" in ended.stderr
+    assert "priormatch: stopped; the same command" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert command(*words) == 0
+    assert "going on from update 34" in capsys.readouterr().err
+    assert weights(fresh) == weights(finished)
+    assert results(fresh)["systems"] == results(finished)["systems"]
+
+
 def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypatch, capsys):
     shutil.copytree(finished, tmp_path / "copies")
     monkeypatch.chdir(tmp_path / "copies")
