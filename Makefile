@@ -13,9 +13,11 @@ PYTHON ?= $(or $(shell for python in python3.11 python3 python3.12 python3.13; d
 BIN := .venv/bin
 export LOCKED
 INPUTS ?= 20000
+KILLS ?= 200
+SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo docs test test-slow test-browser fuzz lint types format lock audit clean
+.PHONY: help venv demo docs test test-slow test-browser fuzz soak lint types format lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -41,6 +43,9 @@ test-browser: venv ## the tests that open pages in Chromium, which is installed 
 
 fuzz: venv ## the fuzz targets, with INPUTS=20000 inputs each or as many as you say
 	FUZZ_INPUTS=$(INPUTS) $(BIN)/python -m pytest tests/fuzz -m "slow or not slow" --timeout 7200
+
+soak: venv ## kill a small run KILLS=200 times at random moments (SEED=0); it must end as if nothing had happened
+	$(BIN)/python tests/soak/soak.py --kills $(KILLS) --seed $(SEED)
 
 lint: venv ## ruff: rules and format
 	$(BIN)/python -m ruff check .

@@ -324,6 +324,25 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_told_as_such(mo
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_that_stops_is_told_by_the_exit_code(monkeypatch, capsys, number):
+    monkeypatch.setattr(config, "load_settings", lambda *_: signal.raise_signal(number))
+    assert command("run", "demo") == 128 + number
+    assert capsys.readouterr().err.startswith("\npriormatch: stopped; the same command goes on")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_reader_killed_in_the_middle_of_other_work_is_one_sentence(monkeypatch, refused):
+    def interrupted(*_):
+        raise RuntimeError(
+            "DataLoader worker (pid 77) is killed by signal: Killed. "
+        )  # from torch's SIGCHLD handler
+
+    monkeypatch.setattr(config, "load_settings", interrupted)
+    assert "reads audio was killed" in refused("settings")
+
+
 def test_a_place_that_cannot_be_is_one_sentence(tmp_path, refused):
     (tmp_path / "file").touch()
     (tmp_path / "run").mkdir()

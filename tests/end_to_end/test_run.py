@@ -17,6 +17,7 @@ from priormatch.evaluation import decoding
 from priormatch.models.card import read_card
 from priormatch.progress import Meter
 from priormatch.report.run import read_run
+from priormatch.runs import pipeline
 from priormatch.runs.recipe import recipe_of_fusion
 from priormatch.runs.stage import fingerprint, plain, read_record
 from priormatch.search.tuning import read_tuned
@@ -219,6 +220,47 @@ def test_a_model_that_is_gone_is_made_again_and_nothing_else(home, capsys):
     assert (home / "runs/tiny/supervised.1/model/model.safetensors").is_file()
 
 
+def test_a_run_at_work_is_left_alone_by_a_second_one(home, capsys):
+    """Even one with other settings, which would move the models of the first aside."""
+    before = files(home)
+    held = "import sys; from pathlib import Path; from priormatch.runs.lock import RUN_LOCK, alone_in"
+    held += "\nwith alone_in(Path(sys.argv[1]), RUN_LOCK): print('held', flush=True); sys.stdin.read()"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    words = [sys.executable, "-c", held, str(home / "runs/tiny")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert command(*TESTED, f"runs={home / 'runs'}", "training.seed=1") == 2
+        assert f"(process {other.pid} on " in capsys.readouterr().err
+    assert files(home) == before
+
+
+@pytest.mark.parametrize("changed", ["prior", "data"])
+def test_results_are_refused_when_a_stage_or_its_input_changed_meanwhile(home, changed, monkeypatch, capsys):
+    text = home / "text.txt"
+    shutil.copy("text.txt", text)
+    words = (*TESTED, f"runs={home / 'runs'}", f"text={text}", "longer_supervised=false")
+    score = pipeline.score_systems
+
+    def change(transcripts):
+        if changed == "data":
+            text.write_text("another text\n")
+        else:
+            file = home / "runs/tiny/prior/stage.json"
+            file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
+        return score(transcripts)
+
+    monkeypatch.setattr(pipeline, "score_systems", change)
+    before = (home / "runs/tiny/results.json").read_bytes()
+    assert command(*words) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    expected = {
+        "prior": "tiny/prior was changed by another process",
+        "data": "text.txt changed during the run",
+    }
+    assert expected[changed] in said
+    assert (home / "runs/tiny/results.json").read_bytes() == before
+
+
 def test_other_systems_set_the_old_results_aside(home):
     before = results(home)["systems"]
     assert command(*TESTED, f"runs={home / 'runs'}", "pseudo_labels=true") == 0
@@ -305,6 +347,58 @@ def test_a_killed_process_and_the_same_command_goes_on(finished, fresh, where, c
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert command(*TESTED) == 0
     assert "going on from update" in capsys.readouterr().err
+    assert weights(fresh) == weights(finished)
+    assert results(fresh)["systems"] == results(finished)["systems"]
+
+
+@pytest.mark.slow
+def test_a_run_without_asserts_is_the_same(finished, fresh):
+    """`python -O` leaves out what is done inside of an assert."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"}
+    main = "from priormatch.cli import main; main()"
+    subprocess.run([sys.executable, "-O", "-c", main, *TESTED], env=environment, check=True)
+    assert weights(fresh) == weights(finished)
+    assert results(fresh)["systems"] == results(finished)["systems"]
+
+
+STOP = """
+import os, subprocess, sys
+from priormatch.cli import main
+from priormatch.progress import Meter
+
+advance, where, number = Meter.advance, (sys.argv[1], int(sys.argv[2])), int(sys.argv[3])
+
+def stop(self, amount=1, note=None):
+    advance(self, amount, note)
+    if (self.description, self.done) == where:
+        subprocess.run(["kill", f"-{number}", "--", f"-{os.getpgid(0)}"], start_new_session=True)
+
+Meter.advance = stop
+sys.argv = ["priormatch", *sys.argv[4:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(finished, fresh, number, capsys):
+    """Terminals and clusters send their signals to the readers too."""
+    source = str(Path(__file__).parents[2] / "src")
+    words = (*TESTED, "audio.workers=2")
+    ended = subprocess.run(
+        [sys.executable, "-c", STOP, "supervised", "33", str(int(number)), *words],
+        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert ended.returncode == 128 + number, ended.stderr
+    assert "supervised: saved at update 34 of 60" in ended.stderr
+    assert "priormatch: stopped; the same command" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert command(*words) == 0
+    assert "going on from update 34" in capsys.readouterr().err
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
 

@@ -174,6 +174,17 @@ def test_a_kill_before_the_first_record_is_no_hindrance(tmp_path):
     assert do(out, {})
 
 
+def test_what_a_kill_left_half_written_is_removed(tmp_path):
+    out = tmp_path / "stage"
+    with pytest.raises(KeyboardInterrupt), Stage(out, {}, {}).work():
+        (out / "model").mkdir()
+        for name in (".tmp-model.safetensors", ".tmphZ1xgD", ".tmp", "model.yaml"):
+            (out / "model" / name).write_text("half")
+        raise KeyboardInterrupt
+    assert do(out, {})
+    assert sorted(read_record(out)["files"]) == ["model/.tmp", "model/model.yaml", "work.txt"]
+
+
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
     for keep_old in (False, True):
         out = tmp_path / f"thesis-{keep_old}"
@@ -310,7 +321,8 @@ def test_a_second_process_is_locked_out_until_the_first_has_ended(tmp_path):
         assert first.stdout.readline() == "at work\n"
         before = (out / FILE).read_bytes()
         with pytest.raises(
-            UserError, match=r"another process is at work in .*stage: wait for it, or stop it"
+            UserError,
+            match=r"another process is at work in .*stage \(process \d+ on .*\): wait for it, or stop it",
         ):
             do(out, {})
         with pytest.raises(UserError, match="another process is at work"):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
 from priormatch.training import loop
-from priormatch.training.checkpoint import read_checkpoint
+from priormatch.training.checkpoint import read_checkpoint, write_checkpoint
 from priormatch.training.health import MOST_BAD_UPDATES
 from priormatch.training.loop import Schedule, fit, seed_of
 
@@ -25,6 +26,10 @@ class OneNumber:
         nn.init.constant_(self.model.weight, 1.0)
         self.scores, self.losses = dict(scores), losses or {}
         self.saved, self.noise, self.modes = [], [], []
+
+    @property
+    def ids(self):
+        return [f"speech-{number}" for number in range(7)]
 
     def backward(self, update, watch):
         self.noise.append(torch.rand(()).item())
@@ -135,8 +140,6 @@ def test_reports_are_means_since_the_last(tmp_path):
 
 
 def test_seconds_per_update_count_the_updates_since_the_resumption(tmp_path, monkeypatch):
-    from priormatch.training import loop
-
     clock = iter(range(1000))
     task = OneNumber()
     run(task, tmp_path, updates=4, report_every=6)
@@ -145,7 +148,17 @@ def test_seconds_per_update_count_the_updates_since_the_resumption(tmp_path, mon
     (report,) = [each for each in lines(tmp_path) if "loss" in each]
     took = report["seconds_per_update"]
     assert took >= 1  # every look at the clock is a second, and each update looks at least once
-    assert report["figure"] == 4.5
+    assert report["figure"] == 2.5, "a mean over the updates before and after"
+
+
+def test_a_checkpoint_of_an_older_version_resumes(tmp_path):
+    task = OneNumber()
+    run(task, tmp_path, updates=4, report_every=6)
+    tensors, state = read_checkpoint(tmp_path)
+    write_checkpoint(tmp_path, tensors, {name: state[name] for name in ("update", "best", "bad", "task")})
+    run(task, tmp_path, updates=6, report_every=6)
+    (report,) = [each for each in lines(tmp_path) if "loss" in each]
+    assert report["figure"] == 4.5, "it knew of no update before"
 
 
 def test_dropout_is_on_in_training_and_off_in_validation(tmp_path):
@@ -161,21 +174,101 @@ def test_the_gradient_is_clipped(tmp_path):
     assert lines(tmp_path)[0]["gradient_norm"] == pytest.approx(100.0)
 
 
-def test_an_update_with_a_gradient_that_is_not_finite_is_skipped(tmp_path, capsys):
+def test_an_update_with_a_gradient_that_is_not_finite_is_skipped_and_named(tmp_path, capsys):
     task = OneNumber(losses={1: math.nan, 3: math.inf})
     run(task, tmp_path)
     assert task.model.weight.item() == pytest.approx(0.6)
-    assert "update 1 skipped" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    names = "speech-0, speech-1, speech-2, speech-3, speech-4 and 2 more"
+    assert f"update 1 skipped: its gradient is not finite (utterances {names})" in said
 
 
-def test_only_skips_in_a_row_stop_the_training(tmp_path):
-    every_other = OneNumber(losses=dict.fromkeys(range(0, 100, 2), math.nan))
-    run(every_other, tmp_path / "other", updates=100)
-    assert every_other.model.weight.item() == pytest.approx(1 - 50 * 0.1, abs=1e-4)
-    all_bad = OneNumber(losses=dict.fromkeys(range(10, 100), math.nan))
-    with pytest.raises(UserError, match="not finite"):
-        run(all_bad, tmp_path / "all", updates=100)
-    assert len(all_bad.noise) == 10 + MOST_BAD_UPDATES
+def test_skips_in_a_row_stop_the_training(tmp_path):
+    all_bad = OneNumber(losses=dict.fromkeys(range(1000, 1100), math.nan))
+    with pytest.raises(UserError, match=r"20 updates in a row .* not finite: .*speech-4 and 2 more"):
+        run(all_bad, tmp_path, updates=1100, validate_every=1000)
+    assert len(all_bad.noise) == 1000 + MOST_BAD_UPDATES
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["straight", "resumed"])
+def test_a_share_of_skips_stops_the_training(tmp_path, killed):
+    every_third = OneNumber(losses=dict.fromkeys(range(0, 100, 3), math.nan))
+    if killed:
+        run(every_third, tmp_path, updates=31)
+    with pytest.raises(UserError, match=r"20 of the last 58 updates .* lower the learning rate"):
+        run(every_third, tmp_path, updates=100)
+    assert len(every_third.noise) == 58
+
+
+def test_few_skips_are_endured_and_old_ones_forgotten(tmp_path):
+    few = OneNumber(losses=dict.fromkeys(range(0, 2500, 25), math.nan))  # 4 %
+    run(few, tmp_path, updates=2500, validate_every=500, report_every=500)
+    assert len(read_checkpoint(tmp_path)[1]["skipped"]) == 40
+
+
+class Stopping(OneNumber):
+    """Sends this process a signal in the middle of some updates."""
+
+    def __init__(self, number, *updates):
+        super().__init__()
+        self.number, self.updates = number, updates
+
+    def backward(self, update, watch):
+        if update in self.updates:
+            signal.raise_signal(self.number)
+            if len(self.updates) == 1:
+                signal.raise_signal(self.number)
+        return super().backward(update, watch)
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def stop_signal(request):
+    """A signal that stops the process, by raising KeyboardInterrupt as the command line lets it."""
+    before = signal.signal(request.param, signal.default_int_handler)
+    yield request.param
+    assert signal.getsignal(request.param) is signal.default_int_handler
+    signal.signal(request.param, before)
+
+
+def test_the_first_stop_saves_and_training_resumes_there(tmp_path, stop_signal, capfd):
+    task = Stopping(stop_signal, 2, 99)
+    with pytest.raises(KeyboardInterrupt):
+        run(task, tmp_path, validate_every=6)
+    assert len(task.noise) == 3
+    assert read_checkpoint(tmp_path)[1]["update"] == 3
+    said = capfd.readouterr().err
+    assert "stopping after this update; press Ctrl-C again to stop at once" in said
+    assert "saved at update 3 of 6" in said
+    run(task, tmp_path, validate_every=6)
+    assert len(task.noise) == 6
+
+
+def test_the_second_stop_stops_at_once(tmp_path, stop_signal):
+    task = Stopping(stop_signal, 2)
+    with pytest.raises(KeyboardInterrupt):
+        run(task, tmp_path, validate_every=6)
+    assert len(task.noise) == 2
+    assert read_checkpoint(tmp_path) is None
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run(Stopping(signal.SIGINT, 2), tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert read_checkpoint(tmp_path)[1]["update"] == 6
+
+
+@pytest.mark.parametrize("score", [math.inf, math.nan])
+def test_a_training_that_diverged_is_no_success(tmp_path, score):
+    task = OneNumber(dict.fromkeys((2, 4, 6), score))
+    for _ in range(2):  # nor is it one when it is asked for again
+        with pytest.raises(
+            UserError, match=r"no validation score is finite.* lower its optimizer\.learning_rate"
+        ):
+            run(task, tmp_path)
+    assert len(task.noise) == 6
 
 
 def test_randomness_is_that_of_seed_and_update(tmp_path):

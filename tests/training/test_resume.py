@@ -140,7 +140,7 @@ class Dying:
 
 def schedule(optimizer=ADAMW, checkpoint_seconds=1e9, validate_first=False):
     return Schedule(
-        UPDATES, optimizer, 3, 3, validate_first, report_every=1, checkpoint_seconds=checkpoint_seconds
+        UPDATES, optimizer, 3, 3, validate_first, report_every=4, checkpoint_seconds=checkpoint_seconds
     )
 
 

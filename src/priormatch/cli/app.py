@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -27,6 +27,7 @@ from priormatch.cli.training import match, tokenizer, train, train_prior
 from priormatch.cli.transcribe import transcribe
 from priormatch.errors import UserError
 from priormatch.files import full_message, is_full
+from priormatch.processes import explained_readers
 
 app = typer.Typer(
     cls=Verbs,
@@ -47,43 +48,50 @@ REFUSALS = (
 def main() -> None:
     """Run the command line; what the user can put right is one sentence and exit code 2."""
     threading.excepthook = tell_of_thread
-    with noted_interrupts() as interrupts:
+    with noted_stops() as stops:
         try:
-            if app(standalone_mode=False) == STOPPED:
+            with explained_readers():
+                code = app(standalone_mode=False)
+            if code == STOPPED:
                 raise KeyboardInterrupt  # typer has turned it into a number
         except (typer.Abort, KeyboardInterrupt):
-            stop()
+            stop(stops)
         except Exception as error:
-            if interrupts:
-                stop()
+            if stops:
+                stop(stops)
             explain(error)
 
 
 @contextmanager
-def noted_interrupts() -> Iterator[list[int]]:
-    """Gather what Ctrl-C sends, beside raising it: libraries may swallow it, and fail with an error of their own."""
+def noted_stops() -> Iterator[list[int]]:
+    """Gather what Ctrl-C and SIGTERM send, beside raising KeyboardInterrupt: libraries may swallow that, and fail with
+    an error of their own.
+    """
     seen: list[int] = []
 
     def note(number: int, _: object) -> None:
         seen.append(number)
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # as in a shell's background
-        yield seen
-        return
-    signal.signal(signal.SIGINT, note)
+    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    noted = [
+        number for number, handler in usual.items() if signal.getsignal(number) is handler
+    ]  # not if ignored
+    for number in noted:
+        signal.signal(number, note)
     try:
         yield seen
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in noted:
+            signal.signal(number, usual[number])
 
 
-def stop() -> NoReturn:
-    """Leave after Ctrl-C, with a word on how to go on."""
+def stop(stops: list[int]) -> NoReturn:
+    """Leave after Ctrl-C or SIGTERM, with a word on how to go on."""
     goes_on = any(" ".join(sys.argv[1:end]) in GOES_ON for end in (2, 3))
     how = "; the same command goes on from what it has written" if goes_on else ""
     print(f"\npriormatch: stopped{how}", file=sys.stderr)
-    sys.exit(STOPPED)
+    sys.exit(128 + stops[-1] if stops else STOPPED)
 
 
 def explain(error: Exception) -> NoReturn:

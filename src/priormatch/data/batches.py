@@ -1,9 +1,11 @@
 """From cuts to padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +20,18 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.data.waveforms import FULL_SCALE, as_float, read_samples, why_unreadable
 from priormatch.errors import UserError
+from priormatch.processes import begin_reader, explained_readers, stops_blocked
 from priormatch.progress import say
 
 if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse.cut import Cut
 
 HOST = torch.device("cpu")
+GONE = (
+    ConnectionError,
+    EOFError,
+    FileNotFoundError,
+)  # when the memory of a batch is asked of a reader that was killed
 SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
 ALTERNATIVES = "alternative_texts"
 """The custom field of a supervision that holds other texts its utterance may be taught."""
@@ -362,13 +370,16 @@ def _loader(
         multiprocessing_context=start_method,
         pin_memory=gpu,
         generator=torch.Generator(),  # else it would draw from the generator of the training, once a start
+        worker_init_fn=partial(begin_reader, os.getpid()),
     )
-    gc.freeze()  # garbage that a worker inherited and collected could take the memory of a GPU with it, and the worker
-    try:
-        batches = iter(loader)
-    finally:
-        gc.unfreeze()
-    yield from batches if gpu else (batch.to(HOST) for batch in batches)
+    with explained_readers(*GONE):
+        gc.freeze()  # garbage that a worker inherited and collected could take a GPU's memory with it, and the worker
+        try:
+            with stops_blocked():
+                batches = iter(loader)
+        finally:
+            gc.unfreeze()
+        yield from batches if gpu else (batch.to(HOST) for batch in batches)
 
 
 class _Requests:

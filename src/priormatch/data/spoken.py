@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ from priormatch.data import SAMPLE_RATE, espeak
 from priormatch.data.clips import at_model_rate
 from priormatch.errors import UserError
 from priormatch.files import writing
+from priormatch.processes import follow
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -94,7 +96,7 @@ def in_parallel(
     the way, and they are better done in processes `apart`.
     """
     pool: Executor = (
-        ProcessPoolExecutor(at_once, multiprocessing.get_context("spawn"))
+        ProcessPoolExecutor(at_once, multiprocessing.get_context("spawn"), follow, (os.getpid(),))
         if apart and at_once > 1
         else ThreadPoolExecutor(at_once)
     )

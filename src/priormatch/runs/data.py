@@ -38,6 +38,7 @@ class RunData:
     test: dict[str, Path]
     topline: Path | None = None
     notes: list[str] = field(default_factory=list)
+    stage: Stage | None = None  # that made them
 
 
 def make_demo_data(settings: Settings, folder: Path) -> RunData:
@@ -57,6 +58,7 @@ def make_demo_data(settings: Settings, folder: Path) -> RunData:
         validation={name: corpus / f"{name}{SUFFIX}" for name in ("validation-seen", "validation-unseen")},
         test={name: corpus / f"{name}{SUFFIX}" for name in ("test-seen", "test-unseen")},
         topline=corpus / f"unlabelled-transcribed{SUFFIX}",
+        stage=stage,
     )
 
 
@@ -107,6 +109,7 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
         tests or sets,
         topline,
         notes,
+        stage,
     )
 
 

@@ -23,6 +23,7 @@ from priormatch.runs import work
 from priormatch.runs.cards import add_first_round, add_results
 from priormatch.runs.data import RunData, make_demo_data, make_own_data
 from priormatch.runs.label import ALL, label_cuts
+from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.runs.recipe import (
     audible,
     recipe_of_fusion,
@@ -297,6 +298,13 @@ def run(settings: Settings) -> Path:
     wandb_plan(settings)  # refuses a missing package before any work
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(folder, RUN_LOCK):  # before anything is read or written
+        run_in(folder, settings)
+    return folder
+
+
+def run_in(folder: Path, settings: Settings) -> None:
+    """Run all stages in a folder that this process holds."""
     replace_text(folder / "settings.yaml", to_yaml(settings))
     data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
     this = Run(folder, settings, data)
@@ -321,9 +329,10 @@ def run(settings: Settings) -> Path:
         systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)
 
     results = score_systems({system: this.decode(system, model) for system, model in systems.items()})
+    for stage in [*([] if data.stage is None else [data.stage]), *this.stages.values()]:
+        stage.require_unchanged()
     finish(this, results)
     add_results(systems, results)
-    return folder
 
 
 def finish(this: Run, results: dict[str, Any]) -> None:

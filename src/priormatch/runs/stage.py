@@ -1,12 +1,12 @@
 """A stage of a run: a folder that remembers the settings and inputs it was made from."""
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,12 @@ from priormatch.errors import UserError
 from priormatch.files import TEMPORARY, replace_text
 from priormatch.models.card import CARD
 from priormatch.progress import duration_text, say
+from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
 
 FILE = "stage.json"
-LOCK = "stage.lock"
-OWN = (FILE, f"{TEMPORARY}{FILE}", LOCK)
+OWN = (FILE, f"{TEMPORARY}{FILE}", STAGE_LOCK, RUN_LOCK)
+SAFETENSORS_TEMPORARY = re.compile(r"\.tmp\w{6}")
 FORMAT = 1
 """Raised when what a stage leaves behind changes its meaning, so that old work is not taken for new."""
 
@@ -41,7 +42,7 @@ class Stage:
     def __init__(
         self, folder: Path, settings: Mapping[str, Any], inputs: Mapping[str, Path], keep_old: bool = False
     ) -> None:
-        self.folder = folder
+        self.folder, self.inputs = folder, inputs
         self.recipe = {
             "settings": {name: plain(value) for name, value in settings.items()},
             "inputs": {name: fingerprint(path) for name, path in inputs.items()},
@@ -81,6 +82,20 @@ class Stage:
         files = self.record.get("files", {}) if self.record is not None else {}
         return [name for name, size in files.items() if size_of(self.folder / name) != size]
 
+    def require_unchanged(self) -> None:
+        """Refuse to build on this stage if its folder or its inputs have changed since this process used them."""
+        record = read_record(self.folder)
+        if record is None or not record["finished"] or record["recipe"] != self.recipe:
+            raise UserError(
+                f"{self.folder} was changed by another process during the run: run again, with one command at a time"
+            )
+        now = {name: fingerprint(path) for name, path in self.inputs.items()}
+        if changed := differences(self.recipe["inputs"], now):
+            raise UserError(
+                f"{self.inputs[changed[0]]} changed during the run, after {self.folder} was made from it: restore it,"
+                " or run again to use it as it is now"
+            )
+
     @contextlib.contextmanager
     def work(self) -> Iterator[bool]:
         """Around the work: yields whether there is any to do, and writes down its end.
@@ -114,6 +129,7 @@ class Stage:
                 say(f"{self.folder.name}: finished by another process, reused")
                 yield False
                 return
+            remove_leftovers(self.folder)
             write(finished=False)
             say(f"{self.folder.name} ...")
             try:
@@ -126,15 +142,11 @@ class Stage:
         say(f"{self.folder.name}: done in {duration_text(self.record['seconds'])}")
 
 
-@contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a folder, so that no second process works in it at the same time."""
-    with (folder / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process is at work in {folder}: wait for it, or stop it") from error
-        yield
+def remove_leftovers(folder: Path) -> None:
+    """Remove files that a kill left half written in a folder that this process holds: ours, and safetensors' own."""
+    for each in folder.rglob(".tmp*"):
+        if each.is_file() and (each.name.startswith(TEMPORARY) or SAFETENSORS_TEMPORARY.fullmatch(each.name)):
+            each.unlink()
 
 
 def files_of(folder: Path) -> dict[str, int]:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from priormatch.progress import Meter, say
 
 Key = TypeVar("Key", bound=Hashable)
 PATIENCE = 20.0  # seconds that a process has to end by itself
+GRACE = 5.0  # the same, when nobody waits for it: about as long as a new command takes to start
 KILLED = "its process was killed, perhaps for want of memory"
 WANT_OF_MEMORY = (KILLED, "MemoryError", "out of memory", "allocate memory", "signal: Killed")
 """Words of the reasons, Python's, torch's and ours, of what failed because there was too little memory."""
@@ -149,7 +151,9 @@ class Worker:
 def serve(connection: Connection) -> None:
     """Do the tasks that come, until this process is told to end, or the one that sends them is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the one that sends tasks gets it too
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a stage puts down how far it came
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(1)
+    )  # so that a stage puts down how far it came, or saves
     threading.Thread(target=end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError):
         while True:
@@ -158,11 +162,13 @@ def serve(connection: Connection) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it is gone, which may have been killed."""
+    """End this process when the one that started it is gone, which may have been killed; soon, as it holds a lock."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def attempt(work: Callable[[], object]) -> str:

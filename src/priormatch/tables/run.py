@@ -1,12 +1,14 @@
 """`priormatch table`: train the systems of tables, side by side where there is room, and show them."""
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from priormatch.config import to_yaml
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import say
+from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.tables.corpora import light_files, missing_files
 from priormatch.tables.found import Found, read_found
 from priormatch.tables.hypotheses import PAPERS, SHOWN, beams, papers_beams, sections
@@ -28,6 +30,17 @@ def run_tables(request: Request) -> list[Path]:
     lines = {table: request.lines(table) for table in request.tables}
     if request.so_far:
         return show_so_far(request, lines)
+    with (
+        ExitStack() as locks
+    ):  # before anything is read or written; the processes of the pool work under them
+        for folder in (request.places(seed).folder for seed in request.seeds):
+            folder.mkdir(parents=True, exist_ok=True)
+            locks.enter_context(alone_in(folder, RUN_LOCK))
+        return run_studies(request, lines)
+
+
+def run_studies(request: Request, lines: Mapping[str, Sequence[Line]]) -> list[Path]:
+    """Do what is not done yet of tables, in folders that this process holds; where the pages are."""
     studies = {seed: request.study(seed) for seed in request.seeds}
     lines = {table: with_speech(request, table, its) for table, its in lines.items()}
     wanted = jobs_of(lines, studies)

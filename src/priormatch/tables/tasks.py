@@ -114,7 +114,7 @@ class Work:
     def add(self, job: Job, its: list[Figures]) -> None:
         """The training of a system and its figures, which may need the prior, and what must be done before."""
         study, system = self.studies[job.seed], its[0].system
-        assert study.models.tokenizer
+        _ = study.models.tokenizer  # learned here, before tasks side by side ask for it
         after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
         teachers = study.teachers(system)
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
@@ -179,7 +179,7 @@ class Work:
 def make_model(request: Request, seed: int, settings: Settings, what: str) -> None:
     """Train a prior or a supervised model."""
     models = request.study(seed).models_with(settings)
-    assert models.prior if what == "prior" else models.supervised
+    _ = models.prior if what == "prior" else models.supervised  # to ask for one is to train it
 
 
 def tune_fusion(

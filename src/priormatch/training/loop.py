@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from priormatch.config import KeepSettings, OptimizerSettings
+from priormatch.errors import UserError
 from priormatch.models.folder import WEIGHTS
+from priormatch.processes import Stop, deferred_stop
 from priormatch.progress import Meter, say
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import (
@@ -38,6 +40,10 @@ class Task(Protocol):
     @property
     def model(self) -> nn.Module:
         """What is trained."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The utterances of the last update's batch; none where it had no speech."""
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Add the gradient of one update's loss, taking its own batches; the loss, and figures to report.
@@ -82,17 +88,30 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float
 
     Leaves the model with the best validation score in `folder/model`, and copies of it at the moments the schedule
     names in `folder/kept`; metrics go to `log_folder`, under the folder's name. Each update draws its randomness from
-    (seed, update), so a resumed run repeats the updates it lost to the bit.
+    (seed, update), so a resumed run repeats the updates it lost to the bit. The first Ctrl-C or SIGTERM saves a
+    checkpoint at the end of the update and stops; the second stops at once.
     """
+    with deferred_stop() as stop:
+        best = fit_until(stop, task, schedule, folder, log_folder)
+    if not math.isfinite(best):
+        raise UserError(
+            f"{folder.name}: no validation score is finite, so the training has diverged: lower its"
+            " optimizer.learning_rate"
+        )
+    return best
+
+
+def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float:
+    """Train until the schedule ends or a stop is wanted, which saves first; the best validation score so far."""
     stage = folder.name
     parameters = list(task.model.parameters())
     optimizer = make_optimizer(parameters, schedule.optimizer)
-    update, best, bad = resume(task, optimizer, folder)
+    update, best, state = resume(task, optimizer, folder)
     mirror = None if schedule.wandb is None else WandbLog(schedule.wandb, log_folder, stage, update)
-    log = MetricsLog(log_folder, stage, update, mirror)
+    log = MetricsLog(log_folder, stage, update, mirror, state["gathered"])
     if update == 0 and schedule.validate_first:
         best = validate(task, schedule, 0, math.inf, folder, log)
-    watch, health = Stopwatch(parameters[0].device), Health(stage, bad)
+    watch, health = Stopwatch(parameters[0].device), Health(stage, state["bad"], state["skipped"])
     saved = reported = noted = time.monotonic()
     since, note = update, ""
 
@@ -103,7 +122,7 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float
             for group in optimizer.param_groups:
                 group["lr"] = rate
             loss, norm, figures = make_update(task, optimizer, schedule.optimizer.clip, update, watch)
-            health.watch(update, norm)
+            health.watch(update, norm, task.ids)
             update += 1
 
             skipped = norm.isfinite().logical_not()
@@ -117,14 +136,19 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float
             due = update % schedule.validate_every == 0 or update == schedule.updates
             if due:
                 best = validate(task, schedule, update, best, folder, log)
-            if due or time.monotonic() - saved > schedule.checkpoint_seconds:
-                save_checkpoint(task, optimizer, folder, update, best, health.settle())
+            stopping = stop.signal is not None
+            if due or stopping or time.monotonic() - saved > schedule.checkpoint_seconds:
+                state = {"update": update, "best": best, "gathered": log.settle(), **health.settle()}
+                save_checkpoint(task, optimizer, folder, state)
                 saved = time.monotonic()
                 watch.lap("validation")
             if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # to read a loss is to wait for the GPU
                 validated = f", best {best:.2f}" if math.isfinite(best) else ""
                 note, noted = f"loss {float(loss):.3g}{validated}", time.monotonic()
             meter.advance(note=note)
+            if stopping:
+                say(f"{stage}: saved at update {update} of {schedule.updates}")
+                break
     return best
 
 
@@ -184,24 +208,25 @@ def reached(when: KeepSettings, update: int, score: float) -> bool:
     return update >= when.update if when.update else score <= when.score
 
 
-def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, float, int]:
-    """Restore the folder's checkpoint: updates made, best score, updates skipped in a row."""
+def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, float, dict[str, Any]]:
+    """Restore the folder's checkpoint: updates made, best score, and what the log and the health had gathered."""
+    nothing = {"bad": 0, "skipped": [], "gathered": {}}  # which old checkpoints lack in part
     found = read_checkpoint(folder)
     if found is None:
-        return 0, math.inf, 0
+        return 0, math.inf, nothing
     tensors, state = found
     task.model.load_state_dict(of_prefix("model", tensors))
     restore_optimizer(optimizer, task.model, of_prefix("optimizer", tensors))
     task.restore(of_prefix("task", tensors), state["task"])
     say(f"{folder}: going on from update {state['update']}")
-    return state["update"], state["best"], state["bad"]
+    return state["update"], state["best"], nothing | state
 
 
 def save_checkpoint(
-    task: Task, optimizer: torch.optim.Optimizer, folder: Path, update: int, best: float, bad: int
+    task: Task, optimizer: torch.optim.Optimizer, folder: Path, state: Mapping[str, Any]
 ) -> None:
     """Write everything `resume` needs."""
-    tensors, state = task.state()
+    tensors, of_task = task.state()
     write_checkpoint(
         folder,
         {
@@ -209,5 +234,5 @@ def save_checkpoint(
             **with_prefix("optimizer", optimizer_tensors(optimizer, task.model)),
             **with_prefix("task", tensors),
         },
-        {"update": update, "best": best, "bad": bad, "task": state},
+        {**state, "task": of_task},
     )

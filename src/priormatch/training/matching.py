@@ -77,6 +77,7 @@ class Matching:
             workers=unlabelled.audio.workers,
             choose=None if self.selection is None else self.selection.choose,
         )
+        self.ids: list[str] = []
         self.step = Graphed(self._step, online, recorded=not has_ctc(online, training))
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
@@ -87,7 +88,8 @@ class Matching:
         eos, device = self.model.tokenizer.eos, self.model.device
         paired = self.paired.take() if both or is_paired(update, *self.matching.mixing) else None
         unpaired = self.unpaired.take() if both or paired is None else None
-        utterances = sum(len(each) for each in (paired, unpaired) if each is not None)
+        self.ids = [name for each in (paired, unpaired) if each is not None for name in each.ids]
+        utterances = len(self.ids)
         loss = torch.zeros((), device=device)
         figures: dict[str, Any] = {"audio_seconds": 0.0}
         for name, batch, weight in (

@@ -3,7 +3,7 @@
 import fcntl
 import json
 import math
-from collections import defaultdict
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,15 +15,26 @@ from torch import Tensor
 from priormatch.files import replace_text, writing
 from priormatch.training.wandb_log import WandbLog
 
+_writing = threading.Lock()
+"""For the threads of this process, which record locks do not keep apart."""
+
 
 class MetricsLog:
     """Appends to `metrics.jsonl` of a run; lines of this stage after `update` are taken back first.
 
     Those are the lines of updates that a kill has undone and that will be made again. From update 0 all lines of
-    the stage are taken back, and kept in `metrics.old.jsonl`. Stages of a run may be trained side by side.
+    the stage are taken back, and kept in `metrics.old.jsonl`. Stages of a run may be trained side by side. `values`
+    has what another log had gathered for its next report, as `settle` gives it.
     """
 
-    def __init__(self, folder: Path, stage: str, update: int, mirror: WandbLog | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        stage: str,
+        update: int,
+        mirror: WandbLog | None = None,
+        values: Mapping[str, list[float]] | None = None,
+    ) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self.file, self.stage, self.mirror = folder / "metrics.jsonl", stage, mirror
@@ -34,13 +45,14 @@ class MetricsLog:
         self.events = SummaryWriter(
             str(folder / "tensorboard" / stage), purge_step=update + 1 if update else 0
         )
+        self.values = {name: list(each) for name, each in (values or {}).items()}
         self.gathered: list[tuple[list[str], Tensor | None, dict[str, float]]] = []
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Wait until no other stage is at the file."""
-        with self.file.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _writing, self.file.with_suffix(".lock").open("w") as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)  # which a forked reader does not inherit
             yield
 
     def _take_back(self, update: int) -> None:
@@ -66,15 +78,19 @@ class MetricsLog:
         others = {name: value for name, value in metrics.items() if not isinstance(value, Tensor)}
         self.gathered.append((list(on_device), stacked, others))
 
-    def means(self) -> dict[str, float]:
-        """Means since the last report, of the values that are finite."""
-        values: dict[str, list[float]] = defaultdict(list)
+    def settle(self) -> dict[str, list[float]]:
+        """The finite values since the last report, by name, which a checkpoint keeps; waits for those on a device."""
         for names, stacked, others in self.gathered:
             found = dict(zip(names, [] if stacked is None else stacked.tolist(), strict=True))
             for name, value in (found | others).items():
                 if math.isfinite(value):
-                    values[name].append(value)
+                    self.values.setdefault(name, []).append(value)
         self.gathered.clear()
+        return self.values
+
+    def means(self) -> dict[str, float]:
+        """Means since the last report, of the values that are finite."""
+        values, self.values = self.settle(), {}
         return {name: sum(each) / len(each) for name, each in values.items()}
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:

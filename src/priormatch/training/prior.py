@@ -21,6 +21,14 @@ from priormatch.stopwatch import Stopwatch
 PRECEDED = 1  # beside the seed and the epoch: the draw of the sentences read with the one before
 
 
+def exponential(value: float) -> float:
+    """e to a value; infinite where Python would raise, as of a model that has diverged."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
 class Sentences:
     """Tokenised sentences in one flat array, each ending with EOS."""
 
@@ -50,6 +58,8 @@ class PriorTraining:
     A model with `context` reads half of the sentences, drawn anew for each epoch, with the one before them in the
     text: EOS, that one, EOS, the sentence, EOS; so it learns to judge a sentence alone as well as after another.
     """
+
+    ids: Sequence[str] = ()  # text has none
 
     def __init__(
         self, prior: Prior, text: Sentences, held_out: Sentences, settings: PriorSettings, seed: int
@@ -89,11 +99,11 @@ class PriorTraining:
         """Perplexity of the held-out sentences, each begun anew; with `context` also after the one before."""
         held_out = self.held_out
         total = self._held_out_loss(held_out.lengths)
-        perplexity = math.exp(total / len(held_out.flat))
-        figures = {"perplexity": perplexity, "word_perplexity": math.exp(total / max(held_out.words, 1))}
+        perplexity = exponential(total / len(held_out.flat))
+        figures = {"perplexity": perplexity, "word_perplexity": exponential(total / max(held_out.words, 1))}
         if self.model.settings.context:
             after = self._held_out_loss(held_out.lengths_after(np.ones(len(held_out.lengths), np.bool_)))
-            figures["perplexity_in_context"] = math.exp(after / len(held_out.flat))
+            figures["perplexity_in_context"] = exponential(after / len(held_out.flat))
         return perplexity, figures
 
     @torch.no_grad()

@@ -95,12 +95,13 @@ class Supervised:
         self.model, self.validation, self.settings = model, validation, settings
         model.longest_heard = max(model.longest_heard, labelled.longest)
         self.stream = labelled_stream(labelled, model, settings, size)
+        self.ids: list[str] = []
         self.step = Graphed(self._step, model, recorded=not has_ctc(model, settings))
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Add the gradient of the mean loss over the utterances of the next batch."""
         batch = self.stream.take()
-        seconds = batch.seconds
+        self.ids, seconds = batch.ids, batch.seconds
         batch = on_grid(batch.to(self.model.device), self.model.tokenizer.eos)
         watch.lap("data")
         share = torch.full((), 1 / len(batch), device=self.model.device)

@@ -1,0 +1,111 @@
+"""One process at a time in the folder of a stage and in that of a run."""
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from priormatch.errors import UserError
+from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
+from priormatch.tables.pool import Pool, Task
+
+HOLD = """
+import sys
+from pathlib import Path
+from priormatch.runs.lock import alone_in
+
+with alone_in(Path(sys.argv[1]), sys.argv[2]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def held_elsewhere(folder: Path, name: str):
+    """Another process holds the folder; yields that process."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-c", HOLD, str(folder), name]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=environment, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        yield other
+        other.kill()
+
+
+def take(folder: Path, name: str = STAGE_LOCK) -> str:
+    """Hold a folder for a moment; what it was refused with, if so."""
+    try:
+        with alone_in(folder, name):
+            return ""
+    except UserError as error:
+        return str(error)
+
+
+def take_and_tell(folder: Path, file: Path) -> None:
+    file.write_text(take(folder) or "taken")
+
+
+def test_a_run_excludes_other_runs_and_stages_in_its_folder(tmp_path):
+    stage = tmp_path / "run" / "decoded" / "lpm"
+    stage.mkdir(parents=True)
+    with held_elsewhere(tmp_path / "run", RUN_LOCK) as other:
+        refused = f"another process is at work in {tmp_path / 'run'} (process {other.pid} on "
+        assert take(tmp_path / "run", RUN_LOCK).startswith(refused)
+        assert take(stage).startswith(refused)
+        assert take(tmp_path) == "", "beside the run"
+    assert take(tmp_path / "run", RUN_LOCK) == take(stage) == ""
+    assert (tmp_path / "run" / RUN_LOCK).read_text() == ""
+
+
+def test_stages_share_the_folder_of_a_run_that_is_not_running(tmp_path):
+    for name in ("run/a", "run/b"):
+        (tmp_path / name).mkdir(parents=True)
+    assert take(tmp_path / "run", RUN_LOCK) == ""
+    with held_elsewhere(tmp_path / "run/a", STAGE_LOCK):
+        assert take(tmp_path / "run/b") == ""
+        assert "another process is at work" in take(tmp_path / "run/a")
+        assert "another process is at work" in take(tmp_path / "run", RUN_LOCK)
+
+
+def test_a_process_holds_what_it_opens_twice(tmp_path):
+    """Closing a second descriptor would give the lock up."""
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    with ExitStack() as locks:
+        locks.enter_context(alone_in(tmp_path, RUN_LOCK))
+        locks.enter_context(alone_in(stage))
+        assert "(this process)" in take(tmp_path, RUN_LOCK)
+        assert "(this process)" in take(stage)
+        with pytest.raises(AssertionError), held_elsewhere(stage, STAGE_LOCK):
+            pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_inherits_no_lock(tmp_path):
+    reading, writing = os.pipe()
+    with alone_in(tmp_path):
+        child = os.fork()
+        if child == 0:
+            os.close(writing)
+            os.read(reading, 1)  # until the parent closes it
+            os._exit(0)
+    try:
+        with held_elsewhere(tmp_path, STAGE_LOCK):
+            pass
+    finally:
+        os.close(writing)
+        os.close(reading)
+        os.waitpid(child, 0)
+
+
+def test_the_processes_of_a_pool_work_under_the_lock_of_their_parent(tmp_path):
+    (tmp_path / "study/systems").mkdir(parents=True)
+    told = tmp_path / "told"
+    with alone_in(tmp_path / "study", RUN_LOCK), Pool(2) as pool:
+        work = partial(take_and_tell, tmp_path / "study/systems", told)
+        assert pool.perform({"a": Task("a", work, tmp_path / "a.log")}, "letters") == {}
+    assert told.read_text() == "taken"

@@ -1,0 +1,103 @@
+"""Children that end with their parent, and readers that are killed."""
+
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from priormatch.config import AudioSettings, BatchSettings
+from priormatch.data.batches import BatchStream, Corpus, UtteranceReader, once
+from priormatch.errors import UserError
+
+TWO = BatchSettings(utterances=2)
+
+
+@pytest.fixture
+def reader(tiny_corpus, tiny_tokenizer):
+    return UtteranceReader(Corpus.load(tiny_corpus(40), AudioSettings()), tiny_tokenizer)
+
+
+def readers_of(others):
+    return set(multiprocessing.active_children()) - others
+
+
+def test_a_reader_that_is_killed_is_one_sentence(reader):
+    others = set(multiprocessing.active_children())
+    stream = BatchStream(reader, TWO, 1, workers=2)
+    stream.take()
+    with pytest.raises(UserError, match=r"reads audio was killed, .*out of memory .*set audio.workers lower"):
+        for each in readers_of(others):
+            os.kill(each.pid, signal.SIGKILL)
+        while True:
+            stream.take()
+    stream.close()
+    assert not readers_of(others)
+
+
+def test_a_reader_that_is_killed_while_decoding_is_one_sentence(reader):
+    others = set(multiprocessing.active_children())
+    batches = once(reader, 1.0, workers=1)
+    next(batches)
+    with pytest.raises(UserError, match="reads audio was killed"):
+        for each in readers_of(others):
+            os.kill(each.pid, signal.SIGKILL)
+        list(batches)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a reader cannot learn who sent a signal")
+def test_readers_leave_stops_to_their_parent(reader):
+    """Terminals send Ctrl-C, and clusters SIGTERM, to every process of a command."""
+    others = set(multiprocessing.active_children())
+    stream = BatchStream(reader, TWO, 1, workers=2)
+    stream.take()
+    readers = readers_of(others)
+    for name in ("INT", "TERM"):
+        subprocess.run(
+            ["sh", "-c", f"kill -{name} {' '.join(str(each.pid) for each in readers)}"], check=True
+        )
+    for _ in range(40):
+        stream.take()
+    assert readers_of(others) == readers
+    for each in readers:
+        each.terminate()  # by the parent
+        each.join(5)
+    assert not readers_of(others)
+    with pytest.raises(UserError, match="reads audio was killed"):
+        while True:
+            stream.take()
+
+
+START = """
+import multiprocessing, sys
+from pathlib import Path
+from priormatch.config import AudioSettings, BatchSettings
+from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
+from priormatch.data.tokenizer import Tokenizer
+
+corpus = Corpus.load(Path(sys.argv[1]), AudioSettings())
+reader = UtteranceReader(corpus, Tokenizer.load(Path(sys.argv[2])))
+stream = BatchStream(reader, BatchSettings(utterances=2), 1, workers=2)
+stream.take()
+print(*(each.pid for each in multiprocessing.active_children()), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
+def test_readers_die_with_their_parent(tiny_corpus, tiny_tokenizer, tmp_path):
+    tiny_tokenizer.save(tmp_path / "tokenizer")
+    command = [sys.executable, "-c", START, tiny_corpus(40), tmp_path / "tokenizer"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, **pipes) as parent:
+        readers = [os.pidfd_open(int(each)) for each in parent.stdout.readline().split()]
+        assert len(readers) == 2
+        parent.kill()
+    for each in readers:
+        assert select.select([each], [], [], 1)[0], "at once, and not when it next looks for its parent"
+        os.close(each)
