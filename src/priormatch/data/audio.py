@@ -1,5 +1,6 @@
 """Audio files: can each be trusted, and what does Lhotse need to know of it."""
 
+import math
 import os
 import struct
 from collections.abc import Collection, Iterator
@@ -30,6 +31,10 @@ FOREIGN = (
 BLOCK = 1 << 19
 UNKNOWN_LENGTH = 0x7FFF_F000  # recorders that write WAV to a pipe promise this many bytes or more
 LONGEST_FILE = 1 << 40  # frames; libsndfile reports a number beyond this when the header gives no length
+SLOWEST, FASTEST = 2000, 768_000  # samples a second: no speech is left below, and no converter has more
+MOST_CHANNELS = 64
+LARGEST_KERNEL = 1 << 24
+"""Values in the kernel of Lhotse's resampler, up times down of the reduced ratio: 22,255 Hz fits, no prime does."""
 
 
 class BadAudio(Exception):
@@ -124,6 +129,14 @@ def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
         duration=info.frames / info.samplerate,
     )
     return recording if info.samplerate == SAMPLE_RATE else recording.resample(SAMPLE_RATE)
+
+
+def why_not_resampled(rate: int, to: int = SAMPLE_RATE) -> str | None:
+    """Why Lhotse is not asked to resample audio, as the reduced ratio of the rates would take gigabytes."""
+    common = math.gcd(rate, to)
+    if (rate // common) * (to // common) <= LARGEST_KERNEL:
+        return None
+    return f"{rate} samples a second cannot be resampled to {to}: convert it with `ffmpeg -i IN -ar {to} OUT.wav`"
 
 
 def recording_at(file: Path, samples: int) -> Recording:

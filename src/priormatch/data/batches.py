@@ -164,16 +164,26 @@ class Corpus:
 
 
 def read_cuts(path: Path) -> "list[Cut]":
-    """All cuts of a manifest."""
-    from lhotse import CutSet
+    """All cuts of a manifest; one whose audio is not in files is refused, with its line."""
+    from lhotse import MonoCut
+
+    from priormatch.data.cuts import Refused, read_items
 
     if not path.is_file():
         raise UserError(f"no cuts at {path}: make them with `priormatch prepare`")
+    if ".jsonl" not in path.suffixes:
+        raise UserError(f"{path} is not a manifest of cuts: give a .jsonl or .jsonl.gz")
+    cuts: list[Cut] = []
     try:
-        found = CutSet.from_file(path)
-        cuts = [] if found is None else list(found)  # lhotse makes nothing of an empty file
-    except Exception as error:  # lhotse raises whatever its parsers do
-        raise UserError(f"{path} is not a manifest of cuts ({type(error).__name__}: {error})") from error
+        for number, item in read_items(path):
+            if isinstance(item, Refused):
+                raise UserError(f"line {number}: {item.id} is not used: {item}")
+            if not isinstance(item, MonoCut):
+                raise UserError(f"line {number} is a {type(item).__name__}: prepare it first")
+            cuts.append(item)
+    except UserError as error:
+        what = str(error).removeprefix(f"{path}").removeprefix(",").lstrip()
+        raise UserError(f"{path} is not a manifest of cuts that can be used: {what}") from error
     if not cuts:
         raise UserError(f"{path} holds no cuts: prepare it again")
     return cuts

@@ -37,6 +37,7 @@ def read_samples(cut: "Cut", speed: float = 1.0) -> np.ndarray:
 
 def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
     """The same as float32, by Lhotse, which resamples and mends small differences."""
+    _require_files(cut)
     _make_lhotse_strict()
     if cut.sampling_rate != SAMPLE_RATE:
         cut = cut.resample(SAMPLE_RATE)
@@ -56,8 +57,10 @@ def as_float(samples: np.ndarray) -> np.ndarray:
 
 def why_unreadable(cut: "Cut", error: Exception) -> str:
     """One sentence on what is wrong with the audio of a cut whose reading raised an error."""
-    from priormatch.data.audio import check_audio
+    from priormatch.data.audio import BadAudio, check_audio
 
+    if isinstance(error, BadAudio):
+        return str(error)
     recording = getattr(cut, "recording", None)
     for source in recording.sources if recording is not None else []:
         if source.type == "file" and (reason := check_audio(Path(source.source))):
@@ -91,6 +94,22 @@ def soundfile_alone() -> Iterator[None]:
         yield
     finally:
         set_current_audio_backend(before)
+
+
+def _require_files(cut: "Cut") -> None:
+    """Refuse a cut made in Python, or read by Lhotse, whose audio is not in files alone: Lhotse runs commands."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    from priormatch.data.audio import BadAudio
+    from priormatch.data.cuts import why_refused
+
+    for part in [track.cut for track in cut.tracks] if isinstance(cut, MixedCut) else [cut]:
+        if isinstance(part, PaddingCut):
+            continue
+        if isinstance(part, MixedCut) or not part.has_recording:
+            raise BadAudio(Path(cut.id), "the cut has no audio")
+        if reason := why_refused(part.recording):
+            raise BadAudio(Path(cut.id), reason)
 
 
 @cache
