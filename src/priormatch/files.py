@@ -1,9 +1,12 @@
-"""Files that appear whole: written under a temporary name beside their place, then moved there at once."""
+"""Files that appear whole, written beside their place and moved there; and files opened only where they are files."""
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 TEMPORARY = ".tmp-"
 """How the names of files begin that are not yet whole."""
@@ -27,6 +30,21 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def open_regular(path: Path | str) -> BinaryIO:
+    """Open a file to read its bytes; an OSError for all that is not a regular file, and for names no file can have.
+
+    Opening a named pipe would wait for somebody to write to it, and a device may never end.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file can have such a name", str(path)) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(number, "rb")
 
 
 def replace_text(path: Path, text: str) -> None:
