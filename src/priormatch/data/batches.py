@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse.cut import Cut
 
 HOST = torch.device("cpu")
+FRAME = SAMPLE_RATE // 100
+"""Samples in 10 ms, in which nobody says more than one piece."""
+LONGEST_PIECE = 16  # letters, as SentencePiece makes them
 SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
 ALTERNATIVES = "alternative_texts"
 """The custom field of a supervision that holds other texts its utterance may be taught."""
@@ -230,10 +233,20 @@ class UtteranceReader:
             except Exception as error:  # a damaged file raises whatever its decoder does
                 bad.append((cut.id, why_unreadable(cut, error)))
                 continue
+            choices, frames = cut_texts(cut), len(waves[-1]) // FRAME + 1
+            longest = max(map(len, choices), default=0)
+            classes = []
+            if longest <= LONGEST_PIECE * frames:  # else it need not even be split
+                classes = self.tokenizer.encode(one_of(choices, random), self.piece_sampling, random)
+            if longest > LONGEST_PIECE * frames or len(classes) > frames:
+                seconds = len(waves.pop()) / SAMPLE_RATE
+                bad.append(
+                    (cut.id, f"its transcript of {longest:,} characters is too long for {seconds:.2f} s")
+                )
+                continue
             ids.append(cut.id)
-            choices = cut_texts(cut)
             texts.append(choices[0] if choices else None)
-            labels.append(self.tokenizer.encode(one_of(choices, random), self.piece_sampling, random))
+            labels.append(classes)
         return collate(ids, texts, waves, labels, self.tokenizer.eos, bad)
 
 

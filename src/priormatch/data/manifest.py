@@ -96,6 +96,10 @@ def utterance(
 
     `part_of` names the longer recording that its own was cut from, and the second it began at there.
     """
+    if any("\0" in each for each in (name, text, speaker, language) if each):
+        raise BadAudio(
+            Path(name.replace("\0", "?")), "its id, text or speaker holds a NUL character", "NUL character"
+        )
     duration = round(recording.duration - start if duration is None else duration, 8)
     supervision = SupervisionSegment(
         id=name,
