@@ -1,12 +1,14 @@
-"""Files that appear whole: written under a temporary name beside their place, synced, then moved there at once."""
+"""Files that appear whole: written beside their place, synced, then moved; and files opened only if they are files."""
 
 import errno
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from priormatch.errors import UserError
 
@@ -106,6 +108,21 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: Path | str) -> BinaryIO:
+    """Open a file to read its bytes; an OSError for all that is not a regular file, and for names no file can have.
+
+    Opening a named pipe would wait for somebody to write to it, and a device may never end.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file can have such a name", str(path)) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(number, "rb")
 
 
 def replace_text(path: Path, text: str) -> None:

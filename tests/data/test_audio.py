@@ -1,13 +1,17 @@
 """Damaged files are found, sound ones are not accused."""
 
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from priormatch.data import audio
 from priormatch.data.audio import BadAudio, check_audio, open_recording
+from priormatch.data.clips import open_file
+from priormatch.data.pauses import Cutting
 
 NOISE = np.random.default_rng(0).uniform(-0.3, 0.3, 32_000).astype(np.float32)
 FORMATS = {"wav": {}, "flac": {}, "ogg": {}, "opus": {"format": "OGG", "subtype": "OPUS"}, "mp3": {}}
@@ -123,3 +127,74 @@ def test_unusable_recordings_carry_their_path_and_reason(tmp_path: Path) -> None
     assert "No such file" in error.value.reason
     with pytest.raises(BadAudio, match="UTF-8"):
         open_recording(tmp_path / "\udcff.wav", "odd", decode=False)
+
+
+def wav_with(path: Path, rate: int, channels: int = 1, frames: int = 1000) -> Path:
+    """A WAV file of 8 bits whose header says so, whatever libraries would write."""
+    content = bytes([128]) * (frames * channels)
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, channels, rate, rate * channels, channels, 8)
+    data = form + struct.pack("<4sI", b"data", len(content)) + content
+    path.write_bytes(struct.pack("<4sI4s", b"RIFF", 4 + len(data), b"WAVE") + data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rate", "channels", "reason"),
+    [
+        (19_999_999, 1, "has 19999999 samples a second: convert it"),
+        (44_101, 1, "has 44101 samples a second: convert it"),
+        (1999, 1, "has 1999 samples a second, too few for speech"),
+        (16_000, 65, "has 65 channels, more than 64"),
+    ],
+)
+def test_what_a_header_asks_for_is_bounded_before_anything_is_decoded(
+    tmp_path: Path, rate: int, channels: int, reason: str
+) -> None:
+    path = wav_with(tmp_path / "a.wav", rate, channels)
+    for decode in (True, False):
+        assert check_audio(path, decode).startswith(reason)
+    with pytest.raises(BadAudio, match=reason):
+        open_file(path, Cutting())
+
+
+def test_no_file_lasts_a_thousand_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = wav_with(tmp_path / "a.wav", 2000, 64, 2000)
+    monkeypatch.setattr(audio, "MOST_HOURS", 0.01)
+    assert check_audio(path).startswith("lasts 0 hours, its channels counted, more than 0.01")
+
+
+@pytest.mark.parametrize(
+    "rate", [8000, 11_025, 22_050, 22_255, 44_056, 44_100, 48_000, 96_000, 192_000, 384_000]
+)
+def test_usual_rates_are_taken(tmp_path: Path, rate: int) -> None:
+    path = wav_with(tmp_path / "a.wav", rate)
+    assert open_recording(path, "a", decode=True).sampling_rate == 16_000
+
+
+def test_a_rate_whose_resampling_would_take_gigabytes_is_not_prepared(tmp_path: Path) -> None:
+    path = wav_with(tmp_path / "a.wav", 22_254)
+    assert check_audio(path) is None
+    with pytest.raises(BadAudio, match="22254 samples a second cannot be resampled to 16000"):
+        open_recording(path, "a", decode=True)
+
+
+@pytest.mark.parametrize("name", ["a\0.wav", "a\ud800.wav"])
+def test_names_that_no_file_can_have(name: str) -> None:
+    assert check_audio(Path(name)) in (
+        "cannot be opened: no file can have such a name",
+        "the file's name is not valid UTF-8: rename it",
+    )
+
+
+def test_links_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").symlink_to("b.wav")
+    (tmp_path / "b.wav").symlink_to("a.wav")
+    assert "symbolic links" in check_audio(tmp_path / "a.wav")
+
+
+def test_a_header_of_a_million_chunks_is_not_read_for_long(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(struct.pack("<4sI4s", b"RIFF", 8_000_004, b"WAVE") + b"junk\0\0\0\0" * 1_000_000)
+    start = time.process_time()
+    assert check_audio(path)
+    assert time.process_time() - start < 1

@@ -1,5 +1,7 @@
 """Samples: plain files are read as Lhotse reads them, to the bit, and all others by Lhotse itself."""
 
+import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,11 @@ from lhotse.audio import AudioSource
 
 from priormatch.config import AudioSettings
 from priormatch.data import waveforms
+from priormatch.data.audio import BadAudio, check_audio
 from priormatch.data.batches import Corpus, UtteranceReader, once
 from priormatch.data.manifest import utterance
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.data.waveforms import as_float, read_samples, read_with_lhotse, wav_header
+from priormatch.data.waveforms import as_float, read_samples, read_with_lhotse, wav_header, why_unreadable
 
 NOISE = np.random.default_rng(0).uniform(-1, 1, (8000, 2))
 
@@ -171,16 +174,47 @@ def test_streams_give_float_whatever_the_workers(tmp_path: Path, tiny_tokenizer:
         assert batch.waveforms.dtype == torch.float32
 
 
-def test_maps_do_not_pile_up(tmp_path: Path) -> None:
+def test_a_file_truncated_after_it_was_read_costs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.wav"
+    soundfile.write(path, np.tile(NOISE[:, 0], 9), 16_000)
+    cut = cut_of(path)
+    samples = read_samples(cut)
+    expected, _ = soundfile.read(path, dtype="int16")
+    os.truncate(path, 100)  # would kill a process that has it mapped, when it gets to the samples
+    assert (samples == expected).all()
+    with pytest.raises(Exception, match=r"duration|samples|frames|audio") as error:
+        read_samples(cut)
+    assert "truncated" in why_unreadable(cut, error.value)
+
+
+@pytest.mark.parametrize("speed", [1.0, 1.1])
+@pytest.mark.parametrize("suffix", [".wav", ".flac"])
+def test_a_named_pipe_in_the_place_of_audio_is_not_waited_for(
+    tmp_path: Path, speed: float, suffix: str
+) -> None:
+    path = tmp_path / f"a{suffix}"
     soundfile.write(path, NOISE[:, 0], 16_000)
     cut = cut_of(path)
-    kept = read_samples(cut)
-    for _ in range(20):
-        read_samples(cut)
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        pytest.skip("needs Linux")
-    assert maps.read_text().count(str(path)) == 1
-    del kept
-    assert maps.read_text().count(str(path)) == 0
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(BadAudio, match=r"not a regular file"):
+        read_samples(cut, speed)
+    assert check_audio(path) == "cannot be opened: not a regular file"
+
+
+@pytest.mark.parametrize("value", [1e38, -1e38, 1e6, np.nan, np.inf])
+@pytest.mark.parametrize("speed", [1.0, 1.1])
+def test_samples_that_no_recording_has(tmp_path: Path, value: float, speed: float) -> None:
+    path = tmp_path / "a.wav"
+    samples = NOISE[:, 0].astype(np.float32)
+    samples[len(samples) // 2] = 30_000  # 16-bit integers in a file of floats
+    soundfile.write(path, samples, 16_000, subtype="FLOAT")
+    assert check_audio(path) is None
+    read_samples(cut_of(path), speed)
+    samples[len(samples) // 2] = value
+    soundfile.write(path, samples, 16_000, subtype="FLOAT")
+    with pytest.raises(ValueError, match=r"holds samples") as error:
+        read_samples(cut_of(path), speed)
+    assert re.match(
+        rf"{path}: holds samples (of|that are not finite)", why_unreadable(cut_of(path), error.value)
+    )

@@ -1,5 +1,6 @@
 """Every verb, from folders of audio to scores, and what each says to bad input."""
 
+import gzip
 import json
 import re
 import shutil
@@ -258,6 +259,84 @@ def test_a_manifest_that_is_none(refused, at_home):
     (at_home / "noise.jsonl.gz").write_bytes(b"noise")
     said = refused("decode", "--model", "exp/sup/model", "--cuts", "noise.jsonl.gz", "--out", "n10.jsonl")
     assert "noise.jsonl.gz is not a manifest" in said
+
+
+def hostile_manifest(folder, path, changes):
+    """The labelled cuts with other sources of audio, each of which would write the file PROOF if it were run."""
+    lines = gzip.decompress((folder / "data/labelled.jsonl.gz").read_bytes()).decode().splitlines()
+    cuts = [json.loads(line) for line in lines]
+    for cut in cuts:
+        cut["recording"]["sources"][0].update(changes)
+    path.write_text("".join(json.dumps(cut) + "\n" for cut in cuts))
+
+
+HOSTILE = "hostile.jsonl"
+MODELS = ("--model", "exp/sup/model", "--prior", "exp/prior/model")
+OF_CUTS = {
+    "decode": ("decode", *MODELS[:2], "--cuts", HOSTILE, "--out", "h1.jsonl"),
+    "lengths": ("lengths", *MODELS[:2], "--unlabelled", HOSTILE, "--out", "h2.jsonl"),
+    "train": (*train(labelled=HOSTILE, out="h3"), "--recipe", "tiny.yaml"),
+    "train, validation": (*train(out="h4"), "--validation", HOSTILE, "--recipe", "tiny.yaml"),
+    "match": (
+        *("match", *MODELS, "--labelled", "data/labelled.jsonl.gz", "--unlabelled", HOSTILE),
+        *("--lengths", "exp/lengths.jsonl", "--validation", "data/test.jsonl.gz"),
+        *("--out", "h5", "--recipe", "tiny.yaml"),
+    ),
+    "hypotheses": ("hypotheses", *MODELS, "--cuts", HOSTILE),
+    "tune": ("tune", *MODELS, "--validation", HOSTILE, "--out", "h6.yaml"),
+    "pack": ("pack", HOSTILE, "--out", "h7"),
+    "label": ("label", *MODELS[:2], "--cuts", HOSTILE, "--out", "h8.jsonl.gz"),
+    "score": ("score", "exp/sup-test.jsonl", "--references", HOSTILE),
+    "tokenizer": ("tokenizer", "--cuts", HOSTILE, "--out", "h9", "--recipe", "tiny.yaml"),
+    "prepare audio": ("prepare", "audio", HOSTILE, "--out", "h10.jsonl.gz"),
+    "prepare text": ("prepare", "text", "text.txt", "--cuts", HOSTILE, "--out", "h11.txt"),
+    "run": (
+        *("run", "tiny.yaml", "name=h12", "text=text.txt"),
+        *(f"labelled={HOSTILE}", "unlabelled=unlabelled", "validation=[data/test.jsonl.gz]"),
+    ),
+}
+
+
+SKIPPING = ("prepare audio", "run")  # which skip what they cannot use, and stop where nothing is left
+
+
+@pytest.mark.parametrize("verb", OF_CUTS)
+def test_no_verb_runs_a_command_that_a_manifest_names(refused, at_home, verb):
+    proof = at_home / "PROOF"
+    hostile_manifest(at_home, at_home / HOSTILE, {"type": "command", "source": f"touch {proof}"})
+    said = refused(*OF_CUTS[verb])
+    assert not proof.exists()
+    assert f"{HOSTILE} is not a manifest of cuts that can be used: line 1" in said or verb in SKIPPING
+    assert "labelled-speaker0-0" in said
+    assert "its audio is a command, and must be a file" in said
+
+
+def test_the_doctor_runs_no_command_either(at_home, capsys):
+    proof = at_home / "PROOF"
+    hostile_manifest(at_home, at_home / HOSTILE, {"type": "command", "source": f"touch {proof}"})
+    data = (
+        f"labelled={HOSTILE}",
+        "unlabelled=unlabelled",
+        "validation=[data/test.jsonl.gz]",
+        "text=text.txt",
+    )
+    assert command("doctor", "tiny.yaml", *data) != 0
+    said = capsys.readouterr()
+    assert "its audio is a command, and must be a file" in said.out + said.err
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"type": "url", "source": "http://127.0.0.1:9/a.wav"}, "its audio is a url, and must be a file"),
+        ({"source": "http://127.0.0.1:9/a.wav"}, "its audio is at a URL"),
+        ({"type": "memory"}, "its audio is a memory"),
+    ],
+)
+def test_audio_elsewhere_than_in_files_is_refused(refused, at_home, changes, reason):
+    hostile_manifest(at_home, at_home / HOSTILE, changes)
+    assert reason in refused(*OF_CUTS["decode"])
 
 
 def test_a_folder_of_others_is_not_written_into(refused):

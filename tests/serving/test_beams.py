@@ -242,3 +242,12 @@ def test_closing_ends_what_is_heard_after_the_batch_and_waits_for_it(listener, t
     assert len(batches) == 1
     with pytest.raises(UserError, match="has been closed"):
         listener.hear(talk, Say.none)
+
+
+def test_what_takes_long_to_decode_is_refused_before_it_is(listener: Listener, tmp_path: Path) -> None:
+    dense = tmp_path / "dense.flac"
+    soundfile.write(dense, np.zeros((192_000 * 5, 8), np.int16), 192_000)
+    assert listener.clips(dense) == []
+    listener.most_seconds = 6.0
+    with pytest.raises(UserError, match=r"dense\.flac: has 1,536,000 samples a second, its channels counted"):
+        listener.clips(dense)

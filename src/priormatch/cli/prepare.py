@@ -121,9 +121,8 @@ def audio(
 
     Example: priormatch prepare audio recordings --out data/recordings.jsonl.gz --segment 20
     """
-    from lhotse import CutSet
-
     from priormatch.config import AudioSettings
+    from priormatch.data.batches import read_cuts
     from priormatch.data.intake import Intake
     from priormatch.data.normaliser import normaliser_of
     from priormatch.data.overview import overview
@@ -139,7 +138,7 @@ def audio(
         max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
-    print(f"{out}: {overview(CutSet.from_file(out), intake.normaliser, AudioSettings(segment=segment))}")
+    print(f"{out}: {overview(read_cuts(out), intake.normaliser, AudioSettings(segment=segment))}")
 
 
 @prepare.command()
@@ -267,9 +266,8 @@ def pack(
 
 def said(manifests: dict[str, Path]) -> None:
     """Say what has been prepared."""
-    from lhotse import CutSet
-
+    from priormatch.data.batches import read_cuts
     from priormatch.data.manifest import summary
 
     for name, path in manifests.items():
-        print(f"{name}: {summary(CutSet.from_file(path))}: {path}")
+        print(f"{name}: {summary(read_cuts(path))}: {path}")

@@ -1,11 +1,13 @@
 """Audio files: can each be trusted, and what does Lhotse need to know of it."""
 
+import math
 import os
 import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
+from typing import BinaryIO
 
 import numpy as np
 import soundfile
@@ -13,7 +15,9 @@ from lhotse import Recording
 from lhotse.audio import AudioSource
 
 from priormatch.data import SAMPLE_RATE
+from priormatch.data.waveforms import require_sane
 from priormatch.errors import UserError
+from priormatch.files import open_regular
 
 SUFFIXES = (
     *(".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".nist", ".oga", ".ogg"),
@@ -29,7 +33,14 @@ FOREIGN = (
 
 BLOCK = 1 << 19
 UNKNOWN_LENGTH = 0x7FFF_F000  # recorders that write WAV to a pipe promise this many bytes or more
+MOST_CHUNKS = 1000  # of a WAV file before its samples
 LONGEST_FILE = 1 << 40  # frames; libsndfile reports a number beyond this when the header gives no length
+SLOWEST, FASTEST = 2000, 768_000  # samples a second: no speech is left below, and no converter has more
+MOST_CHANNELS = 64
+MOST_HOURS = 1000  # of one file, times its channels
+LARGEST_STEP = 16_000  # of the rate's reduced ratio to ours, which the filter of a resampler is as long as
+LARGEST_KERNEL = 1 << 24
+"""Values in the kernel of Lhotse's resampler, up times down of the reduced ratio: 22,255 Hz fits, no prime does."""
 
 
 class BadAudio(Exception):
@@ -78,11 +89,16 @@ def check_audio(path: Path, decode: bool = True) -> str | None:
 
 @contextmanager
 def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
-    """Open an audio file to read it; raise `BadAudio` if it is none, or if its header and its length disagree."""
+    """Open an audio file to read it; raise `BadAudio` if it is none, or if its header and its length disagree.
+
+    What it may take to decode is bounded by its rate, its channels, and its length times its channels.
+    """
     try:
         str(path).encode()
-        if path.stat().st_size == 0:
-            raise BadAudio(path, "the file is empty")
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise BadAudio(path, "the file is empty")
+            missing = _missing_wav_bytes(file)
         if path.suffix.lower() == ".raw":
             raise BadAudio(path, "cannot be opened: raw samples tell no rate; convert it to WAV")
         with soundfile.SoundFile(path) as sound:
@@ -90,7 +106,9 @@ def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
                 raise BadAudio(path, "holds no audio")
             if sound.frames > LONGEST_FILE:
                 raise BadAudio(path, "the header does not say how long the audio is")
-            if missing := _missing_wav_bytes(path):
+            if reason := why_unbounded(sound):
+                raise BadAudio(path, reason)
+            if missing:
                 raise BadAudio(path, f"truncated: {missing} bytes are missing at the end")
             yield sound
     except UnicodeEncodeError:
@@ -99,6 +117,31 @@ def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
         raise BadAudio(path, f"cannot be opened: {error.strerror}") from error
     except soundfile.LibsndfileError as error:
         raise BadAudio(path, f"cannot be opened: {_why_not(path, error)}") from error
+
+
+def why_unbounded(sound: soundfile.SoundFile) -> str | None:
+    """Why audio is not decoded: what its header says is no speech, and could take any memory and time."""
+    rate, channels = sound.samplerate, sound.channels
+    if rate < SLOWEST:
+        return f"has {rate} samples a second, too few for speech"
+    if rate > FASTEST or rate // math.gcd(rate, SAMPLE_RATE) > LARGEST_STEP:
+        return f"has {rate} samples a second: convert it with `ffmpeg -i IN -ar {SAMPLE_RATE} OUT.wav`"
+    if channels > MOST_CHANNELS:
+        return f"has {channels} channels, more than {MOST_CHANNELS}: extract those with speech"
+    if (hours := sound.frames / rate * channels / 3600) > MOST_HOURS:
+        return f"lasts {hours:,.0f} hours, its channels counted, more than {MOST_HOURS:,}: cut it into parts"
+    return None
+
+
+def check_header(path: Path) -> None:
+    """Raise `BadAudio` for a file that must not be decoded, and what libsndfile raises for no audio at all."""
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        raise BadAudio(path, f"cannot be opened: {error.strerror}") from error
+    with soundfile.SoundFile(path) as sound:
+        if reason := why_unbounded(sound):
+            raise BadAudio(path, reason)
 
 
 def _why_not(path: Path, error: soundfile.LibsndfileError) -> str:
@@ -116,6 +159,8 @@ def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
     if reason := check_audio(path, decode):
         raise BadAudio(path, reason)
     info = soundfile.info(path)
+    if reason := why_not_resampled(info.samplerate):
+        raise BadAudio(path, reason)
     recording = Recording(
         id=recording_id,
         sources=[AudioSource(type="file", channels=list(range(info.channels)), source=str(path.absolute()))],
@@ -124,6 +169,14 @@ def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
         duration=info.frames / info.samplerate,
     )
     return recording if info.samplerate == SAMPLE_RATE else recording.resample(SAMPLE_RATE)
+
+
+def why_not_resampled(rate: int, to: int = SAMPLE_RATE) -> str | None:
+    """Why Lhotse is not asked to resample audio, as the reduced ratio of the rates would take gigabytes."""
+    common = math.gcd(rate, to)
+    if (rate // common) * (to // common) <= LARGEST_KERNEL:
+        return None
+    return f"{rate} samples a second cannot be resampled to {to}: convert it with `ffmpeg -i IN -ar {to} OUT.wav`"
 
 
 def recording_at(file: Path, samples: int) -> Recording:
@@ -137,8 +190,7 @@ def decoded_blocks(sound: soundfile.SoundFile, frames: int = BLOCK) -> Iterator[
     found = 0
     try:
         while len(block := sound.read(frames, dtype="float32", always_2d=True)):
-            if not np.isfinite(block).all():
-                raise ValueError("holds samples that are not finite numbers")
+            require_sane(block)
             found += len(block)
             yield block
     except soundfile.LibsndfileError as error:
@@ -166,16 +218,17 @@ def _find_missing_end(sound: soundfile.SoundFile) -> str | None:
     return f"truncated: the last of {sound.frames} frames is not there"
 
 
-def _missing_wav_bytes(path: Path) -> int:
+def _missing_wav_bytes(file: BinaryIO) -> int:
     """Count the bytes a WAV header promises beyond the file's end, of which libsndfile does not complain."""
-    with path.open("rb") as file:
-        if file.read(4) != b"RIFF":
-            return 0
-        file.seek(12)
-        while len(head := file.read(8)) == 8:
-            name, length = struct.unpack("<4sI", head)
-            if name == b"data":
-                promised = file.tell() + length
-                return 0 if length >= UNKNOWN_LENGTH else max(0, promised - path.stat().st_size)
-            file.seek(length + length % 2, os.SEEK_CUR)
+    if file.read(4) != b"RIFF":
+        return 0
+    file.seek(12)
+    for _ in range(MOST_CHUNKS):
+        if len(head := file.read(8)) < 8:
+            break
+        name, length = struct.unpack("<4sI", head)
+        if name == b"data":
+            promised = file.tell() + length
+            return 0 if length >= UNKNOWN_LENGTH else max(0, promised - os.fstat(file.fileno()).st_size)
+        file.seek(length + length % 2, os.SEEK_CUR)
     return 0

@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse.cut import Cut
 
 HOST = torch.device("cpu")
-GONE = (
-    ConnectionError,
-    EOFError,
-    FileNotFoundError,
-)  # when the memory of a batch is asked of a reader that was killed
+FRAME = SAMPLE_RATE // 100
+"""Samples in 10 ms, in which nobody says more than one piece."""
+LONGEST_PIECE = 16  # letters, as SentencePiece makes them
+GONE = (ConnectionError, EOFError, FileNotFoundError)
+"""What torch raises when it asks a killed reader for the memory of a batch."""
 SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
 ALTERNATIVES = "alternative_texts"
 """The custom field of a supervision that holds other texts its utterance may be taught."""
@@ -172,16 +172,26 @@ class Corpus:
 
 
 def read_cuts(path: Path) -> "list[Cut]":
-    """All cuts of a manifest."""
-    from lhotse import CutSet
+    """All cuts of a manifest; one whose audio is not in files is refused, with its line."""
+    from lhotse import MonoCut
+
+    from priormatch.data.cuts import Refused, read_items
 
     if not path.is_file():
         raise UserError(f"no cuts at {path}: make them with `priormatch prepare`")
+    if ".jsonl" not in path.suffixes:
+        raise UserError(f"{path} is not a manifest of cuts: give a .jsonl or .jsonl.gz")
+    cuts: list[Cut] = []
     try:
-        found = CutSet.from_file(path)
-        cuts = [] if found is None else list(found)  # lhotse makes nothing of an empty file
-    except Exception as error:  # lhotse raises whatever its parsers do
-        raise UserError(f"{path} is not a manifest of cuts ({type(error).__name__}: {error})") from error
+        for number, item in read_items(path):
+            if isinstance(item, Refused):
+                raise UserError(f"line {number}: {item.id} is not used: {item}")
+            if not isinstance(item, MonoCut):
+                raise UserError(f"line {number} is a {type(item).__name__}: prepare it first")
+            cuts.append(item)
+    except UserError as error:
+        what = str(error).removeprefix(f"{path}").removeprefix(",").lstrip()
+        raise UserError(f"{path} is not a manifest of cuts that can be used: {what}") from error
     if not cuts:
         raise UserError(f"{path} holds no cuts: prepare it again")
     return cuts
@@ -228,10 +238,20 @@ class UtteranceReader:
             except Exception as error:  # a damaged file raises whatever its decoder does
                 bad.append((cut.id, why_unreadable(cut, error)))
                 continue
+            choices, frames = cut_texts(cut), len(waves[-1]) // FRAME + 1
+            longest = max(map(len, choices), default=0)
+            classes = []
+            if longest <= LONGEST_PIECE * frames:  # else it need not even be split
+                classes = self.tokenizer.encode(one_of(choices, random), self.piece_sampling, random)
+            if longest > LONGEST_PIECE * frames or len(classes) > frames:
+                seconds = len(waves.pop()) / SAMPLE_RATE
+                bad.append(
+                    (cut.id, f"its transcript of {longest:,} characters is too long for {seconds:.2f} s")
+                )
+                continue
             ids.append(cut.id)
-            choices = cut_texts(cut)
             texts.append(choices[0] if choices else None)
-            labels.append(self.tokenizer.encode(one_of(choices, random), self.piece_sampling, random))
+            labels.append(classes)
         return collate(ids, texts, waves, labels, self.tokenizer.eos, bad)
 
 

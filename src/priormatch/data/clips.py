@@ -9,12 +9,13 @@ import numpy as np
 from scipy.signal import resample_poly
 
 from priormatch.data import SAMPLE_RATE
-from priormatch.data.audio import BadAudio, decoded_blocks, open_sound
+from priormatch.data.audio import FASTEST, SLOWEST, BadAudio, decoded_blocks, open_sound
 from priormatch.data.pauses import FRAMES, Cutting, Levels, cut_at_pauses, frame_levels
+from priormatch.data.waveforms import require_sane
 from priormatch.errors import UserError
 
-SLOWEST = 2000  # samples a second; no speech is left below
 BLOCK_SECONDS = 60  # that are decoded at a time: whole seconds hold whole frames, at any rate
+BLOCK_SAMPLES = 1 << 24  # at most, all channels counted, unless a second has more
 
 ToMono = Callable[[np.ndarray], np.ndarray]
 """Samples (N, channels) -> (N,)."""
@@ -61,9 +62,8 @@ def file_levels(path: Path, to_mono: ToMono) -> Levels:
     try:
         with open_sound(path) as sound:
             rate = sound.samplerate
-            if rate < SLOWEST:
-                raise BadAudio(path, f"has {rate} samples a second, too few for speech")
-            blocks = decoded_blocks(sound, BLOCK_SECONDS * rate)
+            seconds = min(BLOCK_SECONDS, max(1, BLOCK_SAMPLES // (rate * sound.channels)))
+            blocks = decoded_blocks(sound, seconds * rate)
             return np.concatenate([frame_levels(to_mono(block), rate) for block in blocks])
     except ValueError as error:
         raise BadAudio(path, str(error)) from error
@@ -108,7 +108,7 @@ def _samples(frames: int, rate: int) -> int:
 
 def _checked(samples: np.ndarray, rate: int) -> np.ndarray:
     """Samples given from Python as float32 (N,)."""
-    if rate < SLOWEST:
+    if not SLOWEST <= rate <= FASTEST:
         raise UserError(f"rate={rate}: give the samples a second, such as 16000")
     if samples.ndim == 1:
         samples = samples[:, None]
@@ -118,6 +118,8 @@ def _checked(samples: np.ndarray, rate: int) -> np.ndarray:
         samples = samples / -float(np.iinfo(samples.dtype).min)
     elif not np.issubdtype(samples.dtype, np.floating):
         raise UserError(f"samples of the type {samples.dtype} are no audio: give floats in [-1, 1] or int16")
-    if not np.isfinite(samples).all():
-        raise UserError("some of the samples are not finite numbers: mend or leave them out")
+    try:
+        require_sane(samples)
+    except ValueError as error:
+        raise UserError(f"the recording {error}: give floats in [-1, 1]") from error
     return mixed(samples).astype(np.float32)

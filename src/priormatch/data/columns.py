@@ -2,9 +2,11 @@
 
 import csv
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from priormatch.errors import UserError
+from priormatch.files import open_regular
 from priormatch.progress import say
 
 AUDIO = (
@@ -62,8 +64,8 @@ def looks_like_text(cell: str) -> bool:
 def read_table(file: Path, known: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table with their numbers, empty ones aside; first the header, which should hold a known name."""
     try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            delimiter = delimiter_of(lines.readline(), known)
+        with TextIOWrapper(open_regular(file), encoding="utf-8-sig", newline="") as lines:
+            delimiter = delimiter_of(lines.readline(csv.field_size_limit()), known)
             lines.seek(0)
             table = csv.reader(
                 lines,
@@ -72,6 +74,10 @@ def read_table(file: Path, known: Sequence[str]) -> Iterator[tuple[int, list[str
                 strict=True,
             )
             for fields in table:
+                if any("\0" in field for field in fields):
+                    raise UserError(
+                        f"{file}, line {table.line_num}: a NUL character; save it as UTF-8 and try again."
+                    )
                 if any(cells := [field.strip() for field in fields]):
                     yield table.line_num, cells
     except OSError as error:

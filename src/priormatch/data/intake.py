@@ -15,6 +15,9 @@ from priormatch.data.pauses import FRAMES, Cutting, cut_at_pauses
 from priormatch.data.recordings import PART_OF, place_of
 from priormatch.data.text import Unspoken
 
+MOST_CHARACTERS = 100
+"""In a second, and a hundred more: five times as many as the fastest speakers say."""
+
 
 @dataclass(frozen=True)
 class Intake:
@@ -33,6 +36,8 @@ class Intake:
     def usable(self, audio: Path, text: str) -> str | None:
         """A transcript as the normaliser writes it; one that cannot be used costs the utterance, where it is needed."""
         try:
+            if "\0" in text:
+                raise Unspoken(text, "holds a NUL character", "wrong encoding of the transcript")
             return self.normaliser.spoken(text)
         except Unspoken as error:
             if not self.transcripts_needed:
@@ -46,6 +51,12 @@ class Intake:
         taken.
         """
         (supervision,) = whole.supervisions
+        if len(supervision.text or "") > MOST_CHARACTERS * (whole.duration + 1):
+            if self.transcripts_needed:
+                what = f"its transcript of {len(supervision.text):,} characters is too long for {whole.duration:.2f} s"
+                raise BadAudio(Path(whole.recording.sources[0].source), what, "transcript too long")
+            supervision = fastcopy(supervision, text=None)
+            whole = fastcopy(whole, supervisions=[supervision])
         if not self.segment or supervision.text is not None or whole.duration <= self.segment:
             return [whole]
         source = next(each for each in whole.recording.sources if whole.channel in each.channels)

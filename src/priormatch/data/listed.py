@@ -13,7 +13,7 @@ from lhotse import MonoCut, Recording
 from priormatch.data.audio import BadAudio, open_recording
 from priormatch.data.intake import Intake
 from priormatch.data.manifest import distinct_names, name_of, utterance, write_manifests
-from priormatch.data.source import Utterance
+from priormatch.data.source import Utterance, read_transcript
 from priormatch.errors import UserError
 
 BEYOND = "not within the audio"
@@ -104,7 +104,7 @@ def transcript_of(each: Listed, audio: Path, intake: Intake) -> str | None:
     if isinstance(each.text, str):
         return intake.usable(audio, each.text) if each.text else None
     try:
-        text = each.text.read_text(encoding="utf-8-sig")
+        text = read_transcript(each.text)
     except (OSError, UnicodeDecodeError) as error:
         if not intake.transcripts_needed:
             return None
@@ -145,8 +145,8 @@ def read_seconds(where: str, what: str, value: str | float) -> float:
     """A time in seconds, or a word about where there is none."""
     try:
         seconds = math.nan if isinstance(value, bool) else float(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         seconds = math.nan
     if 0 <= seconds < math.inf:
         return seconds
-    raise UserError(f"{where}: {what} must be a number of seconds, not {value!r}.")
+    raise UserError(f"{where}: {what} must be a number of seconds, not {repr(value)[:40]}.")

@@ -14,6 +14,7 @@ from typing import TypeVar
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 
 from priormatch.data.audio import BadAudio
+from priormatch.data.batches import read_cuts
 from priormatch.data.recordings import PART_OF
 from priormatch.errors import UserError
 from priormatch.files import replacing
@@ -95,6 +96,10 @@ def utterance(
 
     `part_of` names the longer recording that its own was cut from, and the second it began at there.
     """
+    if any("\0" in each for each in (name, text, speaker, language) if each):
+        raise BadAudio(
+            Path(name.replace("\0", "?")), "its id, text or speaker holds a NUL character", "NUL character"
+        )
     duration = round(recording.duration - start if duration is None else duration, 8)
     supervision = SupervisionSegment(
         id=name,
@@ -173,7 +178,7 @@ def join_manifests(parts: Sequence[Path], out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary, CutSet.open_writer(temporary, overwrite=True) as writer:
         for path in parts:
-            for cut in CutSet.from_jsonl_lazy(path):
+            for cut in read_cuts(path):
                 writer.write(cut)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from priormatch.data.columns import AUDIO, ID, LOOKED_AT, SPEAKER, TEXT, required, usual, warn_of_text
+from priormatch.data.json_lines import parse_object
 from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
@@ -48,12 +49,13 @@ def read_nemo(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _read_object(where: str, line: str) -> dict[str, Any]:
     try:
-        entry = json.loads(line)
+        return parse_object(line)
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: not JSON ({error.msg}, column {error.colno}); mend the line.") from error
-    if not isinstance(entry, dict):
-        raise UserError(f"{where}: not a JSON object; write one with audio_filepath, duration and text.")
-    return entry
+    except ValueError as error:
+        raise UserError(
+            f"{where}: {error}; write one object with audio_filepath, duration and text."
+        ) from error
 
 
 def _read_entry(

@@ -159,9 +159,12 @@ def compose(text: str) -> str:
 
 def _trimmed(word: str) -> str:
     """A word without the signs and marks at its edges that stand on or between no letters."""
-    while word and (word[0] in INSIDE or unicodedata.category(word[0])[0] == "M"):
-        word = word[1:]
-    return word.rstrip(INSIDE)
+    standing = (
+        place
+        for place, each in enumerate(word)
+        if not (each in INSIDE or unicodedata.category(each)[0] == "M")
+    )
+    return word[next(standing, len(word)) :].rstrip(INSIDE)
 
 
 class _Kept(dict[int, str]):

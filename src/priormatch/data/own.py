@@ -1,6 +1,5 @@
 """Audio of one's own in any of the formats known here, recognised by what it holds."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,6 +8,7 @@ from priormatch.data.audio import SUFFIXES, audio_in
 from priormatch.data.columns import AUDIO, usual
 from priormatch.data.hugging_face import DICT, INFO, PARQUET, STATE, list_parquet, list_rows
 from priormatch.data.intake import AS_IT_COMES, Intake
+from priormatch.data.json_lines import parse_object
 from priormatch.data.kaldi import RECORDINGS as WAV_SCP
 from priormatch.data.kaldi import list_kaldi
 from priormatch.data.lhotse_cuts import RECORDINGS, list_cuts
@@ -108,7 +108,6 @@ def _is_nemo(path: Path) -> bool:
     if not first:
         raise UserError(f"{path} is empty: write a line for each utterance.")
     try:
-        found = json.loads(first)
-    except json.JSONDecodeError:
-        found = None
-    return usual(found, AUDIO) is not None if isinstance(found, dict) else "audio_filepath" in first
+        return usual(parse_object(first), AUDIO) is not None
+    except ValueError:
+        return "audio_filepath" in first

@@ -1,11 +1,16 @@
 """What every form of a user's audio has in common: it can be looked at, and it can be prepared."""
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from priormatch.data.intake import Intake
+from priormatch.files import open_regular
+
+MOST_BYTES = 1 << 20
+"""Of the transcript of one utterance."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,18 @@ class Utterance:
         if not isinstance(self.transcript, Path):
             return self.transcript or ""
         try:
-            return self.transcript.read_text(encoding="utf-8-sig").strip()
+            return read_transcript(self.transcript).strip()
         except (OSError, UnicodeDecodeError):
             return ""
+
+
+def read_transcript(path: Path) -> str:
+    """The text of a file beside audio; an OSError or UnicodeDecodeError where there is none."""
+    with open_regular(path) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, "too long for a transcript", str(path))
+    return content.decode("utf-8-sig")
 
 
 class Source(Protocol):

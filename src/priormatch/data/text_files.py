@@ -12,9 +12,10 @@ from priormatch.data.normaliser import ENGLISH, Normaliser
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
 from priormatch.data.text import STOPS, split_sentences
 from priormatch.errors import UserError
-from priormatch.files import replacing
+from priormatch.files import open_regular, replacing
 from priormatch.progress import track
 
+MOST_BYTES = 1 << 24  # in a line, so that a small compressed file cannot fill the memory
 CHUNK_CHARACTERS = 1_000_000  # of running text held in memory at once
 SUFFIXES = (".txt", ".gz", ".xz")
 CONVERT = "convert it with `iconv -f ENCODING -t utf-8`, where ENCODING is often latin1 or utf-16."
@@ -128,8 +129,12 @@ def read_lines(path: Path) -> Iterator[str]:
     """Yield decoded lines without the white space around them; what cannot be read becomes a UserError."""
     offset = 0
     try:
-        with _open_bytes(path) as stream:
-            for line in stream:
+        with open_regular(path) as file, _decompressed(path, file) as stream:
+            while line := stream.readline(MOST_BYTES + 1):
+                if len(line) > MOST_BYTES:
+                    raise UserError(
+                        f"{path} has a line of more than {MOST_BYTES >> 20} MiB; break it into lines."
+                    )
                 if b"\0" in line:
                     raise UserError(f"{path} is not UTF-8 text (it looks like UTF-16); {CONVERT}")
                 yield line.decode().removeprefix("\ufeff").strip()
@@ -156,10 +161,10 @@ def read_book_ids(path: Path) -> frozenset[str]:
     return ids
 
 
-def _open_bytes(path: Path) -> IO[bytes]:
+def _decompressed(path: Path, file: IO[bytes]) -> IO[bytes]:
     if path.suffix == ".gz":
-        return gzip.open(path)  # type: ignore[return-value]
-    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
+        return gzip.open(file)  # type: ignore[return-value]
+    return lzma.open(file) if path.suffix == ".xz" else file
 
 
 def _sentences(book: Path, lines_are_sentences: bool) -> Iterator[str]:
@@ -205,7 +210,7 @@ def _check_out(out: Path, books: list[Path], overwrite: bool) -> None:
         raise UserError(f"The sentences are written as plain text, so {out} should end in .txt.")
     if out.is_dir() or (out.exists() and not overwrite):
         raise UserError(f"{out} exists already; choose another name, or remove it first.")
-    if out.resolve() in {book.resolve() for book in books}:
+    if out.exists() and any(out.samefile(book) for book in books):
         raise UserError(f"{out} is among the files to read; choose another place for the sentences.")
 
 

@@ -1,7 +1,7 @@
-"""The samples of a cut: mapped or decoded at once where the file is plain, through Lhotse where it is not."""
+"""The samples of a cut: read or decoded at once where the file is plain, through Lhotse where it is not."""
 
-import mmap
 import os
+import stat
 import struct
 import warnings
 from collections.abc import Iterator
@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse.cut import Cut
 
 FULL_SCALE = 32768  # what int16 calls 1.0
+LOUDEST = 65536.0
+"""The largest sample: floats may exceed 1, and some tools write 16-bit integers unscaled; beyond is damage."""
 MISSING_SECONDS = 0.1  # of audio that an inexact manifest may promise; beyond it, the file is damaged
 WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 """RIFF, its length, WAVE, fmt, its length, format, channels, rate, bytes a second, block, bits, data, its length."""
@@ -37,6 +39,7 @@ def read_samples(cut: "Cut", speed: float = 1.0) -> np.ndarray:
 
 def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
     """The same as float32, by Lhotse, which resamples and mends small differences."""
+    _require_files(cut)
     _make_lhotse_strict()
     if cut.sampling_rate != SAMPLE_RATE:
         cut = cut.resample(SAMPLE_RATE)
@@ -44,9 +47,16 @@ def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
         cut = cut.perturb_speed(speed)
     with one_thread(), soundfile_alone():
         samples = cut.load_audio()[0]
-    if not np.isfinite(samples).all():
-        raise ValueError("the audio holds values that are not numbers")
+    require_sane(samples)
     return samples
+
+
+def require_sane(samples: np.ndarray) -> None:
+    """Raise a ValueError for samples that no recording has: not numbers, or far beyond full scale."""
+    peak = max(samples.max(initial=0), -samples.min(initial=0))
+    if not peak <= LOUDEST:  # not a number compares as False
+        what = f"of {peak:.3g}, where full scale is 1" if np.isfinite(peak) else "that are not finite numbers"
+        raise ValueError(f"holds samples {what}")
 
 
 def as_float(samples: np.ndarray) -> np.ndarray:
@@ -56,8 +66,10 @@ def as_float(samples: np.ndarray) -> np.ndarray:
 
 def why_unreadable(cut: "Cut", error: Exception) -> str:
     """One sentence on what is wrong with the audio of a cut whose reading raised an error."""
-    from priormatch.data.audio import check_audio
+    from priormatch.data.audio import BadAudio, check_audio
 
+    if isinstance(error, BadAudio):
+        return str(error)
     recording = getattr(cut, "recording", None)
     for source in recording.sources if recording is not None else []:
         if source.type == "file" and (reason := check_audio(Path(source.source))):
@@ -93,6 +105,24 @@ def soundfile_alone() -> Iterator[None]:
         set_current_audio_backend(before)
 
 
+def _require_files(cut: "Cut") -> None:
+    """Refuse a cut made in Python, or read by Lhotse, whose audio is not in files alone: Lhotse runs commands."""
+    from lhotse.cut import MixedCut, PaddingCut
+
+    from priormatch.data.audio import BadAudio, check_header
+    from priormatch.data.cuts import why_refused
+
+    for part in [track.cut for track in cut.tracks] if isinstance(cut, MixedCut) else [cut]:
+        if isinstance(part, PaddingCut):
+            continue
+        if isinstance(part, MixedCut) or not part.has_recording:
+            raise BadAudio(Path(cut.id), "the cut has no audio")
+        if reason := why_refused(part.recording):
+            raise BadAudio(Path(cut.id), reason)
+        for source in part.recording.sources:
+            check_header(Path(source.source))
+
+
 @cache
 def _make_lhotse_strict() -> None:
     """Keep lhotse from filling up half a second of missing audio."""
@@ -119,7 +149,7 @@ def _read_plainly(cut: "Cut") -> np.ndarray | None:
     start = compute_num_samples(cut.start, SAMPLE_RATE)
     end = start + compute_num_samples(cut.duration, SAMPLE_RATE)
     try:
-        samples = _map_wav(source.source, recording, start, end)
+        samples = _read_wav(source.source, recording, start, end)
         samples = _decode(source.source, recording, start, end) if samples is None else samples
     except (OSError, ValueError, struct.error, soundfile.LibsndfileError):
         return None
@@ -128,25 +158,28 @@ def _read_plainly(cut: "Cut") -> np.ndarray | None:
     return samples[:, source.channels.index(cut.channel)]
 
 
-def _map_wav(path: str, recording: "Recording", start: int, end: int) -> np.ndarray | None:
-    """Frames of a plain 16-bit WAV file (end - start, channels), mapped into memory; None for any other file.
+def _read_wav(path: str, recording: "Recording", start: int, end: int) -> np.ndarray | None:
+    """Frames of a plain 16-bit WAV file (end - start, channels); None for any other file.
 
-    The map lasts as long as the array: kept ones would add up to the size of the corpus.
+    They are read, not mapped: a file that is truncated while it is mapped kills the process.
     """
-    file = os.open(path, os.O_RDONLY)
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for the writer of a named pipe
     try:
-        head, size = os.pread(file, WAV_HEADER.size, 0), os.fstat(file).st_size
+        state = os.fstat(file)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(f"{path} is not a regular file")
         channels, frames = recording.num_channels, recording.num_samples
-        length = 2 * channels * frames
-        if end > frames or size < WAV_HEADER.size + length or head != wav_header(frames, channels):
+        block = 2 * channels
+        if not 0 <= start <= end <= frames or state.st_size < WAV_HEADER.size + block * frames:
             return None
-        mapped = mmap.mmap(file, WAV_HEADER.size + length, access=mmap.ACCESS_READ)
+        if os.pread(file, WAV_HEADER.size, 0) != wav_header(frames, channels):
+            return None
+        content = os.pread(file, block * (end - start), WAV_HEADER.size + block * start)
     finally:
         os.close(file)
-    first, last = (WAV_HEADER.size + 2 * channels * each for each in (start, end))
-    page = first - first % mmap.PAGESIZE
-    mapped.madvise(mmap.MADV_WILLNEED, page, last - page)  # a disk then reads all of a batch at once
-    return np.frombuffer(mapped, "<i2", channels * (end - start), first).reshape(-1, channels)
+    if len(content) < block * (end - start):
+        return None
+    return np.frombuffer(content, "<i2").reshape(-1, channels)
 
 
 def wav_header(frames: int, channels: int = 1) -> bytes:

@@ -1,15 +1,14 @@
 """Audio inside of a page: what a cut holds, as an MP3 in a data URI."""
 
 import base64
-import copy
 import io
 from dataclasses import dataclass
 from typing import Any
 
 import soundfile
-from lhotse.serialization import deserialize_item
 
 from priormatch.data import SAMPLE_RATE
+from priormatch.data.cuts import cut_of
 from priormatch.data.waveforms import as_float, read_samples, why_unreadable
 
 LONGEST = 20.0
@@ -32,10 +31,9 @@ def embed(item: dict[str, Any], room: int = ROOM) -> Sound:
     MP3 is the one small format that every browser plays.
     """
     try:
-        cut = deserialize_item(copy.deepcopy(item))  # which it empties
-        seconds = float(cut.duration)
-    except Exception as error:  # lhotse raises whatever a damaged entry leads it to
-        return Sound(None, f"not a cut: {type(error).__name__}")
+        cut = cut_of(item)
+    except ValueError as error:
+        return Sound(None, f"not a cut: {error}")
     try:
         samples = as_float(read_samples(cut))[: round(LONGEST * SAMPLE_RATE)]
         file = io.BytesIO()
@@ -45,4 +43,4 @@ def embed(item: dict[str, Any], room: int = ROOM) -> Sound:
     uri = "data:audio/mpeg;base64," + base64.b64encode(file.getvalue()).decode()
     if len(uri) > room:
         return Sound(None, "left out, to keep this file small")
-    return Sound(uri, f"the first {LONGEST:g} seconds" if seconds > LONGEST else "")
+    return Sound(uri, f"the first {LONGEST:g} seconds" if cut.duration > LONGEST else "")

@@ -10,8 +10,9 @@ from threading import Event, Lock
 import torch
 
 from priormatch.config import FusionSettings
-from priormatch.data.audio import BadAudio
-from priormatch.data.clips import Clip, file_seconds, open_file
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.audio import BadAudio, open_sound
+from priormatch.data.clips import Clip, open_file
 from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import Search, batch_seconds, evaluating, plain_search, search_with_prior
@@ -25,6 +26,8 @@ from priormatch.search.loops import without_loop
 KINDS = "WAV, FLAC, Ogg, Opus, MP3 or AIFF"
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
 """Of the files that soundfile reads, those that browsers take for audio, by which Gradio goes."""
+DENSEST = 384_000
+"""Samples a second, all channels counted, of the longest recording that is decoded: two channels at 192 kHz."""
 PARTS = 4  # that a batch is made of here: progress is seen, and the page can be closed, between them
 
 Advance = Callable[[float, float], None]
@@ -166,10 +169,17 @@ class Listener:
         if not path.exists():
             raise UserError(f"{path.name}: has been deleted meanwhile: record or upload it again")
         try:
-            if (seconds := file_seconds(path)) > self.most_seconds:
+            with open_sound(path) as sound:
+                seconds, samples = sound.frames / sound.samplerate, sound.frames * sound.channels
+            if seconds > self.most_seconds:
                 raise UserError(
                     f"{path.name}: lasts {duration_text(seconds)}, and at most {duration_text(self.most_seconds)} are"
                     " heard here: give a part of it, or use `priormatch transcribe`"
+                )
+            if samples > self.most_seconds * DENSEST:
+                raise UserError(
+                    f"{path.name}: has {samples / seconds:,.0f} samples a second, its channels counted, and at most"
+                    f" {DENSEST:,} are decoded here: convert it to {SAMPLE_RATE} Hz and one channel"
                 )
             return list(open_file(path, self.cutting).clips)
         except BadAudio as bad:
