@@ -167,7 +167,7 @@ def test_text_with_links_in_a_circle(tmp_path: Path) -> None:
 
 def test_a_word_of_marks_takes_no_time() -> None:
     start = time.process_time()
-    assert normalise_unicode("\u0301" * 200_000) == ""
+    assert normalise_unicode("\u0301" * 600_000) == ""
     assert time.process_time() - start < 2
 
 

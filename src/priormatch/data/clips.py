@@ -94,6 +94,10 @@ def _clips_of_file(path: Path, spans: list[tuple[int, int]]) -> Iterator[Clip]:
         for start, end in spans:
             sound.seek(_samples(start, rate))
             block = sound.read(_samples(end, rate) - sound.tell(), dtype="float32", always_2d=True)
+            try:
+                require_sane(block)  # again, as a damaged header may lead elsewhere than the first reading
+            except ValueError as error:
+                raise BadAudio(path, str(error)) from error
             yield _clip(mixed(block), start, rate)
 
 
