@@ -176,3 +176,9 @@ def test_what_is_prepared_can_be_read(folder: Path, out: Path) -> None:
     (folder / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepare_own(folder / "list.jsonl", out)
     assert [cut.id for cut in read_cuts(out)] == list(read(out)) == ["ä b"]
+
+
+def test_a_first_look_at_a_folder_waits_for_no_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.wav")
+    speech = look_at_speech(folder)
+    assert (len(speech.utterances), len(speech.durations)) == (4, 3)
