@@ -1,7 +1,6 @@
 """Damaged files are found, sound ones are not accused."""
 
 import struct
-import time
 from pathlib import Path
 
 import numpy as np
@@ -190,11 +189,3 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "a.wav").symlink_to("b.wav")
     (tmp_path / "b.wav").symlink_to("a.wav")
     assert "symbolic links" in check_audio(tmp_path / "a.wav")
-
-
-def test_a_header_of_a_million_chunks_is_not_read_for_long(tmp_path: Path) -> None:
-    path = tmp_path / "a.wav"
-    path.write_bytes(struct.pack("<4sI4s", b"RIFF", 8_000_004, b"WAVE") + b"junk\0\0\0\0" * 1_000_000)
-    start = time.process_time()
-    assert check_audio(path)
-    assert time.process_time() - start < 1

@@ -185,16 +185,22 @@ def recording_at(file: Path, samples: int) -> Recording:
     return Recording(file.stem, [source], SAMPLE_RATE, samples, samples / SAMPLE_RATE)
 
 
+def read_block(sound: soundfile.SoundFile, frames: int) -> np.ndarray:
+    """The next samples of a file (frames, channels), float32; a `ValueError` says what is wrong with them."""
+    try:
+        block: np.ndarray = sound.read(frames, dtype="float32", always_2d=True)
+    except (soundfile.LibsndfileError, ValueError) as error:  # the latter where a header led beyond the end
+        raise ValueError("truncated or damaged: not all of it can be decoded") from error
+    require_sane(block)
+    return block
+
+
 def decoded_blocks(sound: soundfile.SoundFile, frames: int = BLOCK) -> Iterator[np.ndarray]:
     """All samples of a file in blocks (frames, channels), float32; a `ValueError` says what is wrong with them."""
     found = 0
-    try:
-        while len(block := sound.read(frames, dtype="float32", always_2d=True)):
-            require_sane(block)
-            found += len(block)
-            yield block
-    except soundfile.LibsndfileError as error:
-        raise ValueError("truncated or damaged: not all of it can be decoded") from error
+    while len(block := read_block(sound, frames)):
+        found += len(block)
+        yield block
     if found < sound.frames:
         raise ValueError(f"truncated: {found} of {sound.frames} frames are there")
 
@@ -213,7 +219,7 @@ def _find_missing_end(sound: soundfile.SoundFile) -> str | None:
         sound.seek(sound.frames - 1)
         if len(sound.read(1)):
             return None
-    except soundfile.LibsndfileError:
+    except (soundfile.LibsndfileError, ValueError):
         pass
     return f"truncated: the last of {sound.frames} frames is not there"
 

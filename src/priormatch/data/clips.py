@@ -9,7 +9,7 @@ import numpy as np
 from scipy.signal import resample_poly
 
 from priormatch.data import SAMPLE_RATE
-from priormatch.data.audio import FASTEST, SLOWEST, BadAudio, decoded_blocks, open_sound
+from priormatch.data.audio import FASTEST, SLOWEST, BadAudio, decoded_blocks, open_sound, read_block
 from priormatch.data.pauses import FRAMES, Cutting, Levels, cut_at_pauses, frame_levels
 from priormatch.data.waveforms import require_sane
 from priormatch.errors import UserError
@@ -93,7 +93,10 @@ def _clips_of_file(path: Path, spans: list[tuple[int, int]]) -> Iterator[Clip]:
         rate = sound.samplerate
         for start, end in spans:
             sound.seek(_samples(start, rate))
-            block = sound.read(_samples(end, rate) - sound.tell(), dtype="float32", always_2d=True)
+            try:  # a damaged header may lead elsewhere than in the first reading
+                block = read_block(sound, _samples(end, rate) - sound.tell())
+            except ValueError as error:
+                raise BadAudio(path, str(error)) from error
             yield _clip(mixed(block), start, rate)
 
 

@@ -1,6 +1,5 @@
 """LibriSpeech and Libri-Light, as released, to manifests."""
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from lhotse import MonoCut
 
 from priormatch.data.audio import BadAudio, open_recording
+from priormatch.data.json_lines import parse_object
 from priormatch.data.manifest import (
     SUFFIX,
     distinct_names,
@@ -17,6 +17,7 @@ from priormatch.data.manifest import (
     write_manifests,
 )
 from priormatch.errors import UserError
+from priormatch.files import open_regular
 
 
 def prepare_librispeech(
@@ -148,7 +149,8 @@ def _transcribed(subset: Path) -> list[tuple[Path, str | None]]:
     found: dict[Path, str | None] = dict.fromkeys(_chapter_files(subset, "*.flac"))
     for transcripts in _chapter_files(subset, "*.trans.txt"):
         try:
-            lines = transcripts.read_text(encoding="utf-8").splitlines()
+            with open_regular(transcripts) as file:
+                lines = file.read().decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"cannot read {transcripts}: {error}; unpack the corpus again.") from error
         for line in filter(str.strip, lines):
@@ -161,11 +163,12 @@ def _read_voice_activity(audio: Path) -> tuple[str, list[tuple[float, float]]]:
     """Read a chapter's speaker and its stretches of speech, in seconds."""
     path = audio.with_suffix(".json")
     try:
-        chapter = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            chapter = parse_object(file.read().decode())
         speech = [(float(start), float(end)) for start, end in chapter["voice_activity"]]
         speaker = str(chapter.get("speaker") or audio.parent.parent.name)
     except OSError as error:
         raise BadAudio(audio, f"cannot read {path.name} beside it: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise BadAudio(audio, f"{path.name} has no voice_activity: [[start, end], ...]") from error
     return speaker, [(start, end) for start, end in speech if -math.inf < start < end < math.inf]

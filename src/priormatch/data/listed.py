@@ -1,6 +1,7 @@
 """Utterances that a user's folder, table or manifest lists: what all such formats share."""
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -116,7 +117,9 @@ def transcript_of(each: Listed, audio: Path, intake: Intake) -> str | None:
 def locate(path: Path, roots: Sequence[Path]) -> Path:
     """The place of a file that is named relative to one of the roots; in the first if it is nowhere."""
     places = [root / path for root in roots]
-    return next((place for place in places if place.exists()), places[0])
+    return next(
+        (place for place in places if os.path.exists(place)), places[0]
+    )  # False also for absurd names
 
 
 def opener() -> Callable[[Path, str], Recording]:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import soundfile
 
-from priormatch.data.audio import BadAudio, check_audio
+from priormatch.data.audio import BadAudio, check_audio, check_header
 from priormatch.data.normaliser import ENGLISH, Normaliser
 from priormatch.data.own import recognise
 from priormatch.data.source import Utterance
@@ -103,6 +103,8 @@ def _duration(utterance: Utterance) -> float | None:
         return utterance.seconds
     try:
         with TemporaryDirectory() as folder:
-            return float(soundfile.info(utterance.find_audio(Path(folder))).duration)
-    except (BadAudio, OSError, soundfile.LibsndfileError):
+            audio = utterance.find_audio(Path(folder))
+            check_header(audio)
+            return float(soundfile.info(audio).duration)
+    except (BadAudio, OSError, ValueError, soundfile.LibsndfileError):
         return None
