@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -391,6 +392,18 @@ def test_a_full_disk_is_one_sentence_whoever_reports_it(monkeypatch, refused, er
 
     monkeypatch.setattr(config, "load_settings", full)
     assert "free some space and run the same command again" in refused("settings")
+
+
+def test_a_thread_on_a_full_disk_leaves_the_explanation_to_the_main_thread(monkeypatch, capsys):
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    command("--version")
+
+    def failed_with(error):
+        threading.excepthook(threading.ExceptHookArgs((type(error), error, None, threading.current_thread())))
+        return capsys.readouterr().err
+
+    assert failed_with(OSError(errno.ENOSPC, "No space left on device")) == ""
+    assert "ZeroDivisionError" in failed_with(ZeroDivisionError())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Hostile and damaged model folders and checkpoints: each is refused in one sentence or read as it was written."""
 
+import copy
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -191,7 +192,7 @@ def test_other_yaml(tmp_path_factory, values, change) -> None:
         for parent in parents:
             inner = place.get(parent)
             place[parent] = place = inner if isinstance(inner, dict) else {}
-        place[name] = value
+        place[name] = copy.deepcopy(value)  # it may be filled in by another key
     file.write_bytes(changed(as_yaml(tree), change))
     survives(load_settings, file)
     survives(read_tuned, file)

@@ -1,7 +1,12 @@
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
+import pytest
+from tiny_run import file_limit
+
+from priormatch.files import DiskFull
 from priormatch.training.metrics import MetricsLog
 
 
@@ -122,3 +127,12 @@ def test_stages_side_by_side_lose_nothing(tmp_path):
     found = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     for stage in "abcd":
         assert [each["update"] for each in found if each["stage"] == stage] == list(range(1, 21))
+
+
+def test_a_full_disk_names_the_metrics(tmp_path):
+    with closing(MetricsLog(tmp_path, "lpm", 0)) as log:
+        log.write(1, {"loss": 0.5})
+        before = (tmp_path / "metrics.jsonl").read_bytes()
+        with file_limit(len(before)), pytest.raises(DiskFull, match=r"metrics\.jsonl cannot be written"):
+            log.write(2, {"loss": 0.25})
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before

@@ -15,7 +15,7 @@ from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.models.conv_lm import ConvLM
-from priormatch.models.folder import load_model, write_model
+from priormatch.models.folder import read_model, write_model
 from priormatch.models.hub import model_folder
 
 ROWS = 4096  # of logits that are summed at a time
@@ -121,7 +121,7 @@ class Prior(nn.Module):
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Prior":
         """Read a prior from its folder or from the Hub (`owner/name[@revision]`), ready to score."""
         found = model_folder(folder)
-        prior = load_model(found, "prior", ConvLMSettings, Prior._built_for)
+        prior = read_model(found, "prior", ConvLMSettings, Prior._built_for)
         prior.lm.fuse()
         return prior.to(device)
 

@@ -59,7 +59,7 @@ def hashes_beside(folder: Path) -> dict[str, str]:
     }
 
 
-def load_model(
+def read_model(
     folder: Path,
     kind: str,
     schema: type[AnySettings],

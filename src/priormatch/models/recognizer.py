@@ -15,7 +15,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
-from priormatch.models.folder import figure_of, load_model, write_model
+from priormatch.models.folder import figure_of, read_model, write_model
 from priormatch.models.hub import model_folder
 from priormatch.models.tds import TDSEncoder
 from priormatch.search.beam import Beam, beam_search
@@ -147,6 +147,6 @@ class Recognizer(nn.Module):
         """Read a recogniser from its folder or from the Hub (`owner/name[@revision]`), ready to be used."""
         found = model_folder(folder)
         longest = figure_of(found, "longest_heard")
-        model = load_model(found, "recognizer", ModelSettings, lambda *given: Recognizer(*given[:2]))
+        model = read_model(found, "recognizer", ModelSettings, lambda *given: Recognizer(*given[:2]))
         model.longest_heard = longest
         return model.to(device).eval()
