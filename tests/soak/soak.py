@@ -76,6 +76,11 @@ class Soak:
             took.append(time.monotonic() - began)
         self.seconds, self.seconds_again = took
         self.expected = outcome(self.folder)
+        records = (self.folder / "runs/tiny").glob("**/stage.json")
+        self.stages = {
+            str(each.parent.relative_to(self.folder / "runs/tiny")): json.loads(each.read_text())["seconds"]
+            for each in sorted(records)
+        }
 
     def run(self, kills: int) -> None:
         """Make runs and kill them until there have been so many kills."""
@@ -90,12 +95,11 @@ class Soak:
     def attempt(self, kills: int) -> bool:
         """Start or restart a run, and kill it unless it ends before or was killed often enough; whether it ended."""
         last = self.count.kills >= kills
-        delay = LONGEST if last else self.random.uniform(0.3 * self.seconds_again, self.seconds)
         number = signal.SIGTERM if self.random.random() < TERMINATED else signal.SIGKILL
         with self.start() as process:
             self.count_orphans()
             try:
-                code = process.wait(delay)
+                code = process.wait(LONGEST if last else self.moment(process))
             except subprocess.TimeoutExpired:
                 if last:
                     process.kill()
@@ -107,6 +111,17 @@ class Soak:
         elif code != 0:
             self.count.failures.append(f"{self.folder.name} ended with {code}: {self.said()}")
         return code == 0
+
+    def moment(self, process: subprocess.Popen[bytes]) -> float:
+        """Seconds to wait before the kill: half of them at any time, half in a stage, however short that is."""
+        run = self.folder / "runs/tiny"
+        left = [name for name in self.stages if not is_finished(run / name)]
+        if not left or self.random.random() < 0.5:
+            return self.random.uniform(0.3 * self.seconds_again, self.seconds)
+        stage, share = self.random.choice(left), self.random.random()
+        while process.poll() is None and not (run / stage / "stage.json").exists():
+            time.sleep(0.001)
+        return share * self.stages[stage]
 
     def end(self, process: subprocess.Popen[bytes], number: signal.Signals) -> bool:
         """Send a process the signal; whether it had ended by itself."""
@@ -194,9 +209,15 @@ def content_of(path: Path) -> Any:
 def stage_of(run: Path) -> str:
     """The stage that a run is at, as its records tell."""
     for file in run.glob("**/stage.json"):
-        if not json.loads(file.read_text())["finished"]:
+        if not is_finished(file.parent):
             return str(file.parent.relative_to(run))
     return "between stages"
+
+
+def is_finished(stage: Path) -> bool:
+    """Whether the record of a stage is there and tells so."""
+    file = stage / "stage.json"
+    return file.exists() and bool(json.loads(file.read_text())["finished"])
 
 
 def children_of(process: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Training that is stopped and gone on with ends with the same weights, to the bit."""
 
 import json
+import math
 import multiprocessing
 import re
 from dataclasses import replace
@@ -28,6 +29,7 @@ from priormatch.matching.proposal import Proposal
 from priormatch.matching.targets import BeamTargets
 from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
+from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import FILE, OLD, read_checkpoint
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector, read_inspected
@@ -361,6 +363,29 @@ def test_a_damaged_checkpoint_stops_before_anything_is_trained(make_prior, tmp_p
     with pytest.raises(UserError, match="is damaged"):
         train(make_prior(), tmp_path, schedule())
     assert (tmp_path / "metrics.jsonl").read_text() == before
+
+
+def test_a_task_knows_the_utterances_of_its_last_update(make_supervised, make_matching, make_prior):
+    watch = Stopwatch(torch.device("cpu"))
+    supervised, matching, prior = make_supervised(), make_matching(), make_prior()
+    for task in (supervised, matching, prior):
+        for update in range(2):
+            task.backward(update, watch)
+    fresh = make_supervised().stream
+    fresh.take()
+    assert supervised.ids == fresh.take().ids
+    assert {name.split("-")[0] for name in matching.ids} == {"labelled", "unlabelled"}
+    assert not prior.ids
+
+
+def test_a_diverged_prior_is_told_and_not_finished(make_prior, tmp_path):
+    task = make_prior()
+    with torch.no_grad():
+        for each in task.model.parameters():
+            each.mul_(30)  # beyond what floats hold of a perplexity
+    assert task.validate(0)[0] == math.inf
+    with pytest.raises(UserError, match="no validation score is finite"):
+        train(task, tmp_path, replace(schedule(), optimizer=replace(SGD, learning_rate=1e-9)))
 
 
 def test_another_seed_gives_other_weights(make_prior, tmp_path):
