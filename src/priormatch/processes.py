@@ -69,16 +69,30 @@ def explained_readers(*others: type[Exception]) -> Iterator[None]:
     """
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
-        reason = str(error).partition("\n")[0].rstrip(". ")
-        torchs = isinstance(error, RuntimeError) and reason.startswith("DataLoader worker (pid")
-        if not torchs and not isinstance(error, others):
+        known = _torchs(error) or (error if isinstance(error, others) else None)
+        if known is None:
             raise
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(
+                signal.SIGCHLD, signal.SIG_DFL
+            )  # else torch may raise it again while this is reported
+        reason = str(known).partition("\n")[0].rstrip(". ") or type(known).__name__
         raise UserError(
-            "a process that reads audio was killed, most likely because the machine is out of memory"
-            f" ({reason or type(error).__name__}): set audio.workers lower, or the batches smaller; the same command"
-            " resumes from its last checkpoint"
+            f"a process that reads audio was killed, most likely because the machine is out of memory ({reason}): set"
+            " audio.workers lower, or the batches smaller; the same command resumes from its last checkpoint"
         ) from error
+
+
+def _torchs(error: BaseException | None) -> BaseException | None:
+    """Torch's error about a reader, or None; others may have failed over it, wherever it was raised."""
+    while error is not None:
+        if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (pid"):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 class Stop:

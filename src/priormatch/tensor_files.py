@@ -54,6 +54,8 @@ def read_tensors(path: Path) -> Stored:
             return Stored(tensors, None, metadata)
         seal = json.loads(metadata[SEAL])
         text, expected = str(seal["about"]), dict(seal["sha256"])
+    except PermissionError:
+        raise  # no damage
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError) as error:
         raise Damaged(f"{path} is damaged ({_reason(error)})") from error
     found = _hashes(tensors, text)

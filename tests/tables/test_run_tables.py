@@ -66,12 +66,33 @@ def test_a_table_runs_at_demo_scale(folder, table, monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_table_runs_without_asserts(tmp_path):
-    """`python -O` leaves out what is done inside of an assert."""
+    """`python -O` leaves out what is done inside of an assert: systems side by side would then train the same model."""
     main = "from priormatch.cli import main; main()"
-    words = ["table", "A1:1", "--scale", "demo", "--jobs", "2", *QUICK]
+    words = ["table", "A1:1,4", "--scale", "demo", "--jobs", "2", *QUICK]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     subprocess.run([sys.executable, "-O", "-c", main, *words], cwd=tmp_path, env=environment, check=True)
-    assert (tmp_path / "runs/table-demo/tabA1_alpha-rows-1.md").is_file()
+    assert (tmp_path / "runs/table-demo/tabA1_alpha-rows-1,4.md").is_file()
+
+
+MODEL = """
+from types import SimpleNamespace
+from priormatch.tables.tasks import make_model
+
+class Models:
+    prior = property(lambda self: print("prior"))
+    supervised = property(lambda self: print("supervised"))
+
+study = SimpleNamespace(models_with=lambda settings: Models())
+for what in ("prior", "supervised"):
+    make_model(SimpleNamespace(study=lambda seed: study), 0, None, what)
+"""
+
+
+def test_models_are_trained_without_asserts():
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-O", "-c", MODEL]
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert ended.stdout.split() == ["prior", "supervised"]
 
 
 @given(st.sets(st.integers(0, 30), min_size=1).map(sorted))

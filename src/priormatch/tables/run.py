@@ -9,7 +9,7 @@ from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import say
 from priormatch.runs.lock import RUN_LOCK, alone_in
-from priormatch.tables.corpora import light_files, missing_files
+from priormatch.tables.corpora import data_of, light_files, missing_files
 from priormatch.tables.found import Found, read_found
 from priormatch.tables.hypotheses import PAPERS, SHOWN, beams, papers_beams, sections
 from priormatch.tables.layout import as_tsv
