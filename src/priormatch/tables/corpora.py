@@ -98,13 +98,23 @@ def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: tu
     """The study of a scale and a seed, with its data in place."""
     places = places_of(scale, recipe, seed, given)
     use_threads(places.settings.threads)
+    found = data_of(scale, data)
+    return demo_study(places) if found is None else prepared_study(scale, places, found)
+
+
+def data_of(scale: str, data: Path | None) -> Path | None:
+    """The data folder of a scale, with all it must hold; None of the demo scale, which makes its own."""
     if scale == "demo":
-        return demo_study(places)
+        return None
     if data is None:
         raise UserError(
             f"the {scale} scale needs data: give --data FOLDER, with {', '.join(wanted_files(scale))}"
         )
-    return prepared_study(scale, places, data)
+    if not data.is_dir():
+        raise UserError(f"there is no folder {data}: prepare the {scale} scale's data there first")
+    if missing := missing_files(wanted_files(scale), data):
+        raise UserError(f"{data} lacks {', '.join(missing)}: prepare the {scale} scale's data there first")
+    return data
 
 
 def demo_study(places: Places) -> Study:
@@ -171,10 +181,6 @@ def missing_files(names: Iterable[str], data: Path | None) -> list[str]:
 def prepared_study(scale: str, places: Places, data: Path) -> Study:
     """A study on a folder of manifests and text."""
     folder, layout = places.folder, LAYOUTS[scale]
-    if not data.is_dir():
-        raise UserError(f"there is no folder {data}: prepare the {scale} scale's data there first")
-    if missing := missing_files(wanted_files(scale), data):
-        raise UserError(f"{data} lacks {', '.join(missing)}: prepare the {scale} scale's data there first")
     found = {key: [data / f"{name}{SUFFIX}" for name in names.split()] for key, names in layout.items()}
     both = joined(folder / "both", {key: found[key] for key in ("unlabelled", "transcribed")})
     parts = {
