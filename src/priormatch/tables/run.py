@@ -30,10 +30,12 @@ def run_tables(request: Request) -> list[Path]:
     lines = {table: request.lines(table) for table in request.tables}
     if request.so_far:
         return show_so_far(request, lines)
+    folders = [request.places(seed).folder for seed in request.seeds]
+    data_of(request.scale, request.data)  # refuses before a folder is made
     with (
         ExitStack() as locks
-    ):  # before anything is read or written; the processes of the pool work under them
-        for folder in (request.places(seed).folder for seed in request.seeds):
+    ):  # taken before anything is read or written; the pool's processes work under them
+        for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
             locks.enter_context(alone_in(folder, RUN_LOCK))
         return run_studies(request, lines)
