@@ -2,6 +2,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from priormatch.doctor.install import (
     MODULES,
@@ -81,9 +82,15 @@ def test_every_requirement_of_the_project_can_be_read():
         for name, needed in project["optional-dependencies"].items()
         for each in needed
     ]
-    lines = [
-        str(each) for each in requirement_findings([*project["dependencies"], *extras], lambda _: "99999")
-    ]
+    lowest = {
+        each.name: bound.version
+        for each in map(Requirement, extras)
+        for bound in each.specifier
+        if bound.operator == ">="
+    }
+    versions = {**lowest, "torch": "99999"}
+    declared = [*project["dependencies"], *extras]
+    lines = [str(each) for each in requirement_findings(declared, lambda name: versions.get(name, "1"))]
     assert [line for line in lines if "torch 99999 is not <" in line]
     (told,) = [line for line in lines if "extras" in line]
     shown = set(told.partition("extras: ")[2].removesuffix(" installed").split(", "))
