@@ -36,7 +36,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Any) -> None:
     """Write tensors and a small JSON value about them, with the hashes of both."""
     apart, text = _apart(tensors), json.dumps(about)
     seal = {"about": text, "sha256": _hashes(apart, text)}
-    save_file(apart, path, metadata={SEAL: json.dumps(seal)})
+    save_file(apart, path, metadata={SEAL: json.dumps(seal, sort_keys=True)})
 
 
 def size_of(tensors: Mapping[str, Tensor]) -> int:

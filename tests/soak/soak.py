@@ -35,7 +35,9 @@ SETTINGS = (
 )
 TIMES = re.compile(r"seconds_per_|audio_per_|time_")
 UNSTABLE = {"seconds", "peak_memory_mb", "finished", "versions"}  # of results.json
-IGNORED = re.compile(r"\.lock$|^tensorboard/|^report\.html$|^metrics\.old\.jsonl$|\.png$|README\.md$")
+IGNORED = re.compile(
+    r"\.lock$|^tensorboard/|^report\.html$|^metrics\.old\.jsonl$|\.png$|README\.md$|checkpoint\.old\.safetensors$"
+)  # the older checkpoint is of whatever update it was time for
 TERMINATED = 0.15  # the share of SIGTERM
 ENDED_BY = {signal.SIGKILL: (-9,), signal.SIGTERM: (143, -15)}  # -15: before Python could handle it
 LONGEST = 600.0  # seconds that an undisturbed run may take
@@ -177,7 +179,7 @@ class Soak:
         )
         if different:
             self.count.failures.append(
-                f"{self.folder} differs from {self.root / 'straight'}: {', '.join(different)}"
+                f"{self.folder} differs from straight-{self.workers}: {', '.join(different)}"
             )
         else:
             shutil.rmtree(self.folder)

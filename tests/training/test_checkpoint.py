@@ -264,3 +264,10 @@ def test_prefixes_part_groups_whose_names_begin_alike():
     mixed = with_prefix("task", one) | with_prefix("task2", other)
     assert torch.equal(of_prefix("task", mixed)["a.b"], torch.ones(1))
     assert of_prefix("model", mixed) == {}
+
+
+def test_the_order_of_tensors_does_not_change_a_byte(tmp_path):
+    tensors = {"model/b": torch.ones(2), "model/a": torch.zeros(3)}
+    for name, given in {"one": tensors, "other": dict(reversed(tensors.items()))}.items():
+        write_checkpoint(tmp_path / name, given, {"update": 1})
+    assert (tmp_path / "one" / FILE).read_bytes() == (tmp_path / "other" / FILE).read_bytes()
