@@ -18,6 +18,7 @@ NOT_RUN = {
     ("index.md", "installs"),
     ("models.md", "asks for your token"),
     ("page.md", "installs"),
+    ("security.md", "installs"),
     ("page.md", "it serves until it is stopped"),  # but by tests/browser/test_serve_page.py
 }
 FILES = {"language.yaml", "model.safetensors", "model.yaml", "tokenizer.model"}  # which are no settings

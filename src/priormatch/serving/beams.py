@@ -137,8 +137,7 @@ class Listener:
         search = self.fused if say is Say.search else self.plain
         if search is None:
             raise UserError("there is no prior to search with: give --prior")
-        clips = self.clips(path)
-        total, done = sum(clip.seconds for clip in clips), 0.0
+        done = 0.0
 
         def count(seconds: float) -> None:
             nonlocal done
@@ -147,8 +146,10 @@ class Listener:
             self.require_open()
 
         gpu = torch.cuda.device_of(next(self.model.parameters()))  # each thread has a current one of its own
-        with self.lock, gpu:
+        with self.lock, gpu:  # decoding too: one request at a time bounds the memory
             self.require_open()
+            clips = self.clips(path)
+            total = sum(clip.seconds for clip in clips)
             hear = partial(hear_beams, self.model, self.prior, search)
             found = hear_all(clips, hear, batch_seconds(self.model.device) / PARTS, count)
         return [stretch for stretch in found if stretch.text]
