@@ -33,7 +33,7 @@ def follow(parent: int) -> None:
 
 @contextmanager
 def stops_blocked() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM for a moment: processes that are started meanwhile are born with both blocked."""
+    """Block Ctrl-C and SIGTERM for a moment: processes that start meanwhile inherit the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -42,7 +42,7 @@ def stops_blocked() -> Iterator[None]:
 
 
 def begin_reader(parent: int, _: int) -> None:
-    """First call of a reader process, which is born with stops blocked: only its parent ends it.
+    """First call of a reader process, which starts with stops blocked: only its parent ends it.
 
     Clusters send SIGTERM to all processes of a job; a reader that ended by it would keep the parent from saving.
     """

@@ -1,5 +1,6 @@
 """What the page shows of a recording: the beam of each stretch of speech, and how much the prior has to say in it."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -28,6 +29,8 @@ SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
 """Of the files that soundfile reads, those that browsers take for audio, by which Gradio goes."""
 DENSEST = 384_000
 """Samples a second, all channels counted, of the longest recording that is decoded: two channels at 192 kHz."""
+LONGEST_REQUEST = 600.0
+"""Seconds that one request may compute while others wait."""
 PARTS = 4  # that a batch is made of here: progress is seen, and the page can be closed, between them
 
 Advance = Callable[[float, float], None]
@@ -144,10 +147,16 @@ class Listener:
             done += seconds
             advance(done, total)
             self.require_open()
+            if done < total and time.monotonic() > deadline:
+                raise UserError(
+                    f"{path.name}: took more than {duration_text(LONGEST_REQUEST)} to transcribe: give a shorter"
+                    " recording, or use `priormatch transcribe`"
+                )
 
         gpu = torch.cuda.device_of(next(self.model.parameters()))  # each thread has a current one of its own
         with self.lock, gpu:  # decoding too: one request at a time bounds the memory
             self.require_open()
+            deadline = time.monotonic() + LONGEST_REQUEST
             clips = self.clips(path)
             total = sum(clip.seconds for clip in clips)
             hear = partial(hear_beams, self.model, self.prior, search)

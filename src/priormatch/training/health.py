@@ -13,7 +13,7 @@ from priormatch.progress import say
 MOST_BAD_UPDATES = 20
 WINDOW = 1000
 MOST_BAD_SHARE = 0.05
-"""More than one update in twenty lost is no accident; 20 of them, so that a bad start of a short run is endured."""
+"""More than one update in twenty lost is no accident. At least 20 must be lost, so that a bad start is forgiven."""
 MOST_NAMES = 5
 
 
