@@ -256,7 +256,7 @@ def test_what_takes_long_to_decode_is_refused_before_it_is(listener: Listener, t
 def test_a_request_that_computes_for_too_long_ends_with_a_sentence(listener, talk, monkeypatch):
     monkeypatch.setattr(beams, "batch_seconds", lambda _: 1.0)  # so that there are several batches
     monkeypatch.setattr(beams, "LONGEST_REQUEST", -1.0)
-    with pytest.raises(UserError, match="took more than .* to transcribe: give a shorter"):
+    with pytest.raises(UserError, match="to transcribe: give a shorter"):
         listener.hear(talk, Say.none)
     monkeypatch.undo()
     assert listener.hear(talk, Say.none), "others are not kept waiting"
