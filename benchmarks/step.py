@@ -34,10 +34,8 @@ from priormatch.config import (
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.batches import Batch
 from priormatch.device import find_device, plainly
+from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.matching.prior import Prior
-from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import BeamTargets
-from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import Beam
 from priormatch.stopwatch import Stopwatch

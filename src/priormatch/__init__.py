@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from priormatch.data.tokenizer import Tokenizer as Tokenizer
     from priormatch.errors import UserError as UserError
     from priormatch.library import match as match
-    from priormatch.matching.length_filter import LengthFilter as LengthFilter
-    from priormatch.matching.local_prior import local_prior as local_prior
-    from priormatch.matching.objective import lpm_loss as lpm_loss
+    from priormatch.matching.lpm import LengthFilter as LengthFilter
+    from priormatch.matching.lpm import lpm_loss as lpm_loss
+    from priormatch.matching.lpm import weigh as weigh
     from priormatch.matching.objective import sequence_loss as sequence_loss
     from priormatch.matching.prior import Prior as Prior
     from priormatch.models.recognizer import Recognizer as Recognizer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Beam": "search.beam",
-    "LengthFilter": "matching.length_filter",
+    "LengthFilter": "matching.lpm",
     "Prior": "matching.prior",
     "Recognizer": "models.recognizer",
     "Settings": "config",
@@ -36,11 +36,11 @@ _HOMES = {
     "UserError": "errors",
     "beam_search": "search.beam",
     "load_settings": "config",
-    "local_prior": "matching.local_prior",
-    "lpm_loss": "matching.objective",
+    "lpm_loss": "matching.lpm",
     "match": "library",
     "recipe_path": "config",
     "sequence_loss": "matching.objective",
+    "weigh": "matching.lpm",
 }
 
 

@@ -13,9 +13,8 @@ from priormatch.evaluation import decoding, hypotheses
 from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.decoding import decode, plain_search, search_with_prior
 from priormatch.evaluation.hypotheses import inspect, inspect_beam, of_row
-from priormatch.matching.length_filter import LengthFilter
+from priormatch.matching.lpm import LengthFilter, Weighing
 from priormatch.matching.prior import pad
-from priormatch.matching.weighing import Weighing
 from priormatch.search.beam import Beam
 
 WORDS = ["she", "walked", "looked", "very", "fast", "as", "after", "left", "the", "house"]

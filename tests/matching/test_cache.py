@@ -4,7 +4,7 @@ import torch
 
 from priormatch.data.batches import Batch
 from priormatch.matching.cache import CachedTargets
-from priormatch.matching.targets import Targets
+from priormatch.matching.lpm import Targets
 from priormatch.stopwatch import Stopwatch
 
 WATCH = Stopwatch(torch.device("cpu"))

@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from priormatch.matching.length_filter import LengthFilter, keep_all
+from priormatch.matching.lpm import LengthFilter, keep_all
 
 
 def kept_pieces(pieces: int, filter: LengthFilter) -> list[int]:

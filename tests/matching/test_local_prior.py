@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from priormatch.matching.local_prior import entropy, first_spellings, local_prior
+from priormatch.matching.lpm import entropy, first_spellings, weigh
 
 TABLE_1 = {
     "supervised, first": ([-47.58, -38.54, -53.47, -83.85], [0.0001, 0.9999, 0.0, 0.0]),
@@ -22,7 +22,7 @@ scores = st.lists(st.tuples(st.floats(-2000, 0), st.booleans()), min_size=1, max
 
 @pytest.mark.parametrize(("log_prior", "weights"), TABLE_1.values(), ids=TABLE_1)
 def test_the_weights_of_table_1(log_prior: list[float], weights: list[float]) -> None:
-    found = local_prior(torch.tensor([log_prior]), torch.ones(1, 4, dtype=torch.bool))[0]
+    found = weigh(torch.tensor([log_prior]), torch.ones(1, 4, dtype=torch.bool))[0]
     assert [round(each, 4 if "0.0001" in str(weights) else 2) for each in found.tolist()] == weights
 
 
@@ -34,7 +34,7 @@ def rows(pairs: list[tuple[float, bool]]) -> tuple[torch.Tensor, torch.Tensor]:
 @given(pairs=scores)
 def test_weights_are_a_distribution_over_what_is_kept(pairs: list[tuple[float, bool]]) -> None:
     log_prior, keep = rows(pairs)
-    weights = local_prior(log_prior, keep)
+    weights = weigh(log_prior, keep)
     assert torch.all(weights >= 0)
     assert torch.all(weights[~keep] == 0)
     assert weights.sum().item() == pytest.approx(1.0 if keep.any() else 0.0, abs=1e-5)
@@ -43,9 +43,7 @@ def test_weights_are_a_distribution_over_what_is_kept(pairs: list[tuple[float, b
 @given(pairs=scores, shift=st.floats(-1000, 1000))
 def test_only_differences_count(pairs: list[tuple[float, bool]], shift: float) -> None:
     log_prior, keep = rows(pairs)
-    torch.testing.assert_close(
-        local_prior(log_prior + shift, keep), local_prior(log_prior, keep), atol=2e-3, rtol=1e-3
-    )
+    torch.testing.assert_close(weigh(log_prior + shift, keep), weigh(log_prior, keep), atol=2e-3, rtol=1e-3)
 
 
 @given(pairs=scores)
@@ -54,26 +52,24 @@ def test_weights_are_in_the_ratio_of_the_probabilities(pairs: list[tuple[float, 
     kept = [value for value, kept in zip(log_prior[0].tolist(), keep[0].tolist(), strict=True) if kept]
     total = sum(math.exp(value - max(kept)) for value in kept)
     expected = [math.exp(value - max(kept)) / total for value in kept]
-    assert local_prior(log_prior, keep)[keep].tolist() == pytest.approx(expected, abs=1e-5)
+    assert weigh(log_prior, keep)[keep].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("extreme", [-1e30, -math.inf])
 def test_extreme_scores(extreme: float) -> None:
     keep = torch.tensor([[True, True, False], [False, False, True]])
     log_prior = torch.tensor([[extreme, -3.0, 5.0], [0.0, extreme, -1e4]])
-    assert local_prior(log_prior, keep).tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    assert weigh(log_prior, keep).tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
 
 
 def test_what_is_not_kept_may_be_anything() -> None:
     log_prior = torch.tensor([[math.nan, -1.0, math.inf]])
-    assert local_prior(log_prior, torch.tensor([[False, True, False]])).tolist() == [[0.0, 1.0, 0.0]]
-    assert local_prior(log_prior, torch.zeros(1, 3, dtype=torch.bool)).tolist() == [[0.0, 0.0, 0.0]]
+    assert weigh(log_prior, torch.tensor([[False, True, False]])).tolist() == [[0.0, 1.0, 0.0]]
+    assert weigh(log_prior, torch.zeros(1, 3, dtype=torch.bool)).tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_half_precision_scores_are_weighed_in_full() -> None:
-    found = local_prior(
-        torch.tensor([[-1.0, -2.0]], dtype=torch.bfloat16), torch.ones(1, 2, dtype=torch.bool)
-    )
+    found = weigh(torch.tensor([[-1.0, -2.0]], dtype=torch.bfloat16), torch.ones(1, 2, dtype=torch.bool))
     assert found.dtype == torch.float32
 
 

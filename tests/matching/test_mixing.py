@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from priormatch.matching.mixing import is_paired, paired_share
+from priormatch.matching.lpm import is_paired, paired_share
 
 
 def order(updates: int, paired: int, unpaired: int) -> str:

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from priormatch.matching.objective import lpm_loss, sample_inputs, sequence_loss
+from priormatch.matching.lpm import lpm_loss
+from priormatch.matching.objective import sample_inputs, sequence_loss
 
 
 def test_sequence_loss_by_hand() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from priormatch.errors import UserError
 from priormatch.matching import recorded as recorded_work
 from priormatch.matching.prior import Prior, pad, prefix_tree
-from priormatch.matching.recorded import RecordedPrior
+from priormatch.matching.recorded import RecordedPrior, fast_prior
 
 
 @torch.no_grad()
@@ -105,14 +105,28 @@ def test_the_tree_looks_at_no_value_from_the_host() -> None:
     assert tree.before.shape == (2 * (16 + 3 * 8), 5)
 
 
-def test_round_sizes_as_on_a_gpu_change_no_score(tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_round_sizes_as_on_a_gpu_change_no_score(tiny_prior: Prior) -> None:
     labels, lengths = beams_of(tiny_prior, BEAMS)
     context = as_context(tiny_prior, CONTEXTS)
     recorded = RecordedPrior(tiny_prior)
-    expected = recorded(labels, lengths, context)
+    torch.testing.assert_close(
+        recorded.score(labels, lengths, context), tiny_prior.score(labels, lengths, context)
+    )
+    torch.testing.assert_close(recorded.score(labels, lengths), tiny_prior.score(labels, lengths))
+
+
+def test_a_score_of_ones_own_is_called_on_a_gpu_too(
+    tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(Prior):
+        def score(self, labels, lengths, context=None):
+            return -lengths.float()
+
+    own = Own(tiny_prior.settings, tiny_prior.tokenizer)
+    assert fast_prior(tiny_prior) is tiny_prior
     monkeypatch.setattr(recorded_work, "has_kernels", lambda device: True)
-    torch.testing.assert_close(recorded(labels, lengths, context), expected)
-    torch.testing.assert_close(recorded(labels, lengths), tiny_prior.score(labels, lengths))
+    assert isinstance(fast_prior(tiny_prior), RecordedPrior)
+    assert fast_prior(own) is own
 
 
 def test_a_prior_that_read_sentences_alone_is_refused(tiny_prior: Prior) -> None:

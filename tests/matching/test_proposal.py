@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from priormatch.errors import UserError
-from priormatch.matching.proposal import Policy, Proposal, require_fit
+from priormatch.matching.lpm import Policy, Proposal, require_fit
 from priormatch.models.recognizer import Recognizer
 
 

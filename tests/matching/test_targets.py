@@ -11,13 +11,19 @@ import torch
 from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.matching.length_filter import LengthFilter, keep_all
-from priormatch.matching.local_prior import local_prior
-from priormatch.matching.objective import lpm_loss, sequence_loss
+from priormatch.matching.lpm import (
+    BeamTargets,
+    LengthFilter,
+    Proposal,
+    Weighing,
+    diagnostics,
+    given_labels,
+    keep_all,
+    lpm_loss,
+    weigh,
+)
+from priormatch.matching.objective import sequence_loss
 from priormatch.matching.prior import Prior
-from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import BeamTargets, diagnostics, given_labels
-from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.search.beam import Beam
 from priormatch.stopwatch import Stopwatch
@@ -51,7 +57,7 @@ def test_weights_are_the_local_prior_of_the_beam(batch: Batch, proposal: Proposa
     targets, _ = BeamTargets(proposal, tiny_prior, 4, Weighing(WIDE, lengths_of(batch, 3)))(batch, WATCH)
     beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
     assert torch.equal(targets.labels, beam.classes)
-    expected = local_prior(tiny_prior.score(beam.classes, beam.lengths), beam.lengths >= 2)
+    expected = weigh(tiny_prior.score(beam.classes, beam.lengths), beam.lengths >= 2)
     torch.testing.assert_close(targets.weights, expected)
     assert torch.all(targets.weights[beam.lengths < 2] == 0), "an empty hypothesis is never a target"
     survives = (beam.lengths >= 2).any(dim=-1)
@@ -71,9 +77,7 @@ def test_the_prior_judges_after_what_came_before(batch: Batch, proposal: Proposa
     targets, _ = of(padded, WATCH)
     beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
     context = tiny_prior.contexts([texts.get(each, "") for each in batch.ids])
-    expected = local_prior(
-        tiny_prior.score(beam.classes, beam.lengths, context), keep_all(beam.lengths, context)
-    )
+    expected = weigh(tiny_prior.score(beam.classes, beam.lengths, context), keep_all(beam.lengths, context))
     torch.testing.assert_close(targets.weights[:3], expected)
     alone, _ = BeamTargets(proposal, tiny_prior, 4, Weighing())(batch, WATCH)
     changed = (targets.weights[:3] - alone.weights).abs().amax(dim=-1) > 1e-4
@@ -260,7 +264,7 @@ def test_hypotheses_of_a_search_with_the_prior_are_its_best(
     assert torch.equal(targets.labels, beam.classes[:, :2, : targets.labels.shape[-1]])
     assert torch.equal(targets.lengths, beam.lengths[:, :2].clamp(min=1))
     log_prior = tiny_prior.score(beam.classes[:, :2], beam.lengths[:, :2])
-    torch.testing.assert_close(targets.weights, local_prior(log_prior, beam.lengths[:, :2] >= 2))
+    torch.testing.assert_close(targets.weights, weigh(log_prior, beam.lengths[:, :2] >= 2))
     alone, _ = BeamTargets(proposal, tiny_prior, 2, Weighing())(batch, WATCH)
     assert alone.labels.shape != targets.labels.shape or not torch.equal(alone.labels, targets.labels)
 
@@ -284,4 +288,4 @@ def test_what_weights_ask_of_the_proposal_is_the_score_of_its_search(
     )
     memory = proposal.model.memory(*proposal.model.encode(batch.waveforms, batch.samples))
     beam = proposal.model.search_with(tiny_prior.lm, memory, fusion)
-    torch.testing.assert_close(of(batch, WATCH)[0].weights, local_prior(beam.scores, beam.lengths >= 2))
+    torch.testing.assert_close(of(batch, WATCH)[0].weights, weigh(beam.scores, beam.lengths >= 2))

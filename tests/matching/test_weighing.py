@@ -1,8 +1,8 @@
 """The weighing that settings ask for."""
 
 from priormatch.config import FusionSettings, load_settings
-from priormatch.matching.length_filter import LengthFilter, keep_all
-from priormatch.matching.weighing import Weighing, weighing_of
+from priormatch.matching.lpm import LengthFilter, Weighing, keep_all
+from priormatch.runs.matching import weighing_of
 
 
 def test_the_papers_weighing_is_the_default() -> None:

@@ -22,7 +22,7 @@ from priormatch.errors import UserError
 from priormatch.evaluation.decoding import plain_search, search_with_prior
 from priormatch.evaluation.hypotheses import inspect_beam
 from priormatch.evaluation.transcribing import remember, transcribe
-from priormatch.matching.weighing import Weighing
+from priormatch.matching.lpm import Weighing
 from priormatch.serving import beams
 from priormatch.serving.beams import Listener, Say, Scored, Stretch, Visit, hear_beams, weights
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from priormatch.config import Settings
-from priormatch.matching.mixing import is_paired
+from priormatch.matching.lpm import is_paired
 from priormatch.tables import estimate
 from priormatch.tables.request import make_request
 

@@ -9,8 +9,7 @@ from priormatch.config import AudioSettings
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
 from priormatch.evaluation.hypotheses import inspect
-from priormatch.matching.length_filter import LengthFilter
-from priormatch.matching.weighing import Weighing
+from priormatch.matching.lpm import LengthFilter, Weighing
 from priormatch.training.inspected import FIRST, Inspector, from_line, read_inspected, to_line
 
 

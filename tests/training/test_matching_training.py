@@ -14,11 +14,8 @@ from priormatch.config import (
     TrainingSettings,
 )
 from priormatch.data.batches import Corpus, cut_text
-from priormatch.matching.local_prior import entropy
-from priormatch.matching.mixing import is_paired
+from priormatch.matching.lpm import Proposal, Targets, entropy, given_labels, is_paired
 from priormatch.matching.objective import sequence_loss
-from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import Targets, given_labels
 from priormatch.stopwatch import Stopwatch
 from priormatch.training import matching as module
 from priormatch.training.loop import Schedule, fit

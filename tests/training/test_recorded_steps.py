@@ -6,9 +6,7 @@ import torch
 from priormatch.config import AudioSettings, BatchSettings, FusionSettings, MatchingSettings, TrainingSettings
 from priormatch.data.batches import Corpus
 from priormatch.device import has_kernels, plainly
-from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import BeamTargets
-from priormatch.matching.weighing import Weighing
+from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.matching import Matching
 from priormatch.training.supervised import Supervised

@@ -24,10 +24,8 @@ from priormatch.config import (
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
 from priormatch.matching.cache import CachedTargets
+from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.matching.prior import Prior
-from priormatch.matching.proposal import Proposal
-from priormatch.matching.targets import BeamTargets
-from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import FILE, OLD, read_checkpoint

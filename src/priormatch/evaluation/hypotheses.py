@@ -10,11 +10,9 @@ from priormatch.data.batches import Corpus
 from priormatch.device import mixed_precision
 from priormatch.evaluation.alignment import AlignedWord, align
 from priormatch.evaluation.decoding import Search, encode, plain_search, search_with_prior
-from priormatch.matching.length_filter import SHORTEST
-from priormatch.matching.local_prior import first_spellings, local_prior
+from priormatch.matching.lpm import SHORTEST, Weighing, first_spellings, weigh
 from priormatch.matching.objective import sequence_loss
 from priormatch.matching.prior import Prior
-from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter
 from priormatch.search.beam import Beam
@@ -109,10 +107,9 @@ def inspect_beam(
     before = [weighing.contexts[name]] if name in weighing.contexts else None
     context = None if before is None else prior.contexts(before).to(beam.classes.device)
     log_prior = prior.score(beam.classes, beam.lengths, context)
-    of_prior, of_model = weighing.exponents
-    log_weights = of_prior * log_prior + of_model * beam.scores.masked_fill(beam.lengths == 0, 0.0)
+    weights = weigh(log_prior, keep, beam.scores, weighing.exponents)
     log_q = beam.scores if log_q is None else log_q
-    tensors = (beam.classes, beam.lengths, log_q, log_prior, local_prior(log_weights, keep))
+    tensors = (beam.classes, beam.lengths, log_q, log_prior, weights)
     rows = zip(*(each[0].tolist() for each in tensors), texts, dropped, strict=True)
     hypotheses = [
         Hypothesis(

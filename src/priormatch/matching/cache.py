@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from priormatch.data.batches import HOST, Batch
-from priormatch.matching.targets import Figures, Targets, TargetsOf
+from priormatch.matching.lpm import Figures, Targets, TargetsOf
 from priormatch.stopwatch import Stopwatch
 
 

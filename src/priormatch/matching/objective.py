@@ -1,4 +1,4 @@
-"""The losses: cross-entropy of label sequences, and local prior matching as its weighted sum."""
+"""The loss of label sequences under an attention decoder, and the sampling of its inputs."""
 
 import torch
 from torch import Tensor
@@ -18,15 +18,6 @@ def sequence_loss(logits: Tensor, labels: Tensor, lengths: Tensor, smoothing: fl
         cost = (1 - smoothing) * cost - smoothing * log_q.mean(dim=-1)
     mask = time_mask(lengths.flatten(), labels.shape[-1]).view_as(labels)
     return cost.masked_fill(~mask, 0.0).sum(dim=-1)
-
-
-def lpm_loss(losses: Tensor, weights: Tensor) -> Tensor:
-    """L_lpm = -sum over the beam of p̄(y|x) log q(y|x), an utterance each.
-
-    losses -log q (B, k), weights (B, k) -> (B,). Divide the sum by the utterances of the batch, those without a
-    surviving hypothesis counted: their loss is zero.
-    """
-    return (weights.detach() * losses.masked_fill(weights == 0, 0.0)).sum(dim=-1)
 
 
 def sample_inputs(labels: Tensor, share: float, eos: int) -> Tensor:

@@ -20,17 +20,21 @@ if TYPE_CHECKING:
     from priormatch.models.gpu_search import LanguageModel
 
 
+def fast_prior(prior: Prior) -> "Prior | RecordedPrior":
+    """A prior's recorded counterpart on a GPU with kernels; itself elsewhere, and where it has a `score` of its own."""
+    plain = type(prior).score is Prior.score
+    return RecordedPrior(prior.in_half_precision()) if plain and has_kernels(prior.device) else prior
+
+
 class RecordedPrior:
-    """A prior's `score`."""
+    """A prior whose `score` is recorded and replayed on a GPU."""
 
     def __init__(self, prior: Prior) -> None:
-        self.prior = prior
-        self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(self.prior.score_tree)
+        self.prior, self.lm, self.contexts = prior, prior.lm, prior.contexts
+        self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(prior.score_tree)
 
-    def __call__(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
+    def score(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
         """log p_y of each hypothesis, perhaps given a context (B, V): (B, k, U), (B, k) -> (B, k)."""
-        if not has_kernels(labels.device):
-            return self.prior.score(labels, lengths, context)
         tree = self.grow_tree(labels, lengths, *([] if context is None else [context]))
         size = tree.on_grid()
         return self.score_tree(tree.inputs[:size], tree.before[:size], tree.nodes, labels, lengths)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from priormatch.matching.local_prior import entropy
+from priormatch.matching.lpm import entropy
 
 UNKNOWN, ALONE, NOTHING = -math.inf, 1e6, math.inf
 """Doubts that are no entropies: never chosen yet; a single survivor, above every entropy; and no survivor."""

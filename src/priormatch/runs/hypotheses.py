@@ -16,11 +16,10 @@ from priormatch.errors import UserError
 from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.hypotheses import Hypothesis, Inspection, inspect
 from priormatch.evaluation.transcripts import read_transcripts
-from priormatch.matching.length_filter import keep_all
+from priormatch.matching.lpm import keep_all
 from priormatch.matching.prior import Prior
-from priormatch.matching.weighing import weighing_of
 from priormatch.models.recognizer import Recognizer
-from priormatch.runs.matching import heard_before
+from priormatch.runs.matching import heard_before, weighing_of
 from priormatch.runs.work import thin
 
 STYLES = {"equal": "", "substitute": "red", "insert": "magenta", "delete": "blue"}

@@ -15,20 +15,43 @@ from priormatch.evaluation.decoding import mean_cer, validation_errors
 from priormatch.evaluation.transcripts import Transcript, read_transcripts
 from priormatch.matching.cache import CachedTargets
 from priormatch.matching.context import contexts_of
+from priormatch.matching.lpm import (
+    BeamTargets,
+    LengthFilter,
+    Proposal,
+    TargetsOf,
+    Weighing,
+    given_labels,
+    keep_all,
+    require_fit,
+)
 from priormatch.matching.prior import Prior
-from priormatch.matching.proposal import Proposal, require_fit
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
-from priormatch.matching.targets import BeamTargets, TargetsOf, given_labels
-from priormatch.matching.weighing import Weighing, weighing_of
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import duration_text, say
 from priormatch.runs.cards import PAPER, judged
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.runs.work import leave_recogniser_card, load_validation, matching_schedule, thin
+from priormatch.search.fusion import fusion_of_hypotheses
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector
 from priormatch.training.loop import fit
 from priormatch.training.matching import Matching
+
+
+def weighing_of(
+    settings: Settings, reference_lengths: Mapping[str, int], contexts: Mapping[str, str]
+) -> Weighing:
+    """How the settings ask for beams to be filtered and weighed."""
+    matching = settings.matching
+    return Weighing(
+        LengthFilter(*matching.length_filter) if matching.length_filter else keep_all,
+        reference_lengths,
+        matching.merge_spellings,
+        (matching.prior_exponent, matching.proposal_exponent),
+        contexts,
+        fusion_of_hypotheses(settings),
+    )
 
 
 def transcribed_sample(transcribed: Path, unlabelled: Corpus, settings: Settings) -> Corpus | None:

@@ -18,6 +18,7 @@ from priormatch.data.pauses import Cutting
 from priormatch.errors import UserError
 from priormatch.evaluation.decoding import Search, batch_seconds, evaluating, plain_search, search_with_prior
 from priormatch.evaluation.transcribing import hear_all, remember
+from priormatch.matching.lpm import weigh
 from priormatch.matching.objective import sequence_loss
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
@@ -93,8 +94,11 @@ def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
         Say.weights: [each.log_prior for each in beam],
         Say.search: [each.score for each in beam],
     }
-    logarithms = [value for value in of_say[say] if value is not None]
-    return torch.tensor(logarithms).softmax(0).tolist() if len(logarithms) == len(beam) else None
+    scores = [value for value in of_say[say] if value is not None]
+    if len(scores) < len(beam):
+        return None
+    (found,) = weigh(torch.tensor([scores]), torch.ones(1, len(scores), dtype=torch.bool)).tolist()
+    return found
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,12 @@ from priormatch.data.manifest import utterance
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import find_device
 from priormatch.evaluation.decoding import batch_seconds, validation_errors
-from priormatch.matching.length_filter import keep_all
-from priormatch.matching.mixing import is_paired, paired_share
+from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_paired, keep_all, paired_share
 from priormatch.matching.prior import Prior
-from priormatch.matching.proposal import Proposal
 from priormatch.matching.rounds import rounds_of
-from priormatch.matching.targets import BeamTargets, given_labels
-from priormatch.matching.weighing import weighing_of
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say, track
+from priormatch.runs.matching import weighing_of
 from priormatch.stopwatch import Stopwatch
 from priormatch.tables.corpora import light_files, missing_files, wanted_files
 from priormatch.tables.hypotheses import SHOWN

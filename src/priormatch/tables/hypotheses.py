@@ -5,8 +5,8 @@ from pathlib import Path
 from priormatch.data.batches import Corpus
 from priormatch.device import find_device
 from priormatch.evaluation.hypotheses import Inspection, inspect
+from priormatch.matching.lpm import Weighing
 from priormatch.matching.prior import Prior
-from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 from priormatch.runs.hypotheses import LEGEND, marked
 from priormatch.tables.layout import Cells, markdown

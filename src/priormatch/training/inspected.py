@@ -10,8 +10,8 @@ from priormatch.errors import UserError
 from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.hypotheses import Hypothesis, Inspection, look_into
 from priormatch.files import replace_text
+from priormatch.matching.lpm import Weighing
 from priormatch.matching.prior import Prior
-from priormatch.matching.weighing import Weighing
 from priormatch.models.recognizer import Recognizer
 
 FILE = "inspected.jsonl"

@@ -13,11 +13,8 @@ from priormatch.device import mixed_precision
 from priormatch.evaluation.decoding import mean_cer, validation_errors
 from priormatch.graphs import Graphed
 from priormatch.matching.cache import CachedTargets
-from priormatch.matching.mixing import is_paired, paired_share
-from priormatch.matching.objective import lpm_loss
-from priormatch.matching.proposal import Proposal
+from priormatch.matching.lpm import Proposal, TargetsOf, given_labels, is_paired, lpm_loss, paired_share
 from priormatch.matching.selection import Selection
-from priormatch.matching.targets import TargetsOf, given_labels
 from priormatch.models.recognizer import Recognizer
 from priormatch.shapes import on_grid
 from priormatch.stopwatch import Stopwatch
