@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 
 from priormatch import progress
+from priormatch.errors import UserError
 from priormatch.progress import Meter, count_text, duration_text, rate_text, say, track
 
 
@@ -105,3 +106,9 @@ def test_a_terminal_sees_a_bar_with_speed_and_what_is_left(clock, monkeypatch):
     shown = screen.file.getvalue()
     for part in ("training", "70/100", "3/s", "loss 2"):
         assert part in shown
+
+
+def test_control_characters_are_shown_and_not_obeyed(capsys):
+    say("a\x1b[31mred\x07\x9b")
+    assert capsys.readouterr().err == "a\\x1b[31mred\\x07\\x9b\n"
+    assert str(UserError("b\x1b]0;title\x07")) == "b\\x1b]0;title\\x07"

@@ -125,6 +125,12 @@ def open_regular(path: Path | str) -> BinaryIO:
     return os.fdopen(number, "rb")
 
 
+def read_text(path: Path) -> str:
+    """The text of a regular file; an OSError or a ValueError where it cannot be read or is not UTF-8."""
+    with open_regular(path) as file:
+        return file.read().decode()
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a text file at once: it is either the old one or the new one, whole."""
     with replacing(path, len(text)) as temporary:
@@ -138,3 +144,11 @@ def _mode_of_new(path: Path) -> int:
     mode = path.stat().st_mode
     path.unlink()
     return mode
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file or folder to the first free `NAME.1`, `NAME.2`, ..."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return path.rename(aside)

@@ -7,6 +7,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from priormatch.errors import CONTROL
+
 Item = TypeVar("Item")
 
 console = Console(stderr=True, soft_wrap=True)
@@ -15,7 +17,7 @@ SECONDS_BETWEEN_LINES = 20.0
 
 def say(message: str) -> None:
     """Print one line for the user on standard error."""
-    console.print(message, markup=False, highlight=False)
+    console.print(message.translate(CONTROL), markup=False, highlight=False)
 
 
 def duration_text(seconds: float) -> str:

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from priormatch.errors import UserError
+from priormatch.json_text import parse_json
 
 SEAL = "priormatch"
 """The one entry of the file's metadata, as several would be written in no fixed order."""
@@ -52,17 +53,17 @@ def read_tensors(path: Path) -> Stored:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         if SEAL not in metadata:
             return Stored(tensors, None, metadata)
-        seal = json.loads(metadata[SEAL])
+        seal = parse_json(metadata[SEAL])
         text, expected = str(seal["about"]), dict(seal["sha256"])
     except PermissionError:
         raise  # no damage
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError, RecursionError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise Damaged(f"{path} is damaged ({_reason(error)})") from error
     found = _hashes(tensors, text)
     if wrong := sorted(name for name in {**found, **expected} if found.get(name) != expected.get(name)):
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise Damaged(f"{path} is damaged (the SHA-256 of {wrong[0]}{more} is not what was written)")
-    return Stored(tensors, json.loads(text), {})
+    return Stored(tensors, parse_json(text), {})
 
 
 def read_shapes(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -70,6 +70,13 @@ REFUSED: list[tuple[Change, str]] = [
         transformed("Resample", source_sampling_rate=44_101, target_sampling_rate=16_000),
         "44101 samples a second cannot be resampled to 16000",
     ),
+    (transformed("Speed", factor=1.00006), "a speed of 1.00006: 16001 samples a second cannot be resampled"),
+    (
+        lambda entry: entry["recording"].update(
+            transforms=[{"name": "Speed", "kwargs": {"factor": 0.1}}] * 5
+        ),
+        "its transforms change the speed by 1e-05, not by 0.1 to 10",
+    ),
 ]
 
 MALFORMED: list[tuple[Change, str]] = [

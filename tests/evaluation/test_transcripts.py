@@ -41,6 +41,7 @@ def test_transcripts_survive_being_written(tmp_path):
         b'"text"\n',
         b'{"id": "a", "hypothesis": null}\n',
         b'{"id": "a", "hypothesis": "x", "reference": ["x"]}\n',
+        b"[" * 100_000 + b"\n",
     ],
 )
 def test_what_is_no_transcript_names_file_and_line(tmp_path, content):

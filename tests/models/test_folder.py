@@ -241,3 +241,17 @@ def test_a_tokenizer_out_of_all_proportion_is_refused(folder: Path, monkeypatch:
 
 def test_settings_as_they_were_saved_come_back(folder: Path, tiny_model_settings: ModelSettings) -> None:
     assert Recognizer.load(folder).settings == tiny_model_settings
+
+
+def test_weights_that_float32_cannot_hold_are_refused(folder: Path) -> None:
+    weights = {name: value.double().fill_(1e300) for name, value in load_file(folder / FILES[0]).items()}
+    save_file(weights, folder / FILES[0])
+    assert "of type F64" in refusal(Recognizer.load, folder)
+
+
+def test_models_that_compute_no_numbers_are_refused(folder: Path, tmp_path: Path, tiny_prior: Prior) -> None:
+    tiny_prior.save(tmp_path / "prior")
+    for load, place in ((Recognizer.load, folder), (Prior.load, tmp_path / "prior")):
+        weights = {name: value.fill_(3e38) for name, value in load_file(place / FILES[0]).items()}
+        save_file(weights, place / FILES[0])
+        assert "computes NaN or infinity" in refusal(load, place)

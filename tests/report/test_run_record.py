@@ -83,7 +83,7 @@ def test_a_folder_of_matching_alone(tmp_path):
         (
             "prior/stage.json",
             '{"recipe": {}, "finished": true, "seconds": "long"}',
-            "does not tell its seconds",
+            "stage.json is damaged (seconds is long)",
         ),
         ("settings.yaml", "a: [", "settings.yaml is damaged"),
         ("settings.yaml", "- a", "settings.yaml holds no settings"),
@@ -105,7 +105,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_read(run):
     (run / "lpm/stage.json").unlink()
     (run / "lpm/stage.json").mkdir()
     record = read_run(run)
-    assert any("Is a directory" in sentence for sentence in record.missing), record.missing
+    assert any("not a regular file" in sentence for sentence in record.missing), record.missing
     assert record.matching
 
 

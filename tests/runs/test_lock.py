@@ -109,3 +109,15 @@ def test_the_processes_of_a_pool_work_under_the_lock_of_their_parent(tmp_path):
         work = partial(take_and_tell, tmp_path / "study/systems", told)
         assert pool.perform({"a": Task("a", work, tmp_path / "a.log")}, "letters") == {}
     assert told.read_text() == "taken"
+
+
+def test_a_lock_that_is_no_file_is_one_sentence(tmp_path):
+    os.mkfifo(tmp_path / STAGE_LOCK)
+    with pytest.raises(UserError, match=r"stage\.lock cannot be locked"), alone_in(tmp_path):
+        pass
+
+
+def test_a_folder_of_links_in_a_circle_does_not_stop_the_lock(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="loop"), alone_in(tmp_path / "loop"):
+        pass

@@ -374,3 +374,26 @@ def test_the_commit_is_that_of_the_clone_and_tells_of_changes(tmp_path, monkeypa
     assert commit() == head[:12]
     (tmp_path / "pyproject.toml").write_text("two\n")
     assert commit() == f"{head[:12]}-dirty"
+
+
+def test_records_of_hostile_content_are_named_and_not_waited_for(tmp_path):
+    whole = {"recipe": {}, "finished": True, "seconds": 1.0}
+    for content in (
+        "[" * 100_000,
+        "9" * 5000,
+        json.dumps({**whole, "seconds": "x"}),
+        json.dumps({**whole, "files": [1]}),
+        json.dumps({**whole, "recipe": None}),
+    ):
+        (tmp_path / FILE).write_text(content)
+        with pytest.raises(UserError, match=r"stage\.json is damaged"):
+            read_record(tmp_path)
+    (tmp_path / FILE).unlink()
+    os.mkfifo(tmp_path / FILE)
+    with pytest.raises(UserError, match="not a regular file"):
+        read_record(tmp_path)
+
+
+def test_an_input_of_links_in_a_circle_has_a_fingerprint(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    assert fingerprint(tmp_path / "loop").startswith(str(tmp_path))

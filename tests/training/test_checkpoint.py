@@ -175,7 +175,9 @@ def test_two_damaged_checkpoints_are_named(tmp_path):
     two_checkpoints(tmp_path)
     for name in (FILE, OLD):
         (tmp_path / name).write_bytes(b"damaged")
-    with pytest.raises(UserError, match=rf"{OLD} is damaged .* so is {FILE}: remove both") as caught:
+    with pytest.raises(
+        UserError, match=rf"{OLD} is damaged .* {FILE} is damaged as well, so remove both"
+    ) as caught:
         read_checkpoint(tmp_path)
     assert "\n" not in str(caught.value)
     assert (tmp_path / FILE).exists(), "nothing is moved away where nothing replaces it"

@@ -67,7 +67,12 @@ def test_scores_that_are_no_numbers_survive(inspector, tiny_recognizer):
 
 
 @pytest.mark.parametrize(
-    "line", ["{", "[]", "{}", '{"update": 0, "cut": {}, "inspection": {"hypotheses": [{}]}}', "\xff"]
+    "line",
+    [
+        *("{", "[]", "{}", "[" * 100_000, "\xff"),
+        '{"update": 0, "cut": {}, "inspection": {"id": "a", "reference": null, "hypotheses": [{}]}}',
+        '{"update": 0, "cut": {}, "inspection": {"id": {}, "reference": null, "hypotheses": []}}',
+    ],
 )
 def test_a_damaged_file_is_named(tmp_path, line):
     file = tmp_path / "inspected.jsonl"

@@ -2,16 +2,18 @@
 
 import json
 import math
+import os
 import signal
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
 from priormatch.training import loop
-from priormatch.training.checkpoint import read_checkpoint, write_checkpoint
+from priormatch.training.checkpoint import FILE, OLD, read_checkpoint, write_checkpoint
 from priormatch.training.health import MOST_BAD_UPDATES
 from priormatch.training.loop import Schedule, fit, seed_of
 
@@ -283,3 +285,40 @@ def test_randomness_is_that_of_seed_and_update(tmp_path):
 def test_seeds_differ_in_the_bits_the_generator_looks_at():
     seeds = [seed_of(seed, update) & 0xFFFFFFFF for seed in range(30) for update in range(30)]
     assert len(set(seeds)) == 900
+
+
+def test_a_short_training_that_skipped_most_updates_is_not_finished(tmp_path):
+    task = OneNumber(losses=dict.fromkeys(range(4), math.nan))
+    for _ in range(2):  # also when it is called again
+        with pytest.raises(
+            UserError, match=r"4 of the last 6 updates .* not finite: lower the learning rate"
+        ):
+            run(task, tmp_path)
+    run(OneNumber(losses=dict.fromkeys(range(3), math.nan)), tmp_path / "half")
+
+
+def old_checkpoint(folder, weight, **state):
+    """Write a checkpoint as earlier versions did, without hashes."""
+    known = {"update": 2, "best": 1.0, "bad": 0, "task": {}, **state}
+    save_file({"model/weight": weight}, folder / FILE, metadata={"state": json.dumps(known)})
+
+
+@pytest.mark.parametrize(
+    ("weight", "state"),
+    [((2, 2), {}), ((1, 1), {"task": None, "best": None}), ((1, 1), {"update": None})],
+    ids=["shape", "best", "update"],
+)
+def test_a_checkpoint_of_another_training_is_one_sentence(tmp_path, weight, state):
+    old_checkpoint(tmp_path, torch.ones(weight), **state)
+    with pytest.raises(UserError, match=r"is not of this training .* remove checkpoint"):
+        run(OneNumber(), tmp_path)
+
+
+def test_an_old_checkpoint_with_nan_falls_back_to_the_older_one(tmp_path, capsys):
+    old_checkpoint(tmp_path, torch.full((1, 1), 0.8))
+    os.replace(tmp_path / FILE, tmp_path / OLD)
+    old_checkpoint(tmp_path, torch.full((1, 1), math.nan), update=4)
+    task = OneNumber()
+    run(task, tmp_path)
+    assert task.model.weight.item() == pytest.approx(0.4)
+    assert "holds NaN or infinity" in capsys.readouterr().err

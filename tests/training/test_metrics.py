@@ -1,5 +1,6 @@
 import json
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -136,3 +137,29 @@ def test_a_full_disk_names_the_metrics(tmp_path):
         with file_limit(len(before)), pytest.raises(DiskFull, match=r"metrics\.jsonl cannot be written"):
             log.write(2, {"loss": 0.25})
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"\xff\xfe", b"[]", b"null", b"{}", b'{"stage": "lpm", "update": "x"}', b"[" * 100_000],
+    ids=["bytes", "list", "null", "empty", "text", "deep"],
+)
+def test_damaged_lines_are_counted_and_kept_elsewhere(tmp_path, capsys, damaged):
+    log = MetricsLog(tmp_path, "lpm", 0)
+    for update in (10, 20, 30):
+        log.write(update, {"loss": 1.0})
+    log.close()
+    file = tmp_path / "metrics.jsonl"
+    first, *others = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(damaged + b"\n" + first + b"".join(others))
+    before = file.read_bytes()
+    MetricsLog(tmp_path, "lpm", 20).close()
+    assert [each["update"] for each in lines(tmp_path)] == [10, 20]
+    assert (tmp_path / "metrics.jsonl.1").read_bytes() == before
+    assert "metrics.jsonl: 1 damaged lines are left out" in capsys.readouterr().err
+
+
+def test_a_pipe_in_the_place_of_the_metrics_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(OSError, match="not a regular file"):
+        MetricsLog(tmp_path, "lpm", 20)

@@ -7,7 +7,6 @@ from pathlib import Path
 from lhotse import MonoCut
 
 from priormatch.data.audio import BadAudio, open_recording
-from priormatch.data.json_lines import parse_object
 from priormatch.data.manifest import (
     SUFFIX,
     distinct_names,
@@ -18,6 +17,7 @@ from priormatch.data.manifest import (
 )
 from priormatch.errors import UserError
 from priormatch.files import open_regular
+from priormatch.json_text import parse_object
 
 
 def prepare_librispeech(

@@ -9,20 +9,22 @@ All manifests are read here and not by Lhotse, and only audio in files gets thro
 - Only cuts of one channel of one recording are read: mixtures may contain all of the above in many places.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from lhotse import MonoCut, Recording, SupervisionSegment
 from lhotse.audio import AudioSource
-from lhotse.augmentation import AudioTransform
+from lhotse.augmentation import AudioTransform, Speed
 from lhotse.supervision import AlignmentItem
 
+from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import FASTEST, LONGEST_FILE, MOST_CHANNELS, SLOWEST, why_not_resampled
 from priormatch.data.batches import ALTERNATIVES
-from priormatch.data.json_lines import parse_object
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
+from priormatch.json_text import parse_object
 
 LONGEST = 1e9
 """Seconds, 30 years; a longer recording is a mistake."""
@@ -38,9 +40,10 @@ OF_A_SUPERVISION = {
     *("id", "recording_id", "start", "duration", "channel", "text"),
     *("language", "speaker", "gender", "custom", "alignment"),
 }
+SLOWED, HASTENED = 0.1, 10.0  # all speed transforms of a recording together
 TRANSFORMS: dict[str, dict[str, tuple[float, float]]] = {
     "Resample": {"source_sampling_rate": (SLOWEST, FASTEST), "target_sampling_rate": (SLOWEST, FASTEST)},
-    "Speed": {"factor": (0.1, 10)},
+    "Speed": {"factor": (SLOWED, HASTENED)},
     "Volume": {"factor": (-100, 100)},
 }
 """The transforms of a recording that are applied, with the least and the largest value of their numbers."""
@@ -127,7 +130,7 @@ def recording_of(item: dict[str, Any]) -> Recording:
         num_samples=_integer(item, "num_samples", 1, LONGEST_FILE),
         duration=_number(item, "duration", 0, LONGEST),
         channel_ids=None if channels is None else _channels(channels),
-        transforms=None if transforms is None else _transforms(transforms),
+        transforms=None if transforms is None else _transforms(transforms, rate),
     )
 
 
@@ -188,13 +191,17 @@ def _why_not_a_file(kind: str, source: Any, video: bool) -> str | None:
     return "its audio is part of a video, and must be a file: extract it" if video else None
 
 
-def _transforms(items: Any) -> list[AudioTransform]:
+def _transforms(items: Any, rate: int) -> list[AudioTransform]:
     if type(items) is not list or len(items) > MOST_TRANSFORMS:
         raise ValueError(f"transforms is {shown(items)}, not a short list")
-    return [_transform(each) for each in items]
+    found = [_transform(each, rate) for each in items]
+    speed = math.prod(each.factor for each in found if isinstance(each, Speed))
+    if not SLOWED <= speed <= HASTENED:
+        raise Refused(f"its transforms change the speed by {speed:.3g}, not by {SLOWED:g} to {HASTENED:g}")
+    return found
 
 
-def _transform(item: Any) -> AudioTransform:
+def _transform(item: Any, rate: int) -> AudioTransform:
     if type(item) is not dict or type(name := item.get("name")) is not str:
         raise ValueError(f"{shown(item)} is not a transform")
     if (wanted := TRANSFORMS.get(name)) is None:
@@ -208,6 +215,10 @@ def _transform(item: Any) -> AudioTransform:
         _number(numbers, key, least, most)
     if name == "Resample" and (reason := why_not_resampled(*(numbers[key] for key in wanted))):
         raise Refused(reason)
+    if name == "Speed":
+        for each in (rate, SAMPLE_RATE):  # the transform may come before a resampling or after it
+            if reason := why_not_resampled(round(each * numbers["factor"]), each):
+                raise Refused(f"a speed of {numbers['factor']}: {reason}")
     return AudioTransform.from_dict({"name": name, "kwargs": numbers})
 
 

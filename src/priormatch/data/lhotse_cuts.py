@@ -1,5 +1,6 @@
 """Lhotse's own manifests, of cuts or of recordings and supervisions."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -124,7 +125,7 @@ def sibling(path: Path, kind: str) -> Path:
 def cuts_of_pair(recordings: Path, supervisions: Path) -> list[Cut | Refused]:
     """A cut for every supervision, or without any for every recording."""
     known = {each.id: _of(recordings, each, Recording, Refused) for each in all_items(recordings)}
-    if not supervisions.is_file():
+    if not os.path.lexists(supervisions):
         return [each if isinstance(each, Refused) else each.to_cut() for each in known.values()]
     return [
         _cut_of_pair(_of(supervisions, each, SupervisionSegment), known, supervisions)

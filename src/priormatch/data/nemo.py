@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from priormatch.data.columns import AUDIO, ID, LOOKED_AT, SPEAKER, TEXT, required, usual, warn_of_text
-from priormatch.data.json_lines import parse_object
 from priormatch.data.listed import Listed, Listing, read_seconds
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
+from priormatch.json_text import parse_object
 
 USUAL = "audio_filepath"
 

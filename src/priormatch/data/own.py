@@ -1,5 +1,6 @@
 """Audio of one's own in any of the formats known here, recognised by what it holds."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,6 @@ from priormatch.data.audio import SUFFIXES, audio_in
 from priormatch.data.columns import AUDIO, usual
 from priormatch.data.hugging_face import DICT, INFO, PARQUET, STATE, list_parquet, list_rows
 from priormatch.data.intake import AS_IT_COMES, Intake
-from priormatch.data.json_lines import parse_object
 from priormatch.data.kaldi import RECORDINGS as WAV_SCP
 from priormatch.data.kaldi import list_kaldi
 from priormatch.data.lhotse_cuts import RECORDINGS, list_cuts
@@ -18,6 +18,7 @@ from priormatch.data.own_audio import list_folder, list_table
 from priormatch.data.source import Source
 from priormatch.data.text_files import read_sentences
 from priormatch.errors import UserError
+from priormatch.json_text import parse_object
 from priormatch.progress import count_text, say
 
 METADATA = ("metadata.csv", "metadata.jsonl")
@@ -54,6 +55,8 @@ def recognise(path: Path) -> tuple[str, Callable[[Path], Source]]:
     if path.is_dir():
         return _recognise_folder(path)
     if not path.is_file():
+        if os.path.lexists(path):
+            raise UserError(f"{path}: neither a regular file nor a folder; check the path.")
         raise UserError(f"{path}: there is no such file or folder; check the path.")
     if path.name == WAV_SCP:
         raise UserError(f"{path} is part of a Kaldi folder: give the folder, {path.parent}.")

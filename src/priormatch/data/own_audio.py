@@ -1,5 +1,6 @@
 """A user's own audio, in a folder or named in a table."""
 
+import os
 from itertools import chain, islice
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def list_folder(folder: Path) -> Listing:
     for path in recordings_in(folder):
         below, beside = path.relative_to(folder), path.with_suffix(".txt")
         speaker = below.parts[0] if len(below.parts) > 1 else ""
-        listed.append(Listed(0, below, beside if beside.exists() else "", speaker))
+        listed.append(Listed(0, below, beside if os.path.lexists(beside) else "", speaker))
     if not any(each.text for each in listed):
         _name_lists(folder)
     return Listing(listed, folder, (folder,))

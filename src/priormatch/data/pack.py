@@ -19,7 +19,8 @@ from priormatch.data.manifest import SUFFIX, list_bad, map_in_threads
 from priormatch.data.recordings import PART_OF, place_of
 from priormatch.data.waveforms import FULL_SCALE, one_thread, read_samples, wav_header, why_unreadable
 from priormatch.errors import UserError
-from priormatch.files import replace_text, replacing
+from priormatch.files import read_text, replace_text, replacing
+from priormatch.json_text import parse_json
 from priormatch.progress import Meter, say
 
 SHARD_SAMPLES = 1 << 27
@@ -200,7 +201,7 @@ def _write_shard(shard: Shard, utterances: Iterable[Packed], meter: Meter) -> Re
 def _read_record(shard: Shard, read: Callable[[Cut], Packed]) -> Record | None:
     """The record of a whole shard, or None where it must be written, as when something left out can be read now."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        fields = json.loads(shard.record.read_text(encoding="utf-8"))
+        fields = parse_json(read_text(shard.record))
         record = Record(fields["cuts"], fields["clipped"])
         whole = shard.file.stat().st_size == len(wav_header(0)) + 2 * record.samples
         if not whole or fields["ids"] != shard.ids:

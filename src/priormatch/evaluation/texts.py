@@ -1,6 +1,5 @@
 """Texts of utterances as other tools write them: Kaldi's and NIST's lines, tables, JSON; and `transcribe`'s own."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
@@ -10,6 +9,7 @@ from priormatch.data.columns import AUDIO, ID, TEXT, delimiter_of, read_table, u
 from priormatch.data.manifest import name_of
 from priormatch.errors import UserError
 from priormatch.evaluation.transcripts import Transcript
+from priormatch.json_text import parse_json
 
 HEARD = ("hypothesis", "hyp", "pred_text", "prediction")
 SAID = ("reference", "ref", "ground_truth")
@@ -122,11 +122,11 @@ def _json_rows(path: Path, content: str) -> Iterator[tuple[str, Row]]:
 
 def _json_values(path: Path, content: str) -> Iterator[tuple[str, Any]]:
     try:
-        whole = json.loads(content)
+        whole = parse_json(content)
     except ValueError:
         for where, line in _lines(path, content):
             try:
-                found = json.loads(line)
+                found = parse_json(line)
             except ValueError as error:
                 raise UserError(f"{where}: not JSON ({error}): mend or remove it") from error
             yield where, found

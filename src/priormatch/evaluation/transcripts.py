@@ -8,6 +8,7 @@ from pathlib import Path
 
 from priormatch.errors import UserError
 from priormatch.files import replace_text, writing
+from priormatch.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def to_line(transcript: Transcript) -> str:
 def from_line(line: bytes) -> Transcript:
     """What `to_line` wrote; anything else raises a ValueError."""
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
         nbest = [(each["text"], each["score"]) for each in entry.get("nbest", [])]
         if "score" in entry:
             nbest = [(entry["hypothesis"], entry["score"])]

@@ -15,7 +15,7 @@ from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.models.conv_lm import ConvLM
-from priormatch.models.folder import read_model, write_model
+from priormatch.models.folder import read_model, require_finite, write_model
 from priormatch.models.hub import model_folder
 
 ROWS = 4096  # of logits that are summed at a time
@@ -123,6 +123,8 @@ class Prior(nn.Module):
         found = model_folder(folder)
         prior = read_model(found, "prior", ConvLMSettings, Prior._built_for)
         prior.lm.fuse()
+        end = torch.full((1, 1), prior.lm.eos)
+        require_finite(prior.score(end, torch.ones(1, dtype=torch.long)), found)
         return prior.to(device)
 
     @staticmethod

@@ -1,6 +1,7 @@
 """A model on disk: weights as safetensors, settings as YAML, the tokenizer's model; no pickles."""
 
 import hashlib
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -20,9 +21,9 @@ from priormatch.yaml_files import read_yaml
 WEIGHTS, SETTINGS = "model.safetensors", "model.yaml"
 BESIDE = (SETTINGS, MODEL_FILE, LANGUAGE_FILE)
 """The files whose hashes the weights carry: all the others that a model is made of."""
-FLOATS = ("F16", "BF16", "F32", "F64")
+FLOATS = ("F16", "BF16", "F32")  # which float32 holds: nothing becomes infinite on the way
 MOST_SECONDS = 1e6  # of an utterance: eleven days
-AGAIN = "train or copy it again"
+AGAIN = "copy it again, or remove it and train it again"
 AnySettings = TypeVar("AnySettings", ModelSettings, ConvLMSettings)
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -71,8 +72,9 @@ def read_model(
     """
     for file in (folder / SETTINGS, folder / WEIGHTS):
         if not file.is_file():
+            what = "is not a regular file" if os.path.lexists(file) else "is missing"
             raise UserError(
-                f"{folder} holds no {kind}: {file.name} is missing; give the folder of a trained model"
+                f"{folder} holds no {kind}: {file.name} {what}; give the folder of a trained model"
             )
     settings = read_settings(folder, kind, schema)
     tokenizer = Tokenizer.load(folder)
@@ -145,6 +147,12 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if wrong := not_finite(weights):
         raise Damaged(f"{folder / WEIGHTS} holds NaN or infinity in {wrong[0]}")
     return weights
+
+
+def require_finite(values: Tensor, folder: Path) -> None:
+    """Refuse a model that computes NaN or infinity, as one with huge weights does."""
+    if not values.isfinite().all():
+        raise UserError(f"the model in {folder} computes NaN or infinity: {AGAIN}")
 
 
 def _short(digest: object) -> str:

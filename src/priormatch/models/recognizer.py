@@ -15,7 +15,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
-from priormatch.models.folder import figure_of, read_model, write_model
+from priormatch.models.folder import figure_of, read_model, require_finite, write_model
 from priormatch.models.hub import model_folder
 from priormatch.models.tds import TDSEncoder
 from priormatch.search.beam import Beam, beam_search
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from priormatch.evaluation.transcribing import Transcription
     from priormatch.matching.prior import Prior
 
+PROBE = torch.linspace(-0.1, 0.1, SAMPLE_RATE // 2)[None]  # half a second of something
 MOST_CLASSES = 16_384  # that the GPU's search ranks in registers
 MOST_HYPOTHESES = 32  # whose attention fits into the shared memory of a GPU, up to a size of 512
 
@@ -149,4 +150,6 @@ class Recognizer(nn.Module):
         longest = figure_of(found, "longest_heard")
         model = read_model(found, "recognizer", ModelSettings, lambda *given: Recognizer(*given[:2]))
         model.longest_heard = longest
-        return model.to(device).eval()
+        with torch.no_grad():
+            require_finite(model.eval().encode(PROBE, torch.tensor([PROBE.shape[1]]))[0], found)
+        return model.to(device)

@@ -1,6 +1,5 @@
 """What a run's folder tells: settings, data, stages, metrics, scores and beams, and what of these is missing."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +11,8 @@ from priormatch.config import Settings, flat
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX, Summary, summary
 from priormatch.errors import UserError
+from priormatch.files import read_text
+from priormatch.json_text import parse_json
 from priormatch.matching.rounds import FIRST_ROUND, MATCHING
 from priormatch.progress import track
 from priormatch.report.scores import Scores, read_scores
@@ -19,6 +20,7 @@ from priormatch.runs.stage import FILE as STAGE
 from priormatch.runs.stage import read_record
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspected, read_inspected
+from priormatch.training.metrics import parse_entry
 from priormatch.yaml_files import read_yaml
 
 Found = TypeVar("Found")
@@ -165,7 +167,7 @@ def read_results(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(read_text(path))
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not isinstance(found, dict) or any(
@@ -228,12 +230,8 @@ def read_metrics(path: Path, missing: list[str]) -> dict[str, list[Line]]:
 
 def parse_line(text: str) -> Line | None:
     """A line of metrics, or None where it is none."""
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    known = isinstance(line, dict) and isinstance(line.get("stage"), str) and is_number(line.get("update"))
-    return line if known else None
+    line = parse_entry(text)
+    return line if line is not None and is_number(line["update"]) else None
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -1,8 +1,10 @@
 """Locks of folders: one process at a time works in the folder of a stage, and one in the folder of a whole run."""
 
+import errno
 import fcntl
 import os
 import platform
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -28,7 +30,7 @@ def alone_in(folder: Path, name: str = STAGE_LOCK) -> Iterator[None]:
 
     Work inside the folder of a run also waits for that run: it shares the lock of every run around it.
     """
-    place = folder.resolve()
+    place = Path(os.path.realpath(folder))
     around = place.parents if name == RUN_LOCK else (place, *place.parents)
     with ExitStack() as locks:
         for each in around:
@@ -70,13 +72,17 @@ def _try_lock(file: Path, kind: int) -> int | None:
     """A descriptor of the locked file, or None where another process holds it."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
         fcntl.lockf(descriptor, kind | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):  # the two that POSIX allows
         os.close(descriptor)
         return None
-    except BaseException:
+    except OSError as error:
         os.close(descriptor)
-        raise
+        raise UserError(
+            f"{file} cannot be locked ({error.strerror}): remove it, or use another disk"
+        ) from error
     return descriptor
 
 

@@ -12,7 +12,7 @@ from priormatch.data.normaliser import normaliser_of
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import use_threads
 from priormatch.errors import UserError
-from priormatch.files import replace_text
+from priormatch.files import replace_text, set_aside
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.matching.rounds import FIRST_ROUND, MATCHING, rounds_of
 from priormatch.progress import duration_text, say
@@ -32,7 +32,7 @@ from priormatch.runs.recipe import (
     recipe_of_training,
 )
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
-from priormatch.runs.stage import Stage, read_record, set_aside
+from priormatch.runs.stage import Stage, read_record
 from priormatch.search.fusion import feeds_back
 from priormatch.search.tuning import MATCHING_RULE, read_tuned
 from priormatch.training.wandb_log import wandb_plan

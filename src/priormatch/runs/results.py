@@ -17,7 +17,8 @@ from priormatch.evaluation.error_rates import (
     word_errors,
 )
 from priormatch.evaluation.transcripts import Transcript, both_sides, read_transcripts
-from priormatch.files import replace_text
+from priormatch.files import read_text, replace_text
+from priormatch.json_text import parse_json
 
 BASE, TOP = "supervised", "topline"
 NAMES = {
@@ -180,8 +181,8 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
 def same_systems(path: Path, results: Mapping[str, Any]) -> bool:
     """Whether a results.json tells of the same error rates."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["systems"] == without_nan(results["systems"])
-    except (ValueError, KeyError, TypeError):
+        return parse_json(read_text(path))["systems"] == without_nan(results["systems"])
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 

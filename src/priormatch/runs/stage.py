@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from priormatch.errors import UserError
-from priormatch.files import TEMPORARY, replace_text
+from priormatch.files import TEMPORARY, read_text, replace_text, set_aside
+from priormatch.json_text import parse_json
 from priormatch.models.card import CARD
 from priormatch.progress import duration_text, say
 from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
@@ -27,6 +28,8 @@ from priormatch.training.checkpoint import FILES as CHECKPOINTS
 FILE = "stage.json"
 OWN = (FILE, f"{TEMPORARY}{FILE}", STAGE_LOCK, RUN_LOCK)
 SAFETENSORS_TEMPORARY = re.compile(r"\.tmp\w{6}")
+TYPES: dict[str, Any] = {"recipe": dict, "finished": bool, "seconds": int | float, "files": dict}
+"""Of what a record holds."""
 FORMAT = 1
 """Raised when what a stage leaves behind changes its meaning, so that old work is not taken for new."""
 
@@ -177,12 +180,16 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     """What `stage.json` says, or None where there is none."""
     file = folder / FILE
     try:
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        ours = isinstance(record, dict) and {"recipe", "finished", "seconds"} <= record.keys()
-        return record if ours else None
+        record = parse_json(read_text(file))
+        if not (isinstance(record, dict) and record.keys() >= {"recipe", "finished", "seconds"}):
+            return None
+        known = {"files": {}, **record}
+        if wrong := [name for name, kind in TYPES.items() if not isinstance(known[name], kind)]:
+            raise ValueError(f"{wrong[0]} is {str(known[wrong[0]])[:40]}")
+        return record
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{file} is damaged ({error}): remove {folder} to make it again") from error
 
 
@@ -203,7 +210,7 @@ def fingerprint(path: Path) -> Any:
         for each in files
         if each.exists() and each.name != CARD
     ]
-    return f"{path.resolve()} {digest(stats)}"
+    return f"{os.path.realpath(path)} {digest(stats)}"  # which a loop of links does not stop
 
 
 def digest(value: Any) -> str:
@@ -228,14 +235,6 @@ def differences(old: Any, new: Any, before: str = "") -> list[str]:
         for name in names
         for each in differences(old.get(name), new.get(name), f"{before}.{name}".lstrip("."))
     ]
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a file or folder to the first free `NAME.1`, `NAME.2`, ..."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.{number}")).exists():
-        number += 1
-    return path.rename(aside)
 
 
 def kept_aside(path: Path) -> list[Path]:

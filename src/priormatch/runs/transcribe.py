@@ -49,7 +49,7 @@ def find_recordings(given: Sequence[Path]) -> list[Path]:
         if not path.exists():
             raise UserError(f"{path}: there is no such file or folder")
         found |= dict.fromkeys(recordings_in(path) if path.is_dir() else [path])
-    return list({path.resolve(): path for path in found}.values())
+    return list({os.path.realpath(path): path for path in found}.values())
 
 
 def places_in(out: Path, recordings: Sequence[Path], given: Sequence[Path]) -> dict[Path, Path]:

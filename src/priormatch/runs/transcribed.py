@@ -8,6 +8,7 @@ from typing import Any
 
 from priormatch.errors import UserError
 from priormatch.files import writing
+from priormatch.json_text import parse_json
 from priormatch.runs.stage import differences, plain
 
 FILE = "transcribed.jsonl"
@@ -27,7 +28,7 @@ class Transcribed:
         self.cut_off = bool(lines) and not lines[-1].endswith(b"\n")
         for line in lines:
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
                 self.known[entry.pop("file")] = entry
             except (ValueError, LookupError, TypeError, AttributeError):
                 continue
@@ -57,4 +58,4 @@ class Transcribed:
         return os.path.relpath(transcript, self.file.parent)
 
     def _origin(self, recording: Path) -> dict[str, Any]:
-        return {"recording": str(recording.resolve()), **self.made_with}
+        return {"recording": os.path.realpath(recording), **self.made_with}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from priormatch.config import FusionSettings, load_settings
 from priormatch.errors import UserError
 from priormatch.files import replace_text, writing
+from priormatch.json_text import parse_json
 from priormatch.yaml_files import read_yaml
 
 GRID: Mapping[str, Sequence[float]] = {
@@ -123,7 +124,7 @@ class Trials:
         content = path.read_bytes() if path.is_file() else b""
         for line in content.splitlines():
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
                 if entry["of"] == key:
                     settings = [
                         math.inf if entry["fusion"][name] is None else entry["fusion"][name] for name in NAMES

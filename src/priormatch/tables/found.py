@@ -10,10 +10,11 @@ import numpy as np
 from priormatch.errors import UserError
 from priormatch.evaluation.error_rates import ErrorCounts
 from priormatch.evaluation.perplexity import ScoredTexts
-from priormatch.files import replace_text
+from priormatch.files import read_text, replace_text, set_aside
+from priormatch.json_text import parse_json
 from priormatch.progress import say
 from priormatch.runs.recipe import recipe_of_fusion, recipe_of_matching
-from priormatch.runs.stage import digest, kept_aside, plain, set_aside
+from priormatch.runs.stage import digest, kept_aside, plain
 from priormatch.search.tuning import MATCHING_RULE
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Places
@@ -75,8 +76,8 @@ def read_found(study: Places, table: str, line: Line) -> Found:
 def read_content(file: Path) -> dict[str, Any]:
     """What stands in a file of figures."""
     try:
-        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        content: dict[str, Any] = parse_json(read_text(file))
+    except ValueError as error:
         raise UserError(f"{file} is damaged ({error}): remove it, and run its table again") from error
     return content
 

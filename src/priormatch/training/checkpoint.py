@@ -1,6 +1,5 @@
 """Checkpoints: everything a run needs to resume, in a file with hashes; the one before it is kept as well."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from priormatch.files import replacing, sync
+from priormatch.json_text import parse_json
 from priormatch.progress import say
-from priormatch.tensor_files import Damaged, read_tensors, save_tensors, size_of
+from priormatch.tensor_files import Damaged, not_finite, read_tensors, save_tensors, size_of
 
 FILE = "checkpoint.safetensors"
 OLD = "checkpoint.old.safetensors"
@@ -47,7 +47,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     try:
         return _read(file, "")
     except Damaged as damage:
-        tensors, state = _read(old, f"and so is {FILE}: remove both to begin this stage again")
+        tensors, state = _read(old, f"{FILE} is damaged as well, so remove both to begin this stage again")
         os.replace(file, folder / DAMAGED)
         say(
             f"{damage}: resuming from {OLD}, written at update {state.get('update')};"
@@ -65,11 +65,13 @@ def _read(file: Path, advice: str) -> Checkpoint:
         if state is None:
             if unsealed.keys() != {"state"}:
                 raise Damaged(f"{file} is damaged (it holds no state of a training)")
-            state = json.loads(unsealed["state"])
+            state = parse_json(unsealed["state"])
+            if wrong := not_finite(tensors):
+                raise Damaged(f"{file} is damaged ({wrong[0]} holds NaN or infinity)")
         if not isinstance(state, dict):
             raise Damaged(f"{file} is damaged (its state is none of a training)")
         return tensors, state
-    except (Damaged, ValueError, RecursionError) as error:
+    except (Damaged, ValueError) as error:
         what = str(error) if isinstance(error, Damaged) else f"{file} is damaged ({error})"
         raise Damaged(f"{what}: {advice}" if advice else what) from error
 

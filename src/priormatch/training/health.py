@@ -55,6 +55,13 @@ class Health:
         self._look(0)
         return {"bad": self.bad, "skipped": self.skipped}
 
+    def finish(self, updates: int) -> None:
+        """Give up at the end of a training too short for the other limits, if it skipped most of its updates."""
+        self._look(0)
+        recent = min(updates, WINDOW)
+        if 2 * len(self.skipped) > recent:
+            self._give_up(f"{len(self.skipped)} of the last {recent} updates", "")
+
     def _look(self, leave: int) -> None:
         while len(self.waiting) > leave:
             update, norm, ids = self.waiting.pop(0)

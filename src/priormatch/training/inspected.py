@@ -9,7 +9,8 @@ from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
 from priormatch.evaluation.alignment import AlignedWord
 from priormatch.evaluation.hypotheses import Hypothesis, Inspection, look_into
-from priormatch.files import replace_text
+from priormatch.files import read_text, replace_text
+from priormatch.json_text import parse_json
 from priormatch.matching.lpm import Weighing
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
@@ -64,8 +65,10 @@ def to_line(inspected: Inspected) -> str:
 def from_line(line: str) -> Inspected:
     """What `to_line` wrote; anything else raises a ValueError."""
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
         of = entry["inspection"]
+        if not isinstance(of["id"], str):
+            raise TypeError("its id is no text")
         score = None if of["reference"] is None else float(of["reference_log_prior"])
         hypotheses = [hypothesis_of(each) for each in of["hypotheses"]]
         beam = Inspection(**{**of, "reference_log_prior": score, "hypotheses": hypotheses})
@@ -84,6 +87,6 @@ def hypothesis_of(entry: dict[str, Any]) -> Hypothesis:
 def read_inspected(path: Path) -> list[Inspected]:
     """The beams of a file, the first proposal's before the latest one's."""
     try:
-        return [from_line(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (ValueError, UnicodeDecodeError) as error:
+        return [from_line(line) for line in read_text(path).splitlines()]
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): remove it, and the report goes without it") from error

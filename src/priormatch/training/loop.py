@@ -149,6 +149,8 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
             if stopping:
                 say(f"{stage}: saved at update {update} of {schedule.updates}")
                 break
+    if update == schedule.updates:
+        health.finish(update)
     return best
 
 
@@ -215,11 +217,18 @@ def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[
     if found is None:
         return 0, math.inf, nothing
     tensors, state = found
-    task.model.load_state_dict(of_prefix("model", tensors))
-    restore_optimizer(optimizer, task.model, of_prefix("optimizer", tensors))
-    task.restore(of_prefix("task", tensors), state["task"])
-    say(f"{folder}: going on from update {state['update']}")
-    return state["update"], state["best"], nothing | state
+    try:
+        task.model.load_state_dict(of_prefix("model", tensors))
+        restore_optimizer(optimizer, task.model, of_prefix("optimizer", tensors))
+        task.restore(of_prefix("task", tensors), state["task"])
+        update, best = int(state["update"]), float(state["best"])
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"the checkpoint in {folder} is not of this training ({str(error).splitlines()[0][:200]}): remove"
+            " checkpoint*.safetensors there to begin the stage again"
+        ) from error
+    say(f"{folder}: going on from update {update}")
+    return update, best, nothing | state
 
 
 def save_checkpoint(

@@ -12,11 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from priormatch.files import replace_text, writing
+from priormatch.files import open_regular, replace_text, set_aside, writing
+from priormatch.json_text import parse_json
+from priormatch.progress import say
 from priormatch.training.wandb_log import WandbLog
 
 _writing = threading.Lock()
 """For the threads of this process, which record locks do not keep apart."""
+
+
+def parse_entry(text: str) -> dict[str, Any] | None:
+    """A line of `metrics.jsonl`, or None where it is none."""
+    try:
+        entry = parse_json(text)
+    except ValueError:
+        return None
+    known = isinstance(entry, dict) and isinstance(entry.get("stage"), str)
+    return entry if known and type(entry.get("update")) in (int, float) else None
 
 
 class MetricsLog:
@@ -56,19 +68,28 @@ class MetricsLog:
             yield
 
     def _take_back(self, update: int) -> None:
-        lines = self.file.read_text().splitlines()
+        with open_regular(
+            self.file
+        ) as file:  # a byte that is no text stays as it is, and damages its line alone
+            lines = file.read().decode(errors="surrogateescape").splitlines()
         undone = [line for line in lines if self._undone(line, update)]
         if undone and update == 0:  # the stage is made anew, perhaps with other settings
             kept = self.file.with_name("metrics.old.jsonl")
-            with writing(kept), kept.open("a", encoding="utf-8") as old:
+            with writing(kept), kept.open("a", encoding="utf-8", errors="surrogateescape") as old:
                 old.writelines(f"{line}\n" for line in undone)
-        replace_text(self.file, "".join(f"{line}\n" for line in lines if not self._undone(line, update)))
+        left = [line for line in lines if not self._undone(line, update)]
+        damaged = sum(parse_entry(line) is None for line in lines[:-1])  # a kill may cut off the last
+        if damaged:
+            aside = set_aside(self.file)
+            say(
+                f"{self.file.name}: {damaged} damaged lines are left out; the file as it was is kept as {aside}"
+            )
+        replace_text(self.file, "".join(f"{line}\n" for line in left))
 
     def _undone(self, line: str, update: int) -> bool:
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            return True  # a line cut off by a kill
+        entry = parse_entry(line)
+        if entry is None:
+            return True  # cut off by a kill, or damaged
         return bool(entry["stage"] == self.stage and (entry["update"] > update or update == 0))
 
     def add(self, metrics: Mapping[str, Tensor | float]) -> None:

@@ -22,7 +22,8 @@ from priormatch.data.demo.speech import Conditions, record
 from priormatch.data.manifest import utterance
 from priormatch.data.spoken import check_installed, in_parallel, without_text, write_cuts
 from priormatch.errors import UserError
-from priormatch.files import writing
+from priormatch.files import read_text, writing
+from priormatch.json_text import parse_json
 from priormatch.progress import track
 
 VERSION = 2
@@ -158,7 +159,7 @@ def _is_finished(out: Path, settings: Settings) -> bool:
 
 def _read_settings(path: Path) -> Settings:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = parse_json(read_text(path))
     except ValueError:
         settings = None
     if not isinstance(settings, dict):

@@ -17,6 +17,7 @@ from priormatch.data.spoken import FRAME, Request, amplitude, in_noise, in_paral
 from priormatch.data.synthetic.voices import VERSION, Speaker
 from priormatch.data.waveforms import wav_header
 from priormatch.files import replace_text, replacing, writing
+from priormatch.json_text import parse_json
 from priormatch.progress import Meter
 
 LEVEL = (-29.0, -21.0)
@@ -137,7 +138,7 @@ def _read_journal(readings: Sequence[Reading], folder: Path) -> dict[str, Record
     with suppress(FileNotFoundError):
         for line in (folder / JOURNAL).read_text(encoding="utf-8").splitlines():
             with suppress(OSError, ValueError, KeyError, TypeError):
-                fields = json.loads(line)
+                fields = parse_json(line)
                 name = fields["name"]
                 recorded = Recorded([(a, b) for a, b in fields["spans"]], fields["length"])
                 size = len(wav_header(0)) + 2 * FRAME * recorded.length

@@ -1,4 +1,4 @@
-"""JSON lines that anybody may have written: one object a line, of bounded depth and of text that can be encoded."""
+"""JSON that anybody may have written: deep nesting is an error like any other, not a crash."""
 
 import json
 import re
@@ -10,12 +10,17 @@ SUSPECT = re.compile(r"\\u(0000|[dD][89a-fA-F])")
 """Escapes of NUL, which no path may have, and of halves of surrogate pairs, which cannot be encoded alone."""
 
 
-def parse_object(line: str) -> dict[str, Any]:
-    """The object on a line; a ValueError says why there is none."""
+def parse_json(text: str | bytes) -> Any:
+    """The value that a text holds; a ValueError says why there is none."""
     try:
-        found = json.loads(line)
+        return json.loads(text)
     except RecursionError:
         raise ValueError("lists or objects are nested too deeply") from None
+
+
+def parse_object(line: str) -> dict[str, Any]:
+    """The object on a line, of bounded depth and with text that can be encoded; a ValueError says why there is none."""
+    found = parse_json(line)
     if type(found) is not dict:
         raise ValueError("not a JSON object")
     if line.count("[") + line.count("{") > DEEPEST or ("\\u" in line and SUSPECT.search(line)):
