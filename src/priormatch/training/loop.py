@@ -149,7 +149,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
             if stopping:
                 say(f"{stage}: saved at update {update} of {schedule.updates}")
                 break
-    if update == schedule.updates:
+    if update == schedule.updates and math.isfinite(best):
         health.finish(update)
     return best
 
