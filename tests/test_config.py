@@ -350,3 +350,10 @@ def test_copies_that_would_be_the_same_model_are_refused():
             load_settings(None, [every, updates, *fine, f"training.keep.{name}.update={update}"])
     with pytest.raises(UserError, match=r"prior\.keep\.b"):
         load_settings(None, ["prior.keep.a.update=1", "prior.keep.b.update=2"])
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "-1" + "0" * 400, "a\\0b"])
+def test_a_base_that_no_file_can_be_called_is_one_sentence(tmp_path, name):
+    (tmp_path / "mine.yaml").write_text(f'base: "{name}"\n')
+    with pytest.raises(UserError, match=r"mine\.yaml: .*(is no other recipe|no text has)"):
+        load_settings(tmp_path / "mine.yaml")

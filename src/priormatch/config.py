@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import io
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -278,7 +279,7 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
     where = f"{recipe}"
     try:
         if recipe is not None:
-            if not recipe.is_file():
+            if not os.path.isfile(recipe):
                 raise UserError(
                     f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}"
                 )
@@ -348,8 +349,10 @@ def with_bases(given: Any, recipe: Path, before: tuple[Path, ...] = ()) -> list[
     if name is None:
         return [given]
     path = recipe_path(str(name))
-    if not path.is_file() or path in before or path == recipe:
-        raise UserError(f"{recipe}: base={name} is no other recipe: give the name or the path of one")
+    if not os.path.isfile(path) or path in before or path == recipe:  # of any name, even one no file can have
+        raise UserError(
+            f"{recipe}: base={str(name)[:200]} is no other recipe: give the name or the path of one"
+        )
     return [*with_bases(read_recipe(path), path, (*before, recipe)), given]
 
 
@@ -412,10 +415,10 @@ def recipe_path(name: str) -> Path:
     """A recipe by its path, or by the name of one that comes along."""
     path = Path(name)
     if (
-        path.is_file()
+        os.path.isfile(path)
         or path.suffix not in ("", ".yaml")
         or (len(path.parts) > 1 and path.parts[0] != "recipes")
     ):
         return path
     known = recipe_folder() / f"{path.stem}.yaml"
-    return known if known.is_file() else path
+    return known if os.path.isfile(known) else path
