@@ -357,3 +357,13 @@ def test_a_base_that_no_file_can_be_called_is_one_sentence(tmp_path, name):
     (tmp_path / "mine.yaml").write_text(f'base: "{name}"\n')
     with pytest.raises(UserError, match=r"mine\.yaml: .*(is no other recipe|no text has)"):
         load_settings(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["model: {channels: [[]]}", "model: {blocks: [[1]]}", "prior: {model: {bottlenecks: [[[1], 2, 3]]}}"],
+)
+def test_lists_in_the_place_of_numbers_are_one_sentence(tmp_path, setting):
+    (tmp_path / "mine.yaml").write_text(setting)
+    with pytest.raises(UserError, match=r"model\.\w+(=|:)"):
+        load_settings(tmp_path / "mine.yaml")

@@ -122,7 +122,10 @@ def _check_bounds(settings: Settings, part: str) -> None:
             if key.startswith(part):
                 value = attrgetter(key)(settings)
                 entries = value if isinstance(value, list) else [value]
-                _need(all(map(holds, entries)), key, value, what)
+                numbers = all(
+                    isinstance(each, int | float) for each in entries
+                )  # OmegaConf lets lists in lists pass
+                _need(numbers and all(map(holds, entries)), key, value, what)
 
 
 def keys_of(patterns: str) -> list[str]:
@@ -180,7 +183,7 @@ def _check_models(settings: Settings) -> None:
     layers = len(model.blocks) + sum(model.blocks)
     _need(layers <= MOST_LAYERS, "model.blocks", model.blocks, f"give at most {MOST_LAYERS:,} blocks in all")
     _need(
-        all(len(each) == 3 and min(each) >= 1 and max(each) <= MOST_SIZE for each in bottlenecks),
+        all(map(_is_bottleneck, bottlenecks)),
         "prior.model.bottlenecks",
         bottlenecks,
         "give three positive numbers for each, inner width, outer width and how many, such as [[64,128,2]]",
@@ -192,6 +195,11 @@ def _check_models(settings: Settings) -> None:
         bottlenecks,
         f"give at most {MOST_LAYERS:,} in all",
     )
+
+
+def _is_bottleneck(entry: Any) -> bool:
+    numbers = isinstance(entry, list) and all(isinstance(each, int) for each in entry)
+    return numbers and len(entry) == 3 and min(entry) >= 1 and max(entry) <= MOST_SIZE
 
 
 def _check_training(settings: Settings) -> None:
