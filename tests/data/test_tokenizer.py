@@ -2,6 +2,7 @@
 
 import pickle
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from priormatch.data.demo.grammar import draw_sentences
 from priormatch.data.normaliser import Normaliser
-from priormatch.data.tokenizer import Tokenizer, train_tokenizer
+from priormatch.data.tokenizer import MARK, Tokenizer, train_tokenizer
 from priormatch.errors import UserError
 
 WORDS = ["monday", "tuesday", "morning", "evening", "meeting", "doctor", "at", "nine", "ten", "with"]
@@ -104,6 +106,14 @@ def test_known_words_are_not_spelt_in_letters(tiny_tokenizer: Tokenizer, tiny_se
     assert 1.0 <= tiny_tokenizer.pieces_per_word(tiny_sentences) < 2.0
     assert tiny_tokenizer.pieces_per_word(["vroum dryad"]) > 3.0
     assert tiny_tokenizer.pieces_per_word([]) == 0.0
+
+
+def test_words_that_never_end_a_sentence_become_pieces() -> None:
+    sentences = draw_sentences(3000, Random(0))
+    assert not any(sentence.endswith(("wednesday", "mister")) for sentence in sentences)
+    tokenizer = train_tokenizer(sentences, 230)
+    assert {f"{MARK}wednesday", f"{MARK}mister"} <= set(tokenizer.pieces)
+    assert tokenizer.pieces_per_word(sentences) < 1.1
 
 
 def test_training_twice_gives_the_same_model(tiny_tokenizer: Tokenizer, tiny_sentences: list[str]) -> None:
