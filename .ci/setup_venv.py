@@ -99,7 +99,7 @@ def is_wanted(requirement: str) -> bool:
 
 
 def requirement_name(requirement: str) -> str:
-    """The normalised name at the head of a requirement such as `torch<2.14,>=2.9; extra == "x"`."""
+    """The normalized name at the head of a requirement such as `torch<2.14,>=2.9; extra == "x"`."""
     end = next((i for i, letter in enumerate(requirement) if not (letter.isalnum() or letter in "-_.")), None)
     return normal_name(requirement[:end])
 

@@ -2,7 +2,7 @@
 
 Makes a corpus of noise in a temporary folder, as FLAC and packed by `priormatch pack`, and tells how many seconds of
 audio a second come out of each in batches of 600 s, beside the same utterances in memory, which are only padded. On a
-GPU it also trains a recogniser of 17.6 M parameters from each, and from batches that lie in memory.
+GPU it also trains a recognizer of 17.6 M parameters from each, and from batches that lie in memory.
 
 The peer is Lhotse: `load_audio` of each cut and its own collation, in the same batches and the same worker processes.
 """
@@ -192,7 +192,7 @@ def reading_speed(stream: BatchStream, batches: int) -> float:
 def training(
     corpora: dict[str, Corpus], size: BatchSettings, workers: int, batches: int, device: torch.device
 ) -> dict[str, float]:
-    """Seconds of audio a second that a recogniser is trained on, from memory, from FLAC and from packed audio."""
+    """Seconds of audio a second that a recognizer is trained on, from memory, from FLAC and from packed audio."""
     tokenizer: Any = Numbers()
     settings = TrainingSettings(optimizer=OptimizerSettings(kind="adamw", learning_rate=1e-4))
     torch.manual_seed(0)

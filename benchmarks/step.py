@@ -90,7 +90,7 @@ def fresh_batch(sizes: Sizes, device: torch.device) -> Batch:
 
 
 def recognizer(settings: ModelSettings, sizes: Sizes, device: torch.device) -> Recognizer:
-    """A recogniser with random weights whose search never ends by itself."""
+    """A recognizer with random weights whose search never ends by itself."""
     settings = replace(settings, longest_output=sizes.pieces - 1)
     tokenizer: Any = SimpleNamespace(classes=sizes.classes, eos=sizes.classes - 1)
     model = Recognizer(settings, tokenizer)

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
 PORT = 7871
-# name, width, height, colours, the section at the top
+# name, width, height, colors, the section at the top
 PICTURES = (
     ("report-light", 1200, 1000, "light", "results"),
     ("report-dark", 1200, 1000, "dark", "teaching"),
@@ -40,9 +40,9 @@ def main(run: Path) -> None:
 
 def take_report(browser: Browser, report: Path) -> None:
     """The report, part by part."""
-    for name, width, height, colours, section in PICTURES:
-        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colours)
-        page.emulate_media(color_scheme=colours, reduced_motion="reduce")
+    for name, width, height, colors, section in PICTURES:
+        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colors)
+        page.emulate_media(color_scheme=colors, reduced_motion="reduce")
         page.goto(report.resolve().as_uri())
         page.evaluate(f"document.getElementById('run1-{section}').scrollIntoView()")
         if section == "results":

@@ -1,4 +1,4 @@
-"""Tiny things that many tests want: a tokenizer, a corpus of tones, a recogniser and a prior."""
+"""Tiny things that many tests want: a tokenizer, a corpus of tones, a recognizer and a prior."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -84,7 +84,7 @@ def tiny_corpus(tmp_path: Path) -> TinyCorpus:
 
 @pytest.fixture
 def tiny_model_settings() -> ModelSettings:
-    """A recogniser of a few thousand parameters at a quarter of the frame rate."""
+    """A recognizer of a few thousand parameters at a quarter of the frame rate."""
     return ModelSettings(
         n_mels=20, channels=[2, 3], blocks=[1, 1], kernel=5, size=16, dropout=0.1, ctc=True, longest_output=12
     )
@@ -92,7 +92,7 @@ def tiny_model_settings() -> ModelSettings:
 
 @pytest.fixture
 def tiny_recognizer(tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer):
-    """An untrained recogniser for the tiny language, in evaluation mode."""
+    """An untrained recognizer for the tiny language, in evaluation mode."""
     from priormatch.models.recognizer import Recognizer
 
     return Recognizer(tiny_model_settings, tiny_tokenizer).eval()

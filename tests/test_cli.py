@@ -163,7 +163,7 @@ def test_no_verb_shows_the_help(words, capsys):
     ("words", "expected"),
     [
         (("bogus",), "No such command 'bogus'"),
-        (("train",), "Missing option '--labelled'"),
+        (("train",), "Missing option '--labeled'"),
         (("decode", "--beam-size", "0"), "--beam-size"),
         (("decode", "--beam", "3"), "--beam"),
         (("prepare", "nothing"), "No such command 'nothing'"),
@@ -202,7 +202,7 @@ def test_settings_are_explained(capsys, refused):
     ],
     ids=lambda words: words[0],
 )
-def test_a_misspelt_setting_is_given_its_neighbour(refused, words):
+def test_a_misspelled_setting_is_given_its_neighbor(refused, words):
     assert "there is no setting training.sede: did you mean training.seed?" in refused(*words)
 
 
@@ -236,14 +236,14 @@ def test_a_folder_called_demo_does_not_hide_the_recipe(tmp_path, monkeypatch, ca
         ("prepare", "text", "nowhere", "--out", "x.txt"),
         ("tokenizer", "--text", "nowhere", "--out", "x"),
         ("train-prior", "--text", "a", "--validation-text", "b", "--tokenizer", "nowhere", "--out", "x"),
-        ("train", "--labelled", "a", "--validation", "b", "--tokenizer", "nowhere", "--out", "x"),
-        ("lengths", "--model", "nowhere", "--unlabelled", "b", "--out", "x"),
+        ("train", "--labeled", "a", "--validation", "b", "--tokenizer", "nowhere", "--out", "x"),
+        ("lengths", "--model", "nowhere", "--unlabeled", "b", "--out", "x"),
         ("decode", "--model", "nowhere", "--cuts", "b", "--out", "x"),
         ("label", "--model", "nowhere", "--cuts", "b", "--out", "x.jsonl.gz"),
         ("label", "--transcripts", "nowhere", "--cuts", "nowhere", "--out", "x.jsonl.gz"),
         ("hypotheses", "--model", "nowhere", "--prior", "p", "--cuts", "b"),
         ("score", "nowhere"),
-        ("run", "demo", "corpus=own", "labelled=nowhere", "unlabelled=nowhere", "text=nowhere", "runs=x"),
+        ("run", "demo", "corpus=own", "labeled=nowhere", "unlabeled=nowhere", "text=nowhere", "runs=x"),
     ],
     ids=lambda words: " ".join(words[:2]),
 )
@@ -268,7 +268,7 @@ def test_a_tokenizer_of_nothing(refused):
 def test_own_data_must_be_given(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert command("run", "demo", "corpus=own") == 2
-    assert "labelled is not set: give labelled=PATH" in capsys.readouterr().err
+    assert "labeled is not set: give labeled=PATH" in capsys.readouterr().err
 
 
 def test_a_device_that_is_not_there(tmp_path, monkeypatch, capsys, tiny_recognizer, tiny_corpus):

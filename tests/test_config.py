@@ -135,7 +135,7 @@ def test_text_is_taken_as_it_stands(key, value):
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="$\x00"), min_size=1))
 def test_any_path_can_be_given(value):
-    assert load_settings(None, [f"labelled={value}"]).labelled == value
+    assert load_settings(None, [f"labeled={value}"]).labeled == value
 
 
 def test_a_text_setting_can_be_emptied(recipe):
@@ -151,10 +151,10 @@ def test_a_text_setting_can_be_emptied(recipe):
         ("training.optimizer.lerning_rate", "training.optimizer.learning_rate"),
         ("prior.model.embeding", "prior.model.embedding"),
         ("beam_size", "fusion.beam_size"),
-        ("unlabeled", "unlabelled"),
+        ("unlabeled", "unlabeled"),
     ],
 )
-def test_a_misspelt_key_is_given_its_neighbour(recipe, wrong, right):
+def test_a_misspelled_key_is_given_its_neighbor(recipe, wrong, right):
     assert refusal(None, f"{wrong}=1").endswith(f"there is no setting {wrong}: did you mean {right}?")
     nested = "".join(f"{'  ' * depth}{name}:\n" for depth, name in enumerate(wrong.split(".")))
     path = recipe(nested.rstrip() + " 1\n")

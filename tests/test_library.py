@@ -53,10 +53,10 @@ def same(first, second):
 
 @pytest.fixture
 def speech(tiny_corpus):
-    """Manifests of labelled, unlabelled and validation speech, as `match` takes them."""
+    """Manifests of labeled, unlabeled and validation speech, as `match` takes them."""
     return {
-        "labelled": tiny_corpus(8, "labelled"),
-        "unlabelled": tiny_corpus(8, "unlabelled", transcribed=False),
+        "labeled": tiny_corpus(8, "labeled"),
+        "unlabeled": tiny_corpus(8, "unlabeled", transcribed=False),
         "validation": {"dev": tiny_corpus(4, "dev")},
     }
 
@@ -131,12 +131,12 @@ def test_other_lengths_settings_models_or_speech_are_refused(
     other_prior = Prior(models["prior"].settings, tiny_tokenizer)
     given = {**models, **speech, "out": out, "settings": tiny()}
     for changed, named in (
-        ({"lengths": {f"unlabelled-{number}": 3 for number in range(8)}}, "lengths"),
+        ({"lengths": {f"unlabeled-{number}": 3 for number in range(8)}}, "lengths"),
         ({"settings": tiny("matching.beam_size=2")}, r"matching\.beam_size"),
         ({"settings": tiny("training.seed=7")}, r"training\.seed"),
         ({"model": other_model}, "models"),
         ({"prior": other_prior}, "models"),
-        ({"unlabelled": tiny_corpus(3, "others")}, "cuts"),
+        ({"unlabeled": tiny_corpus(3, "others")}, "cuts"),
     ):
         with pytest.raises(UserError, match=rf"lpm was made with other settings \({named}\)"):
             match(**{**given, **changed})
@@ -144,7 +144,7 @@ def test_other_lengths_settings_models_or_speech_are_refused(
 
 
 def test_cuts_can_be_given_as_objects(finished, models, speech, tmp_path):
-    cuts = {name: CutSet.from_file(speech[name]) for name in ("labelled", "unlabelled")}
+    cuts = {name: CutSet.from_file(speech[name]) for name in ("labeled", "unlabeled")}
     dev = (cut for cut in CutSet.from_file(speech["validation"]["dev"]))
     settings = tiny()
     better = match(**models, **cuts, validation={"dev": dev}, out=tmp_path / "objects", settings=settings)
@@ -152,7 +152,7 @@ def test_cuts_can_be_given_as_objects(finished, models, speech, tmp_path):
 
 
 def test_lengths_are_those_of_greedy_decoding_unless_given(finished, models, speech, tmp_path, monkeypatch):
-    heard = greedy_transcripts(models["model"], Corpus.load(speech["unlabelled"], tiny().audio))
+    heard = greedy_transcripts(models["model"], Corpus.load(speech["unlabeled"], tiny().audio))
     lengths = {each.id: each.pieces for each in heard}
     monkeypatch.setattr(library, "greedy_transcripts", None)  # not called
     given = match(**models, **speech, out=tmp_path / "given", lengths=lengths, settings=tiny())
@@ -162,12 +162,12 @@ def test_lengths_are_those_of_greedy_decoding_unless_given(finished, models, spe
     assert not same(weights(other), weights(finished[1]))
 
 
-def test_lengths_by_the_labelled_speaking_rate_need_no_decoding(models, speech, tmp_path, monkeypatch):
+def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(models, speech, tmp_path, monkeypatch):
     monkeypatch.setattr(library, "greedy_transcripts", None)  # not called
     by_rate = tiny("matching.reference_lengths=speaking_rate", "matching.length_filter=[0.8,1.25]")
     found = match(**models, **speech, out=tmp_path / "found", settings=by_rate)
-    rate = pieces_a_second(read_cuts(speech["labelled"]), models["model"].tokenizer)
-    lengths = lengths_by_rate(read_cuts(speech["unlabelled"]), rate)
+    rate = pieces_a_second(read_cuts(speech["labeled"]), models["model"].tokenizer)
+    lengths = lengths_by_rate(read_cuts(speech["unlabeled"]), rate)
     for name, given in (("same", lengths), ("other", dict.fromkeys(lengths, 1000))):
         told = match(**models, **speech, out=tmp_path / name, lengths=given, settings=by_rate)
         assert same(weights(told), weights(found)) == (name == "same")
@@ -178,7 +178,7 @@ PAPERS_WAY = ["hypotheses=asr", "prior_exponent=1", "proposal_exponent=0"]
 
 def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, capsys):
     advice = "`priormatch tune --for-matching` finds better values, for settings.fusion"
-    untuned = ["fusion.lm_weight=0.3", "fusion.centred=false", "fusion.token_bonus=0.5"]
+    untuned = ["fusion.lm_weight=0.3", "fusion.centered=false", "fusion.token_bonus=0.5"]
     for name, more, told in (
         ("searched", [], False),
         ("untuned", untuned, True),
@@ -213,18 +213,18 @@ def reader(models):
 
 @pytest.fixture
 def consecutive(speech, tmp_path):
-    """The same speech, its unlabelled part being two recordings of four utterances each."""
-    cuts = list(CutSet.from_file(speech["unlabelled"]))
+    """The same speech, its unlabeled part being two recordings of four utterances each."""
+    cuts = list(CutSet.from_file(speech["unlabeled"]))
     for number, cut in enumerate(cuts):
         cut.custom = {PART_OF: [f"talk-{number // 4}", number % 4]}
     CutSet.from_cuts(cuts).to_file(tmp_path / "talks.jsonl.gz")
-    return {**speech, "unlabelled": tmp_path / "talks.jsonl.gz"}
+    return {**speech, "unlabeled": tmp_path / "talks.jsonl.gz"}
 
 
 def test_contexts_are_what_was_heard_before_unless_given(reader, consecutive, tmp_path):
-    unlabelled = Corpus.load(consecutive["unlabelled"], tiny().audio)
-    heard = {each.id: each.hypothesis for each in greedy_transcripts(reader["model"], unlabelled)}
-    before = {f"unlabelled-{n}": heard[f"unlabelled-{n - 1}"] for n in range(8) if n % 4}
+    unlabeled = Corpus.load(consecutive["unlabeled"], tiny().audio)
+    heard = {each.id: each.hypothesis for each in greedy_transcripts(reader["model"], unlabeled)}
+    before = {f"unlabeled-{n}": heard[f"unlabeled-{n - 1}"] for n in range(8) if n % 4}
     assert any(before.values())
     given = {**reader, **consecutive}
     own = match(**given, out=tmp_path / "own", settings=tiny(*CONTEXT))
@@ -253,16 +253,16 @@ def test_matching_with_contexts_goes_on_after_a_stop(reader, consecutive, tmp_pa
 
 def test_contexts_that_cannot_be_used_are_refused(models, reader, speech, consecutive, tmp_path, monkeypatch):
     out = tmp_path / "lpm"
-    with pytest.raises(UserError, match="no utterance of unlabelled follows another in its recording"):
+    with pytest.raises(UserError, match="no utterance of unlabeled follows another in its recording"):
         match(**reader, **speech, out=out, settings=tiny(*CONTEXT))
-    with pytest.raises(UserError, match="contexts holds no text for an utterance of unlabelled"):
+    with pytest.raises(UserError, match="contexts holds no text for an utterance of unlabeled"):
         match(**reader, **consecutive, out=out, settings=tiny(), contexts={"stranger": "at"})
     with pytest.raises(UserError, match="contexts have a say in the prior's weights alone"):
         weighed = tiny("matching.prior_exponent=0", "matching.proposal_exponent=1")
-        match(**reader, **consecutive, out=out, settings=weighed, contexts={"unlabelled-1": "at"})
+        match(**reader, **consecutive, out=out, settings=weighed, contexts={"unlabeled-1": "at"})
     models["prior"].settings.context = False
     monkeypatch.setattr(library, "greedy_transcripts", None)  # refused before it is called
-    for contexts in (None, {"unlabelled-1": "at"}):
+    for contexts in (None, {"unlabeled-1": "at"}):
         with pytest.raises(UserError, match=r"train it with prior\.model\.context=true"):
             match(**models, **consecutive, out=out, settings=tiny(*CONTEXT), contexts=contexts)
 
@@ -271,30 +271,30 @@ def test_the_verb_reads_contexts_from_the_transcripts(reader, consecutive, tmp_p
     monkeypatch.chdir(tmp_path)
     for name, model in reader.items():
         model.save(tmp_path / name)
-    words = ("--model", "model", "--unlabelled", consecutive["unlabelled"])
+    words = ("--model", "model", "--unlabeled", consecutive["unlabeled"])
     assert command("lengths", *words, "--out", "lengths.jsonl", *TINY) == 0
-    more = ("--prior", "prior", "--labelled", consecutive["labelled"])
+    more = ("--prior", "prior", "--labeled", consecutive["labeled"])
     sets = ("--validation", consecutive["validation"]["dev"])
     wanted = (*TINY, *CONTEXT)
     assert command("match", *words, *more, *sets, "--lengths", "lengths.jsonl", "--out", "verb", *wanted) == 0
     by_call = match(**reader, **consecutive, out=tmp_path / "call", settings=tiny(*CONTEXT))
     assert same(weights(Recognizer.load("verb/model")), weights(by_call))
-    Path("bare.jsonl").write_text('{"id": "unlabelled-0", "hypothesis": "", "pieces": 3}\n')
+    Path("bare.jsonl").write_text('{"id": "unlabeled-0", "hypothesis": "", "pieces": 3}\n')
     for lengths in (("--lengths", "bare.jsonl"), ("matching.length_filter=[]",)):
         capsys.readouterr()
         assert command("match", *words, *more, *sets, *lengths, "--out", "bare", *wanted) == 2
-        assert "matching.context needs transcripts of the unlabelled speech" in capsys.readouterr().err
+        assert "matching.context needs transcripts of the unlabeled speech" in capsys.readouterr().err
 
 
 def test_the_verb_gives_the_same(finished, models, speech, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, model in models.items():
         model.save(tmp_path / name)
-    unlabelled = ("--model", "model", "--unlabelled", speech["unlabelled"])
-    assert command("lengths", *unlabelled, "--out", "lengths.jsonl", *TINY) == 0
-    more = ("--prior", "prior", "--labelled", speech["labelled"], "--lengths", "lengths.jsonl")
+    unlabeled = ("--model", "model", "--unlabeled", speech["unlabeled"])
+    assert command("lengths", *unlabeled, "--out", "lengths.jsonl", *TINY) == 0
+    more = ("--prior", "prior", "--labeled", speech["labeled"], "--lengths", "lengths.jsonl")
     sets = ("--validation", speech["validation"]["dev"])
-    assert command("match", *unlabelled, *more, *sets, "--out", "verb", *TINY) == 0
+    assert command("match", *unlabeled, *more, *sets, "--out", "verb", *TINY) == 0
     by_verb = weights(Recognizer.load("verb/model"))
     assert same(by_verb, weights(finished[1]))
     from_folders = match("model", Path("prior"), **speech, out="call", settings=tiny())
@@ -316,8 +316,8 @@ def test_validation_speech_is_wanted(models, speech, tmp_path, tiny_corpus):
 
 def test_speech_without_an_utterance_is_named(models, speech, tmp_path):
     for name, sentence in (
-        ("labelled", "labelled holds no transcribed"),
-        ("unlabelled", "unlabelled holds no utt"),
+        ("labeled", "labeled holds no transcribed"),
+        ("unlabeled", "unlabeled holds no utt"),
     ):
         with pytest.raises(UserError, match=sentence):
             match(**models, **{**speech, name: []}, out=tmp_path / "lpm", settings=tiny())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from priormatch.config import load_settings
-from priormatch.data.normaliser import normaliser_in
+from priormatch.data.normalizer import normalizer_in
 from priormatch.errors import UserError
 from priormatch.search.tuning import read_tuned
 from priormatch.yaml_files import MOST_BYTES, MOST_DEPTH, MOST_NODES, checked, read_yaml
@@ -111,8 +111,8 @@ def test_nothing_is_interpolated_in_a_base(tmp_path: Path, file: Path) -> None:
 @pytest.mark.parametrize("text", [f"a: '{SECRET}'", "[" * 100_000])
 def test_other_files_are_read_the_same_way(tmp_path: Path, text: str) -> None:
     (tmp_path / "language.yaml").write_text(text)
-    with pytest.raises(UserError, match="names no normaliser"):
-        normaliser_in(tmp_path)
+    with pytest.raises(UserError, match="names no normalizer"):
+        normalizer_in(tmp_path)
     with pytest.raises(UserError, match="does not hold fusion settings"):
         read_tuned(tmp_path / "language.yaml")
 

@@ -105,9 +105,9 @@ def make_run(folder: Path, name: str = "tiny", finished: bool = True) -> Path:
     prior = [{"stage": "prior", "update": 10, "loss": 3.0, "perplexity": 8.0, "validation_score": 8.0}]
     write_metrics(folder, prior + matching_lines())
     write_inspected(folder)
-    CutSet.from_cuts([make_cut(folder, 0), make_cut(folder, 1)]).to_file(folder / "unlabelled.jsonl.gz")
+    CutSet.from_cuts([make_cut(folder, 0), make_cut(folder, 1)]).to_file(folder / "unlabeled.jsonl.gz")
     (folder / "data").mkdir()
-    (folder / "unlabelled.jsonl.gz").rename(folder / "data" / "unlabelled.jsonl.gz")
+    (folder / "unlabeled.jsonl.gz").rename(folder / "data" / "unlabeled.jsonl.gz")
     (folder / "data" / "text.txt").write_text("one\ntwo\nthree\n")
     for stage in ("data", "prior", "lpm"):
         write_stage(folder, stage)

@@ -56,8 +56,8 @@ matching:
 
 
 def make_folders(root: Path) -> None:
-    """Write labelled/, unlabelled/ and test/ with four speakers each, text.txt and tiny.yaml."""
-    for name, count, transcribed in (("labelled", 24, True), ("unlabelled", 20, False), ("test", 8, True)):
+    """Write labeled/, unlabeled/ and test/ with four speakers each, text.txt and tiny.yaml."""
+    for name, count, transcribed in (("labeled", 24, True), ("unlabeled", 20, False), ("test", 8, True)):
         for number, text in enumerate(sentences(count, seed=len(name), most_words=4)):
             path = root / name / f"{name}-speaker{number % 4}" / f"{number}.wav"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,23 +25,23 @@ class AudioSettings:
     # processes that read and decode audio, 0 reads in the training process; more where `time_data` is high
     workers: int = 2
     max_bad_share: float = 0.05  # of unreadable audio; above it the run stops
-    segment: float = 0.0  # seconds; a run cuts unlabelled audio that is longer at its pauses; 0 never does
+    segment: float = 0.0  # seconds; a run cuts unlabeled audio that is longer at its pauses; 0 never does
 
 
-NormaliserKind = Literal["english", "unicode", "turkic"]
+NormalizerKind = Literal["english", "unicode", "turkic"]
 
 
 @dataclass
 class LanguageSettings:
     """How the language is written; the same for transcripts, the prior's text and scores."""
 
-    normalizer: NormaliserKind = "english"  # as the paper's; unicode: any other; turkic: with ı and İ
+    normalizer: NormalizerKind = "english"  # as the paper's; unicode: any other; turkic: with ı and İ
     alphabet: str = ""  # its letters, small ones; text with others is left out; none: whatever occurs
 
 
 @dataclass
 class TokenizerSettings:
-    """Word pieces, the classes of the recogniser and of the prior."""
+    """Word pieces, the classes of the recognizer and of the prior."""
 
     # SentencePiece's vocabulary, its three control pieces included; fewer where there is little text
     pieces: int = 5000
@@ -50,12 +50,12 @@ class TokenizerSettings:
 
 @dataclass
 class ModelSettings:
-    """The recogniser: log-mel features, TDS encoder, GRU decoder with key-value attention."""
+    """The recognizer: log-mel features, TDS encoder, GRU decoder with key-value attention."""
 
     n_mels: int = 80  # bands of the features
     # in each stage of the encoder, which halves the frame rate; times n_mels they are its width
     channels: list[int] = field(default_factory=lambda: [10, 14, 16])
-    # in each stage of the encoder; more blocks and channels want more labelled speech
+    # in each stage of the encoder; more blocks and channels want more labeled speech
     blocks: list[int] = field(default_factory=lambda: [3, 3, 3])
     kernel: int = 21  # frames that a convolution of the encoder sees; odd
     size: int = 512  # of keys, values, embeddings and the GRU
@@ -90,7 +90,7 @@ class OptimizerSettings:
     decay_every: int = 0  # sgd: updates between decays; 0 never decays
     decay: float = 0.5  # sgd: the factor
     warm_up: int = 0  # adamw: updates of linear warm-up
-    weight_decay: float = 0.0  # what pulls weights towards zero at every update
+    weight_decay: float = 0.0  # what pulls weights toward zero at every update
 
 
 @dataclass
@@ -130,7 +130,7 @@ class TrainingSettings:
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(decay_every=71_000))
     label_smoothing: float = 0.1  # share of each label's weight spread over all pieces
     input_sampling: float = 0.01  # share of decoder inputs replaced by a random piece
-    piece_sampling: float = 0.01  # share of words spelt by another of their ten best spellings
+    piece_sampling: float = 0.01  # share of words spelled by another of their ten best spellings
     # how long the soft attention window lasts; longer where attention does not form (CER stays near 100 %)
     window_updates: int = 5350
     window_deviation: float = 4.0  # frames of the encoder; how far attention may stray from the diagonal
@@ -177,7 +177,7 @@ class MatchingSettings:
     # r_lb and r_ub: bounds of a hypothesis's length over the reference length; [] is none. Wider where hardly any
     # hypothesis survives, narrower where outputs get shorter and shorter
     length_filter: list[float] = field(default_factory=lambda: [0.95, 1.05])
-    merge_spellings: bool = False  # one weight for a text, however it is spelt
+    merge_spellings: bool = False  # one weight for a text, however it is spelled
     # where a run takes the reference lengths L from, and `match` where it is given none
     reference_lengths: Literal["greedy", "asr_lm", "speaking_rate", "oracle"] = "greedy"
     # how the proposal is updated
@@ -192,10 +192,10 @@ class MatchingSettings:
     proposal: str = ""  # a kept copy of the supervised model for the proposal to start from; none: the best
     prior: str = ""  # a kept copy of the prior; none: the best
     renewed: float = 1.0  # the share of an utterance's visits at which its targets are made anew
-    selected: float = 1.0  # the share of the unlabelled utterances that an epoch visits, the surest first
+    selected: float = 1.0  # the share of the unlabeled utterances that an epoch visits, the surest first
     selected_at_random: float = 0.25  # the part of those that is drawn at random
     score_labels_on: int = 200  # utterances to score the proposal on, where transcripts are known; 0: none
-    inspect_on: int = 12  # unlabelled utterances whose beams are kept for the report; 0: none
+    inspect_on: int = 12  # unlabeled utterances whose beams are kept for the report; 0: none
     max_proposal_cer: float = 60.0  # percent; a worse proposal would teach nonsense
     context: bool = False  # the prior reads what was heard before the utterance in its recording
 
@@ -204,7 +204,7 @@ class MatchingSettings:
 class FusionSettings:
     """A search with the prior's help: log q + λ · log p_y + a bonus, and what keeps such a search from going astray.
 
-    Centred, log p_y of a piece is less what the prior expects of any piece there, its negative entropy: long hypotheses
+    Centered, log p_y of a piece is less what the prior expects of any piece there, its negative entropy: long ones
     then neither lose by it nor gain, and pieces that only end a word have nothing to win.
     A limit of infinity (`.inf` in YAML) is off; `priormatch tune` finds good values for decoding, and with
     --for-matching for the hypotheses of a proposal that is renewed. A run tunes what its matching needs by itself.
@@ -212,7 +212,7 @@ class FusionSettings:
 
     beam_size: int = 8  # hypotheses that the search follows
     lm_weight: float = 0.3  # λ
-    centred: bool = False  # whether log p_y is taken less its mean over all pieces there
+    centered: bool = False  # whether log p_y is taken less its mean over all pieces there
     token_bonus: float = 0.5  # for every piece but the end of sentence
     eos_threshold: float = 1.5  # γ: the end may follow only where log q(end) >= γ · max log q
     token_margin: float = math.inf  # δ: another piece may follow only where log q >= max log q - δ
@@ -246,13 +246,13 @@ class Settings:
     threads: int = 0  # of the CPU; 0 leaves it to PyTorch
     wandb: str = ""  # a project of Weights & Biases to log to as well; needs the extra `wandb`
     corpus: Literal["own", "demo"] = "own"  # demo: make the embedded corpus and use it
-    labelled: str = ""  # audio with transcripts: a folder, table, manifest or data set (docs/your-audio.md)
-    unlabelled: str = ""  # audio alone, likewise
+    labeled: str = ""  # audio with transcripts: a folder, table, manifest or data set (docs/your-audio.md)
+    unlabeled: str = ""  # audio alone, likewise
     text: str = ""  # a file or folder of text for the prior
-    validation: list[str] = field(default_factory=list)  # cuts; none: speakers of `labelled` are held out
-    validation_share: float = 0.1  # of `labelled`, held out where no validation set is given
+    validation: list[str] = field(default_factory=list)  # cuts; none: speakers of `labeled` are held out
+    validation_share: float = 0.1  # of `labeled`, held out where no validation set is given
     test: dict[str, str] = field(default_factory=dict)  # name: cuts; none: the validation sets are scored
-    topline: str = ""  # the unlabelled cuts with their transcripts, if one has them
+    topline: str = ""  # the unlabeled cuts with their transcripts, if one has them
     pseudo_labels: bool = False  # also train on fixed pseudo-labels, for comparison
     longer_supervised: bool = True  # also train the supervised system for as many updates as matching had
     demo: DemoSettings = field(default_factory=DemoSettings)
@@ -357,7 +357,7 @@ def with_bases(given: Any, recipe: Path, before: tuple[Path, ...] = ()) -> list[
 
 
 def _explain(error: Exception, where: str) -> str:
-    """One sentence for what OmegaConf refused, with the nearest key for a misspelt one."""
+    """One sentence for what OmegaConf refused, with the nearest key for a misspelled one."""
     key = re.sub(r"\[\d+\]$", "", str(getattr(error, "full_key", "") or ""))  # an entry of a list
     first = (str(error).splitlines() or [""])[0].rstrip(". ")[:200]
     where = where[:200]

@@ -236,7 +236,7 @@ def _check_training(settings: Settings) -> None:
         not matching.context or settings.prior.model.context,
         "matching.context",
         matching.context,
-        "needs a prior that has learnt to read what comes before; set prior.model.context=true",
+        "needs a prior that has learned to read what comes before; set prior.model.context=true",
     )
     _need(
         not matching.context or matching.reference_lengths in ("greedy", "asr_lm"),
@@ -260,7 +260,7 @@ def _check_training(settings: Settings) -> None:
         matching.combine == "sum" or matching.optimizer.kind == "sgd",
         "matching.combine",
         matching.combine,
-        "adamw would normalise the loss weight away in alternating steps; set matching.combine=sum",
+        "adamw would normalize the loss weight away in alternating steps; set matching.combine=sum",
     )
 
 

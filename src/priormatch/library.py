@@ -31,18 +31,18 @@ Cuts = AnyPath | Iterable[Any]
 def match(
     model: Recognizer | AnyPath,
     prior: Prior | AnyPath,
-    labelled: Cuts,
-    unlabelled: Cuts,
+    labeled: Cuts,
+    unlabeled: Cuts,
     validation: Mapping[str, Cuts],
     out: AnyPath,
     lengths: Mapping[str, int] | None = None,
     settings: Settings | None = None,
     contexts: Mapping[str, str] | None = None,
 ) -> Recognizer:
-    """Train a recogniser further on unlabelled speech by local prior matching.
+    """Train a recognizer further on unlabeled speech by local prior matching.
 
-    `lengths` gives the estimated number of pieces of each unlabelled utterance by its id; without them they are
-    taken from greedy decoding, or from how fast the labelled speech is, as matching.reference_lengths says. `contexts`
+    `lengths` gives the estimated number of pieces of each unlabeled utterance by its id; without them they are
+    taken from greedy decoding, or from how fast the labeled speech is, as matching.reference_lengths says. `contexts`
     gives texts for the prior to read before utterances, by their ids; without them and with matching.context, that is
     what greedy decoding heard just before in the same recording.
     Checkpoints, metrics and the best model go to the folder `out`, and a call that was stopped goes on from there.
@@ -62,11 +62,11 @@ def match(
         raise UserError(
             "validation is empty: give at least one set of transcribed cuts to choose the model by"
         )
-    paired = _corpus(labelled, settings, "labelled", transcribed=True)
-    speech = _corpus(unlabelled, settings, "unlabelled")
+    paired = _corpus(labeled, settings, "labeled", transcribed=True)
+    speech = _corpus(unlabeled, settings, "unlabeled")
     if contexts is not None and not any(cut.id in contexts for cut in speech.cuts):
         raise UserError(
-            "contexts holds no text for an utterance of unlabelled: give texts by the ids of its cuts"
+            "contexts holds no text for an utterance of unlabeled: give texts by the ids of its cuts"
         )
     if contexts is not None or settings.matching.context:
         judge.require_context()

@@ -41,7 +41,7 @@ def rate_text(speed: float) -> str:
 
 
 class Meter:
-    """Counts work towards `total` and shows it, with speed and time left.
+    """Counts work toward `total` and shows it, with speed and time left.
 
     On a terminal this is a live bar; elsewhere a plain line at most every 20 seconds and one at the end.
     """

@@ -21,7 +21,7 @@ class Stopwatch:
         return event
 
     def lap(self, name: str) -> None:
-        """Count the time since the last lap towards `name`."""
+        """Count the time since the last lap toward `name`."""
         self.laps.append((name, self._now()))
 
     def shares(self) -> dict[str, float]:

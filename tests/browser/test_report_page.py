@@ -124,21 +124,21 @@ def test_legends_show_lines_as_they_are_drawn(make_page, report):
     for chart in page.locator(".chart:has(.legend)").all():
         drawn = chart.locator("svg[role=img] path").evaluate_all(dashes)
         assert drawn == chart.locator(".sample path").evaluate_all(dashes) != []
-        assert len(set(drawn)) == len(drawn), "told apart without colour"
+        assert len(set(drawn)) == len(drawn), "told apart without color"
 
 
 def brightness(page, selector, name):
-    colour = page.locator(selector).first.evaluate(f"each => getComputedStyle(each)['{name}']")
-    return sum(map(float, colour[colour.index("(") + 1 : -1].split(",")[:3]))
+    color = page.locator(selector).first.evaluate(f"each => getComputedStyle(each)['{name}']")
+    return sum(map(float, color[color.index("(") + 1 : -1].split(",")[:3]))
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_light_and_dark(make_page, report, dark):
     page = make_page(dark=dark)
     page.goto(report["single"])
-    page_colour, ink = brightness(page, "body", "backgroundColor"), brightness(page, "body", "color")
-    assert (page_colour < 200 and ink > 500) if dark else (page_colour > 700 and ink < 200)
-    assert (brightness(page, "svg text", "fill") > page_colour) == dark
+    page_color, ink = brightness(page, "body", "backgroundColor"), brightness(page, "body", "color")
+    assert (page_color < 200 and ink > 500) if dark else (page_color > 700 and ink < 200)
+    assert (brightness(page, "svg text", "fill") > page_color) == dark
 
 
 def test_on_paper_all_utterances_and_tables_are_shown_in_dark_ink(make_page, report):

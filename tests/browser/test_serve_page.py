@@ -38,12 +38,12 @@ def quiet(seconds: float = 0.5) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Path:
-    """A folder with a trained recogniser and prior, recordings, and files that are none."""
+    """A folder with a trained recognizer and prior, recordings, and files that are none."""
     root = tmp_path_factory.mktemp("page")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         make_folders(root)
-        given = ("labelled=labelled", "unlabelled=unlabelled", "text=text.txt", "training.updates=250")
+        given = ("labeled=labeled", "unlabeled=unlabeled", "text=text.txt", "training.updates=250")
         assert command("run", "tiny.yaml", *given) == 0
     for name, texts in TALKS.items():
         parts = [part for text in texts for part in (speak(text), quiet())]

@@ -72,7 +72,7 @@ def test_no_batch_is_too_large_unless_it_is_one_utterance(durations: np.ndarray,
             assert len(batch) == 1 or durations[batch].max() * len(batch) <= size.seconds
 
 
-def test_epochs_and_seeds_shuffle_differently_and_neighbours_change() -> None:
+def test_epochs_and_seeds_shuffle_differently_and_neighbors_change() -> None:
     durations = np.random.default_rng(0).uniform(1, 20, 200)
     plans = [plan_batches(durations, BatchSettings(utterances=4), *key) for key in ((0, 0), (0, 1), (1, 0))]
     order = [tuple(np.concatenate(plan)) for plan in plans]

@@ -22,7 +22,7 @@ from priormatch.errors import UserError
 
 pytest.importorskip("espeakng_loader")
 
-TINY = DemoSizes(labelled=4, unlabelled=16, validation=2, test=3, text=40, text_validation=5)
+TINY = DemoSizes(labeled=4, unlabeled=16, validation=2, test=3, text=40, text_validation=5)
 CUTS = (*corpus.CUTS, corpus.TRANSCRIBED)
 OUTPUTS = {"audio", "demo.json", "text.txt", "text-validation.txt", *(f"{name}.jsonl.gz" for name in CUTS)}
 
@@ -44,7 +44,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32))
-def test_sentences_are_distinct_normalised_and_short(seed: int) -> None:
+def test_sentences_are_distinct_normalized_and_short(seed: int) -> None:
     sentences = draw_sentences(300, random.Random(seed))
     assert len(set(sentences)) == 300
     for sentence in sentences:
@@ -132,7 +132,7 @@ def test_all_files_are_there_and_nothing_else(made: Path) -> None:
 
 def test_cuts_hold_audible_speech_of_the_right_voices(made: Path) -> None:
     for name in CUTS:
-        seen = name == "labelled" or name.endswith("-seen")
+        seen = name == "labeled" or name.endswith("-seen")
         for cut in load(made, name):
             audio = cut.load_audio()
             assert audio.shape == (1, cut.num_samples)
@@ -140,29 +140,27 @@ def test_cuts_hold_audible_speech_of_the_right_voices(made: Path) -> None:
             assert 0.01 < speech.rms(audio) < 0.2 and np.abs(audio).max() < 0.99
             (supervision,) = cut.supervisions
             assert supervision.speaker in (corpus.SEEN_VOICES if seen else corpus.UNSEEN_VOICES)
-            assert (supervision.text is None) == (name == "unlabelled")
-    assert len({cut.supervisions[0].speaker for cut in load(made, "unlabelled")}) == len(corpus.UNSEEN_VOICES)
+            assert (supervision.text is None) == (name == "unlabeled")
+    assert len({cut.supervisions[0].speaker for cut in load(made, "unlabeled")}) == len(corpus.UNSEEN_VOICES)
 
 
 def test_cuts_tile_their_recording(made: Path) -> None:
-    cuts = [cut for cut in load(made, "labelled") if cut.supervisions[0].speaker == corpus.SEEN_VOICES[0]]
+    cuts = [cut for cut in load(made, "labeled") if cut.supervisions[0].speaker == corpus.SEEN_VOICES[0]]
     whole = cuts[0].recording.load_audio()
     assert len(cuts) == 2
     assert np.array_equal(np.concatenate([cut.load_audio() for cut in cuts], axis=1), whole)
 
 
 def test_no_sentence_occurs_twice(made: Path) -> None:
-    sentences = [
-        cut.supervisions[0].text for name in CUTS if name != "unlabelled" for cut in load(made, name)
-    ]
+    sentences = [cut.supervisions[0].text for name in CUTS if name != "unlabeled" for cut in load(made, name)]
     for name in corpus.TEXTS:
         sentences += (made / name).read_text(encoding="utf-8").splitlines()
     assert len(sentences) == len(set(sentences)) == 4 + 16 + 2 * 2 + 2 * 3 + 40 + 5
 
 
-def test_the_unlabelled_cuts_differ_from_the_transcribed_ones_in_text_alone(made: Path) -> None:
-    without = [cut.to_dict() for cut in load(made, "unlabelled")]
-    transcribed = [cut.to_dict() for cut in load(made, "unlabelled-transcribed")]
+def test_the_unlabeled_cuts_differ_from_the_transcribed_ones_in_text_alone(made: Path) -> None:
+    without = [cut.to_dict() for cut in load(made, "unlabeled")]
+    transcribed = [cut.to_dict() for cut in load(made, "unlabeled-transcribed")]
     for cut in transcribed:
         assert cut["supervisions"][0].pop("text")
     assert transcribed == without

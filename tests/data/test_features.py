@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from priormatch.data.features import LogMel, frame_counts, normalise, time_mask
+from priormatch.data.features import LogMel, frame_counts, normalize, time_mask
 
 RANDOM = np.random.default_rng(1)
 
@@ -94,10 +94,10 @@ def test_frame_counts() -> None:
     assert frame_counts(samples).tolist() == [0, 0, 1, 1, 2, 98]
 
 
-def test_normalised_features_have_mean_zero_and_deviation_one() -> None:
+def test_normalized_features_have_mean_zero_and_deviation_one() -> None:
     features = torch.randn(3, 7, 5) * 4 + 9
     lengths = torch.tensor([7, 3, 1])
-    for row, length in zip(normalise(features, lengths), lengths.tolist(), strict=True):
+    for row, length in zip(normalize(features, lengths), lengths.tolist(), strict=True):
         assert row[:length].mean() == pytest.approx(0, abs=1e-5)
         assert row[:length].std(unbiased=False) == pytest.approx(1, abs=1e-5)
 

@@ -6,7 +6,7 @@ import soundfile
 from lhotse import CutSet, MonoCut, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 
 from priormatch.data.look import decode_some, letters, look_at_speech, look_at_text, spread
-from priormatch.data.normaliser import Normaliser
+from priormatch.data.normalizer import Normalizer
 from priormatch.errors import UserError
 
 
@@ -138,8 +138,8 @@ def test_text_is_taken_from_all_files(tmp_path):
     assert look_at_text(tmp_path, most=3) == ["a one", "b one", "c one"]
     assert len(look_at_text(tmp_path)) == 9
     (tmp_path / "a.txt").write_text("Straße 7, zurück\n中文\n")
-    assert look_at_text(tmp_path / "a.txt", Normaliser("unicode")) == ["straße zurück", "中文"]
-    assert look_at_text(tmp_path / "a.txt", Normaliser("unicode", "acekrstuzßü")) == ["straße zurück"]
+    assert look_at_text(tmp_path / "a.txt", Normalizer("unicode")) == ["straße zurück", "中文"]
+    assert look_at_text(tmp_path / "a.txt", Normalizer("unicode", "acekrstuzßü")) == ["straße zurück"]
     (tmp_path / "blank").mkdir()
     (tmp_path / "blank" / "blank.txt").write_text("\n 12 \n")
     with pytest.raises(UserError, match="no sentence"):

@@ -8,7 +8,7 @@ import pytest
 from own_files import read, reasons, texts, write_audio
 
 from priormatch.data.intake import Intake
-from priormatch.data.normaliser import Normaliser
+from priormatch.data.normalizer import Normalizer
 from priormatch.data.own import prepare_own
 from priormatch.errors import UserError
 
@@ -39,7 +39,7 @@ def test_entries(file: Path, out: Path, tmp_path: Path, monkeypatch: pytest.Monk
         {"audio_filepath": str(elsewhere), "duration": 1.0, "text": None, "id": "mine"},
         {"audio_filepath": "b.flac"},
     )
-    prepare_own(file, out, Intake(Normaliser("unicode")))
+    prepare_own(file, out, Intake(Normalizer("unicode")))
     assert texts(out) == {"clips-a": "grüß gott", "clips-a-2": None, "mine": None, "b": None}
     assert [(cut.start, cut.duration) for cut in read(out).values()] == [(0, 2), (0.5, 1), (0, 1), (0, 1)]
     assert read(out)["clips-a"].supervisions[0].speaker == "7"

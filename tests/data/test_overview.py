@@ -4,7 +4,7 @@ from lhotse import Recording
 
 from priormatch.config import AudioSettings
 from priormatch.data.manifest import utterance
-from priormatch.data.normaliser import ENGLISH, Normaliser
+from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.overview import letters, overview
 
 
@@ -59,7 +59,7 @@ def test_english_that_is_none_is_doubted():
 
 def test_a_derived_alphabet_is_shown_with_its_seldom_letters():
     texts = ["große"] * 4000 + ["el niño"]
-    assert letters(texts, Normaliser("unicode")) == [
+    assert letters(texts, Normalizer("unicode")) == [
         "letters (unicode, 9): e g i l n o r ß ñ",
         "seldom: i 1 (niño), l 1 (el), n 1 (niño), ñ 1 (niño)",
     ]
@@ -72,6 +72,6 @@ def test_long_lists_are_cut():
 
 
 def test_marks_and_invisible_letters_can_be_seen():
-    (line,) = letters(["नमस्ते می\u200cخ"], Normaliser("unicode"))
+    (line,) = letters(["नमस्ते می\u200cخ"], Normalizer("unicode"))
     assert " \N{DOTTED CIRCLE}\N{DEVANAGARI SIGN VIRAMA} " in line
     assert " U+200C" in line

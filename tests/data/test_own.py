@@ -1,4 +1,4 @@
-"""Whatever holds the user's audio is recognised by what it is."""
+"""Whatever holds the user's audio is recognized by what it is."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from lhotse import CutSet, Recording, RecordingSet
 from own_files import read, texts, write_audio
 
-from priormatch.data.own import prepare_own, recognise
+from priormatch.data.own import prepare_own, recognize
 from priormatch.errors import UserError
 
 
@@ -83,15 +83,15 @@ def test_a_described_folder_leaves_out_what_is_not_named(
 
 def test_what_is_nothing_of_the_kind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file or folder"):
-        recognise(tmp_path / "none")
+        recognize(tmp_path / "none")
     with pytest.raises(UserError, match=r"a\.wav is one audio file: give its folder"):
-        recognise(write_audio(tmp_path / "a.wav"))
+        recognize(write_audio(tmp_path / "a.wav"))
     (tmp_path / "wav.scp").touch()
     with pytest.raises(UserError, match="is part of a Kaldi folder: give the folder"):
-        recognise(tmp_path / "wav.scp")
+        recognize(tmp_path / "wav.scp")
     (tmp_path / "notes.txt").touch()
     with pytest.raises(UserError, match=r"notes\.txt is no list of audio that is known here"):
-        recognise(tmp_path / "notes.txt")
+        recognize(tmp_path / "notes.txt")
     (tmp_path / "array.json").write_text('[{"audio_filepath": "a.wav"}]')
     with pytest.raises(UserError, match=r"array\.json, line 1: not a JSON object"):
         prepare_own(tmp_path / "array.json", tmp_path / "made.jsonl.gz")

@@ -62,7 +62,7 @@ def hiss(seconds: float, level: float) -> np.ndarray:
     return np.random.default_rng(2).normal(0, level, round(seconds * RATE))
 
 
-def test_the_noise_floor_is_that_of_the_neighbourhood() -> None:
+def test_the_noise_floor_is_that_of_the_neighborhood() -> None:
     """A fan that is switched on hides nothing that is said, and is taken for speech for a moment alone."""
     found = segments(np.concatenate([sound(*TALK * 5, noise=1e-4), sound(*TALK * 7, noise=0.02)]))
     starts = [8 * turn + second for turn in range(12) for second in (0.85, 3.65)]

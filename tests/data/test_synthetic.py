@@ -113,7 +113,7 @@ def test_passages_are_runs_of_five_to_twenty_spoken_sentences(characters: list[i
     assert max(map(len, left.split()), default=0) < PASSAGE[0]
 
 
-def test_more_unlabelled_speech_leaves_the_other_parts_alone() -> None:
+def test_more_unlabeled_speech_leaves_the_other_parts_alone() -> None:
     characters = np.full(3000, 60, np.uint32)
     small, validation = deal(characters, SyntheticOptions(0.1, 0.1, 0.1, 0.1, 0.1, 50))
     large, same_validation = deal(characters, SyntheticOptions(0.1, 0.9, 0.4, 0.1, 0.1, 50))
@@ -126,8 +126,8 @@ def test_more_unlabelled_speech_leaves_the_other_parts_alone() -> None:
 
 def test_speakers_take_turns_and_a_part_ends_once_it_is_long_enough() -> None:
     turns, _ = deal(np.full(3000, 60, np.uint32), SyntheticOptions(0.5, 0.1, 0.1, 0.1, 0.1, 50))
-    turns = [each for each in turns if each.part == "labelled"]
-    speakers = speakers_of(CASTS["labelled"], 0)
+    turns = [each for each in turns if each.part == "labeled"]
+    speakers = speakers_of(CASTS["labeled"], 0)
     assert [each.speaker for each in turns] == (speakers * 3)[: len(turns)]
     seconds = [expected_seconds(60 * len(each.passage), len(each.passage), each.speaker) for each in turns]
     assert sum(seconds[:-1]) < 0.5 * 3600 <= sum(seconds)
@@ -148,12 +148,12 @@ def test_a_text_that_is_too_short_is_refused() -> None:
 def test_dev_and_test_voices_and_their_variants_are_new() -> None:
     voices = {name: set(cast.voices) for name, cast in CASTS.items()}
     assert all(len(voices[name]) == len(CASTS[name].voices) for name in CASTS)
-    training = voices["labelled"] | voices["unlab-clean"] | voices["unlab-other"]
+    training = voices["labeled"] | voices["unlab-clean"] | voices["unlab-other"]
     held_out = [voices[name] for name in ("dev-clean", "dev-other", "test-clean", "test-other")]
     assert len(training.union(*held_out)) == len(training) + sum(map(len, held_out))
     variants = {voice.split("+")[1] for voice in training}
     assert variants.isdisjoint(voice.split("+")[1] for each in held_out for voice in each)
-    assert voices["labelled"] < voices["unlab-clean"]
+    assert voices["labeled"] < voices["unlab-clean"]
     assert voices["unlab-other"].isdisjoint(voices["unlab-clean"])
 
 
@@ -174,11 +174,11 @@ def test_every_voice_exists() -> None:
 
 
 def test_a_voice_has_the_same_speakers_in_every_part() -> None:
-    labelled, unlabelled = speakers_of(CASTS["labelled"], 5), speakers_of(CASTS["unlab-clean"], 5)
-    assert set(labelled) < set(unlabelled)
-    assert len({each.name for each in unlabelled}) == len(unlabelled) == 12 * 6
-    assert {each.name for each in labelled} == {each.name for each in speakers_of(CASTS["labelled"], 6)}
-    assert labelled != speakers_of(CASTS["labelled"], 6)
+    labeled, unlabeled = speakers_of(CASTS["labeled"], 5), speakers_of(CASTS["unlab-clean"], 5)
+    assert set(labeled) < set(unlabeled)
+    assert len({each.name for each in unlabeled}) == len(unlabeled) == 12 * 6
+    assert {each.name for each in labeled} == {each.name for each in speakers_of(CASTS["labeled"], 6)}
+    assert labeled != speakers_of(CASTS["labeled"], 6)
     for speaker in speakers_of(CASTS["dev-other"], 5):
         assert OTHER.rate[0] <= speaker.rate <= OTHER.rate[1]
         assert OTHER.pitch[0] <= speaker.pitch <= OTHER.pitch[1]
@@ -205,7 +205,7 @@ def test_a_recording_is_speech_between_pauses_in_noise_at_the_asked_level() -> N
 
 
 def test_the_length_of_a_recording_is_foreseen() -> None:
-    speakers = speakers_of(CASTS["unlab-other"], 0)[:4] + speakers_of(CASTS["labelled"], 0)[:4]
+    speakers = speakers_of(CASTS["unlab-other"], 0)[:4] + speakers_of(CASTS["labeled"], 0)[:4]
     sentences = (
         "the furniture is lacquer and there are cool chintzes on the chairs and sofas",
         "when the curtain rises the room is empty and it is dim and mysterious",
@@ -357,7 +357,7 @@ def test_cuts_hold_audible_speech_of_the_speakers_of_their_part(made: Path) -> N
             assert (round(cut.start, 2), round(cut.duration, 2)) == (cut.start, cut.duration)
 
 
-def test_unlabelled_cuts_differ_from_the_transcribed_ones_in_text_alone(made: Path) -> None:
+def test_unlabeled_cuts_differ_from_the_transcribed_ones_in_text_alone(made: Path) -> None:
     for name in ("unlab-clean", "unlab-other"):
         transcribed = [cut.to_dict() for cut in load(made, f"{name}-transcribed")]
         for cut in transcribed:
@@ -398,7 +398,7 @@ def test_a_killed_run_is_gone_on_with(made: Path, text: Path, tmp_path: Path, re
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"labelled": 0}, "labelled is to have 0 hours"),
+        ({"labeled": 0}, "labeled is to have 0 hours"),
         ({"dev": float("nan")}, "dev-clean is to have nan hours"),
         ({"shortest": 9, "longest": 8}, "9 to 8 words"),
         ({"text_validation": 0}, "text_validation is 0"),
@@ -427,7 +427,7 @@ def test_a_missing_espeak_is_named_with_the_way_out(
 
 def test_the_verb(made: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    sizes = {"labelled": 0.005, "unlab-clean": 0.012, "unlab-other": 0.005, "dev": 0.002, "test": 0.002}
+    sizes = {"labeled": 0.005, "unlab-clean": 0.012, "unlab-other": 0.005, "dev": 0.002, "test": 0.002}
     options = {**sizes, "text-validation": 8, "longest": 8, "seed": 3, "jobs": 1}
     words = ["prepare", "synthetic", "--text", text, "--out", out]
     words += [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -450,7 +450,7 @@ def test_the_verb_names_what_is_missing_and_leaves_nothing(
     out = tmp_path / "out"
     assert command("prepare", "synthetic", "--text", tmp_path / "nowhere", "--out", out) == 2
     assert "nowhere" in capsys.readouterr().err
-    assert command("prepare", "synthetic", "--text", tmp_path, "--out", out, "--labelled", 0) == 2
+    assert command("prepare", "synthetic", "--text", tmp_path, "--out", out, "--labeled", 0) == 2
     assert "holds no text" in capsys.readouterr().err
     assert not out.exists()
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from priormatch.data.normaliser import ENGLISH
-from priormatch.data.text import CONTRACTIONS, normalise_sentence, split_sentences
+from priormatch.data.normalizer import ENGLISH
+from priormatch.data.text import CONTRACTIONS, normalize_sentence, split_sentences
 
 TRICKY = st.text(alphabet=st.sampled_from("abIS '’\"“.…!?,-—3tis\n\u00a0\u0130Σ"), max_size=60)
 
@@ -21,14 +21,14 @@ TRICKY = st.text(alphabet=st.sampled_from("abIS '’\"“.…!?,-—3tis\n\u00a0
         ("  \t' 12 '' -- \" ", ""),
     ],
 )
-def test_normalise_sentence(text: str, expected: str) -> None:
-    assert normalise_sentence(text) == expected
+def test_normalize_sentence(text: str, expected: str) -> None:
+    assert normalize_sentence(text) == expected
 
 
 @given(st.text() | TRICKY)
-def test_normalising_twice_changes_nothing(text: str) -> None:
-    once = normalise_sentence(text)
-    assert normalise_sentence(once) == once
+def test_normalizing_twice_changes_nothing(text: str) -> None:
+    once = normalize_sentence(text)
+    assert normalize_sentence(once) == once
     assert once == " ".join(once.split()) == once.lower()
 
 
@@ -41,16 +41,16 @@ def test_a_transcript_gives_the_words_spoken_or_the_reason_why_not() -> None:
 
 
 @given(st.text() | TRICKY)
-def test_a_transcript_without_digits_is_normalised_like_any_sentence(text: str) -> None:
+def test_a_transcript_without_digits_is_normalized_like_any_sentence(text: str) -> None:
     try:
-        assert ENGLISH.spoken(text) == normalise_sentence(text) != ""
+        assert ENGLISH.spoken(text) == normalize_sentence(text) != ""
     except ValueError:
-        assert any(letter.isdigit() for letter in text) or not normalise_sentence(text)
+        assert any(letter.isdigit() for letter in text) or not normalize_sentence(text)
 
 
 def test_contractions_survive_alone_and_in_quotes() -> None:
     for word in CONTRACTIONS:
-        assert normalise_sentence(word) == normalise_sentence(f"'{word}'") == word
+        assert normalize_sentence(word) == normalize_sentence(f"'{word}'") == word
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_contractions_survive_alone_and_in_quotes() -> None:
         ["mr. smith went to st. ives.", "it cost 3.50, e.g. at no. 5.", "no.", "it did not."],
         ["he paused... and went on.", '"he left."', "she stayed!", "so did i.", "why?"],
         ["WHO IS IT?", "IT IS MRS. HALL."],
-        ["a tokenised line .", "spaced dots . . .", "and no stop"],
+        ["a tokenized line .", "spaced dots . . .", "and no stop"],
     ],
 )
 def test_split_sentences(sentences: list[str]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from priormatch.data.demo.grammar import draw_sentences
-from priormatch.data.normaliser import Normaliser
+from priormatch.data.normalizer import Normalizer
 from priormatch.data.tokenizer import MARK, Tokenizer, train_tokenizer
 from priormatch.errors import UserError
 
@@ -48,13 +48,15 @@ def test_spellings_are_at_most_ten_distinct_ways_to_write_the_word(tiny_tokenize
 @given(
     words=st.lists(st.text("adeghimnorstuvwy", min_size=1, max_size=8), max_size=6), seed=st.integers(0, 99)
 )
-def test_text_comes_back_however_it_is_spelt(tiny_tokenizer: Tokenizer, words: list[str], seed: int) -> None:
+def test_text_comes_back_however_it_is_spelled(
+    tiny_tokenizer: Tokenizer, words: list[str], seed: int
+) -> None:
     text = " ".join(words)
     assert tiny_tokenizer.decode(tiny_tokenizer.encode(text)) == text
     assert tiny_tokenizer.decode(tiny_tokenizer.encode(text, 1.0, np.random.default_rng(seed))) == text
 
 
-def test_words_are_spelt_one_by_one(tiny_tokenizer: Tokenizer) -> None:
+def test_words_are_spelled_one_by_one(tiny_tokenizer: Tokenizer) -> None:
     each = [tiny_tokenizer.encode(word) for word in ("nine", "ten", "xat")]
     assert tiny_tokenizer.encode("  nine ten\txat ") == [piece for word in each for piece in word]
 
@@ -102,7 +104,7 @@ def test_decoding_stops_at_the_end_of_sentence(tiny_tokenizer: Tokenizer) -> Non
     assert tiny_tokenizer.decode([tiny_tokenizer.eos]) == tiny_tokenizer.decode([]) == ""
 
 
-def test_known_words_are_not_spelt_in_letters(tiny_tokenizer: Tokenizer, tiny_sentences: list[str]) -> None:
+def test_known_words_are_not_spelled_in_letters(tiny_tokenizer: Tokenizer, tiny_sentences: list[str]) -> None:
     assert 1.0 <= tiny_tokenizer.pieces_per_word(tiny_sentences) < 2.0
     assert tiny_tokenizer.pieces_per_word(["vroum dryad"]) > 3.0
     assert tiny_tokenizer.pieces_per_word([]) == 0.0
@@ -169,10 +171,10 @@ def test_no_text_says_so(sentences: list[str]) -> None:
     "words", ["नमस्ते दुनिया क्षण हिन्दी ज्ञान", "می\u200cخواهم كتاب مَرْحَبًا", "น้ำ คำ ไทย", "straße l'été col·lega"]
 )
 def test_other_scripts_come_back_as_they_were(words: str, tmp_path: Path) -> None:
-    normaliser = Normaliser("unicode")
-    assert normaliser(words) == words
-    trained = train_tokenizer([words] * 3 + words.split(), len(set(words)) + 3, normaliser)
+    normalizer = Normalizer("unicode")
+    assert normalizer(words) == words
+    trained = train_tokenizer([words] * 3 + words.split(), len(set(words)) + 3, normalizer)
     trained.save(tmp_path)
     loaded = pickle.loads(pickle.dumps(Tokenizer.load(tmp_path)))
     assert loaded.decode(loaded.encode(words)) == words
-    assert loaded.normaliser == normaliser
+    assert loaded.normalizer == normalizer

@@ -17,7 +17,7 @@ from priormatch.data import text_files
 from priormatch.data.batches import Corpus, UtteranceReader, once, read_cuts
 from priormatch.data.intake import Intake
 from priormatch.data.look import look_at_speech
-from priormatch.data.normaliser import normalise_unicode
+from priormatch.data.normalizer import normalize_unicode
 from priormatch.data.own import prepare_own
 from priormatch.data.text_files import prepare_text, read_sentences
 from priormatch.data.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ def test_transcripts_that_nobody_can_speak_are_listed(folder: Path, out: Path) -
     assert reasons(out) == ["its transcript of 4,999 characters is too long for 0.50 s"]
 
 
-def test_of_unlabelled_speech_only_the_transcript_is_lost(folder: Path, out: Path) -> None:
+def test_of_unlabeled_speech_only_the_transcript_is_lost(folder: Path, out: Path) -> None:
     (folder / "b.txt").write_text("word " * 1000)
     prepare_own(folder, out, Intake(transcripts_needed=False))
     assert texts(out) == {"a": "ten to nine", "b": None, "c": "ten to nine"}
@@ -165,7 +165,7 @@ def test_text_with_links_in_a_circle(tmp_path: Path) -> None:
 
 def test_a_word_of_marks_takes_no_time() -> None:
     start = time.process_time()
-    assert normalise_unicode("\u0301" * 600_000) == ""
+    assert normalize_unicode("\u0301" * 600_000) == ""
     assert time.process_time() - start < 2
 
 

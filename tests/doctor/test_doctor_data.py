@@ -4,7 +4,7 @@ import pytest
 
 from priormatch.config import AudioSettings, Settings
 from priormatch.data.look import Speech
-from priormatch.data.normaliser import ENGLISH, Normaliser
+from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.source import Utterance
 from priormatch.doctor.amounts import amount_findings
 from priormatch.doctor.data import (
@@ -27,7 +27,7 @@ def statuses(found):
     ("tried", "bad", "status"), [(20, 0, "ok"), (20, 1, "warning"), (20, 2, "problem"), (1, 1, "problem")]
 )
 def test_files_that_cannot_be_decoded(tried, bad, status):
-    found = list(decoding_findings("labelled", tried, [(Path("x.wav"), "empty")] * bad, 0.05))
+    found = list(decoding_findings("labeled", tried, [(Path("x.wav"), "empty")] * bad, 0.05))
     assert statuses(found) == [status]
     assert ("x.wav (empty)" in found[0].what) == bool(bad)
 
@@ -73,27 +73,27 @@ def test_letters_missing_in_a_few_words_are_no_matter_of_spelling():
 
 
 @pytest.mark.parametrize(
-    ("labelled", "unlabelled", "said"),
+    ("labeled", "unlabeled", "said"),
     [
         (
             12,
             100,
-            ["12s of transcribed speech is too little for a recogniser to learn from; a small grammar"],
+            ["12s of transcribed speech is too little for a recognizer to learn from; a small grammar"],
         ),
         (1200, 7200, ["20m00s of transcribed speech is little; a small grammar"]),
         (7200, 36_000, []),
         (7200, 3600, ["1h00m is less than what is transcribed; matching pays"]),
     ],
 )
-def test_little_speech_is_told_with_its_amount(labelled, unlabelled, said):
-    found = list(amount_findings(speech(labelled), speech(unlabelled)))
+def test_little_speech_is_told_with_its_amount(labeled, unlabeled, said):
+    found = list(amount_findings(speech(labeled), speech(unlabeled)))
     assert len(found) == len(said)
     assert all(words in str(each) for each, words in zip(found, said, strict=True))
 
 
 def test_only_what_is_transcribed_counts():
     (found,) = amount_findings(speech(3600, transcripts=["at", None]), None)
-    assert found.what == "labelled: 30m00s of transcribed speech is little"
+    assert found.what == "labeled: 30m00s of transcribed speech is little"
 
 
 def speech(seconds, transcripts=("at", "ten")):
@@ -102,11 +102,11 @@ def speech(seconds, transcripts=("at", "ten")):
 
 
 def test_another_language_is_read_as_the_recipe_says():
-    russian = Normaliser("unicode", "адеёиклмнопрстя")
+    russian = Normalizer("unicode", "адеёиклмнопрстя")
     assert statuses(transcript_findings("x", ["Ёлка моя!"], 0.05, russian)) == []
     (foreign,) = transcript_findings("x", ["Ёлка", "жар"], 0.05, russian)
     assert "has ж, which the alphabet lacks" in foreign.what
-    (doubt,) = language_findings({"text": ["ёлка"], "labelled": ["tree"]}, ENGLISH)
+    (doubt,) = language_findings({"text": ["ёлка"], "labeled": ["tree"]}, ENGLISH)
     assert (doubt.status, doubt.what[:5]) == ("warning", "text:")
     assert "language.normalizer=unicode" in doubt.advice
     assert statuses(language_findings({"text": ["ёлка"]}, russian)) == []
@@ -116,7 +116,7 @@ def test_long_recordings_that_a_run_cuts_are_not_complained_of(tiny_corpus):
     path = str(tiny_corpus(["monday at ten"]))
     for segment, status in ((0.0, ["problem"]), (0.2, [])):
         audio = AudioSettings(longest=0.3, segment=segment)
-        found = findings(Settings(unlabelled=path, audio=audio))
+        found = findings(Settings(unlabeled=path, audio=audio))
         assert statuses(each for each in found if "would be skipped" in each.what) == status
 
 
@@ -136,8 +136,8 @@ def test_little_text():
 def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, tiny_corpus):
     (tmp_path / "text.txt").write_text("monday at ten\n" * 10)
     settings = Settings(
-        labelled=str(tiny_corpus(["monday at ten"], name="one")),
-        unlabelled="",
+        labeled=str(tiny_corpus(["monday at ten"], name="one")),
+        unlabeled="",
         text=str(tmp_path / "text.txt"),
         validation=["nowhere.jsonl.gz"],
         test={"a": str(tiny_corpus(["evening"], name="two", transcribed=False))},
@@ -145,7 +145,7 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, tiny_corpus):
     problems = [each.what for each in findings(settings) if each.status == "problem"]
     assert len(problems) == 3
     for words in (
-        "unlabelled: it is not set",
+        "unlabeled: it is not set",
         "validation-nowhere: nowhere.jsonl.gz",
         "test.a: no transcripts",
     ):
@@ -155,5 +155,5 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, tiny_corpus):
 def test_validation_without_speakers_is_told(tmp_path, tiny_corpus):
     one = str(tiny_corpus(["monday"]))
     told = "shares voices with training"
-    assert any(told in each.what for each in findings(Settings(labelled=one)))
-    assert not any(told in each.what for each in findings(Settings(labelled=one, validation=[one])))
+    assert any(told in each.what for each in findings(Settings(labeled=one)))
+    assert not any(told in each.what for each in findings(Settings(labeled=one, validation=[one])))

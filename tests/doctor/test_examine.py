@@ -4,7 +4,7 @@ from tiny_run import command, files, make_folders
 from priormatch.doctor import checks, install
 from priormatch.doctor.finding import Finding
 
-DATA = ("labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
+DATA = ("labeled=labeled", "unlabeled=unlabeled", "text=text.txt")
 
 
 @pytest.fixture
@@ -26,15 +26,15 @@ def test_a_recipe_without_problems(said):
     code, lines = said("tiny.yaml", *DATA, "test={calls: test}", "device=cpu")
     assert code == 0
     assert lines[-1].endswith(", 0 problems")
-    assert "ok       labelled: 24 utterances, 24 of them transcribed, 12s, 4 speakers" in lines
+    assert "ok       labeled: 24 utterances, 24 of them transcribed, 12s, 4 speakers" in lines
 
 
 def test_problems_are_told_and_the_exit_code_is_one(said):
-    code, lines = said("tiny.yaml", "labelled=nowhere", *DATA[1:], "device=cpu")
+    code, lines = said("tiny.yaml", "labeled=nowhere", *DATA[1:], "device=cpu")
     assert code == 1
     (problem,) = [line for line in lines if line.startswith("problem")]
     assert "nowhere" in problem
-    assert any(line.startswith("ok       unlabelled: ") for line in lines), "the rest is checked all the same"
+    assert any(line.startswith("ok       unlabeled: ") for line in lines), "the rest is checked all the same"
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_what_does_not_load_is_a_problem(said, words, expected):
 
 
 def test_settings_without_a_recipe(said):
-    code, lines = said("labelled=nowhere", *DATA[1:], "device=cpu")
+    code, lines = said("labeled=nowhere", *DATA[1:], "device=cpu")
     assert code == 1
-    assert any("labelled: nowhere" in line for line in lines)
+    assert any("labeled: nowhere" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ CPU = torch.device("cpu")
 def test_this_machine_computes(tmp_path):
     found = list(findings("cpu", tmp_path / "runs"))
     assert {each.status for each in found} <= {"ok", "warning"}
-    assert any("update of a tiny recogniser" in each.what for each in found)
+    assert any("update of a tiny recognizer" in each.what for each in found)
     assert not (tmp_path / "runs").exists()
 
 

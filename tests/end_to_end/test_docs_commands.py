@@ -34,7 +34,7 @@ TINY = (
     " matching.length_filter=[]"
 )
 LENIENT = "from priormatch.runs import matching; matching.require_fit = lambda cer, most: None\n"
-"""For examples in Python: after so few updates no recogniser is fit to propose."""
+"""For examples in Python: after so few updates no recognizer is fit to propose."""
 LAUNCHER = f"""#!/bin/sh
 case $1 in
     demo | train | train-prior | match) set -- "$@" {shlex.join(FEW.split())} ;;
@@ -60,7 +60,7 @@ def lay_out_speech(root: Path) -> None:
     import datasets
 
     make_folders(root / "own")
-    for name, letter in (("labelled", "A"), ("unlabelled", "B")):
+    for name, letter in (("labeled", "A"), ("unlabeled", "B")):
         (root / "own" / name).rename(root / letter)
     (root / "C").mkdir()
     (root / "own/text.txt").rename(root / "C/text.txt")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny_run import command, file_limit, files, make_folders
 
-OWN = ("run", "tiny.yaml", "labelled=labelled", "unlabelled=unlabelled", "text=text.txt", "test.clean=test")
+OWN = ("run", "tiny.yaml", "labeled=labeled", "unlabeled=unlabeled", "text=text.txt", "test.clean=test")
 OF_EACH = ("seconds", "peak_memory_mb", "finished")
 """What differs between two runs of the same settings."""
 

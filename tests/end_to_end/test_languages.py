@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from tiny_run import RECIPE, command
 
-from priormatch.data.normaliser import Normaliser, normaliser_in
+from priormatch.data.normalizer import Normalizer, normalizer_in
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
@@ -52,8 +52,8 @@ def write_kaldi(folder: Path, words: list[str], texts: list[str], transcribed: b
 def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(RECIPE)
-    write_kaldi(tmp_path / "labelled", words, sentences(words, 24, 1), True)
-    write_kaldi(tmp_path / "unlabelled", words, sentences(words, 12, 2), False)
+    write_kaldi(tmp_path / "labeled", words, sentences(words, 24, 1), True)
+    write_kaldi(tmp_path / "unlabeled", words, sentences(words, 12, 2), False)
     foreign = "中文\n" if alphabet else ""
     Path("text.txt").write_text("".join(f"{text}\n" for text in sentences(words, 80, 3)) + foreign)
     overrides = [
@@ -64,21 +64,21 @@ def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
         "prior.updates=10",
         "matching.updates=4",
     ]
-    data = ("labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
+    data = ("labeled=labeled", "unlabeled=unlabeled", "text=text.txt")
     assert command("run", "tiny.yaml", *data, *overrides) == 0
     said = capsys.readouterr().err
-    assert "labelled: a Kaldi folder" in said
+    assert "labeled: a Kaldi folder" in said
     assert bool(alphabet) == ("sentences with letters that the alphabet lacks left out: 1" in said)
 
     run = tmp_path / "runs/tiny"
-    normaliser = Normaliser("unicode", alphabet)
-    written = {normaliser(word) for word in words}
+    normalizer = Normalizer("unicode", alphabet)
+    written = {normalizer(word) for word in words}
     assert {*(run / "data/text.txt").read_text().split()} <= written
     for folder in (run / "tokenizer", run / "prior/model", run / "lpm/model"):
-        assert normaliser_in(folder) == normaliser
+        assert normalizer_in(folder) == normalizer
     tokenizer = Tokenizer.load(run / "tokenizer")
     assert all(tokenizer.decode(tokenizer.encode(word)) == word for word in written)
-    assert Recognizer.load(run / "lpm/model").tokenizer.normaliser == normaliser
+    assert Recognizer.load(run / "lpm/model").tokenizer.normalizer == normalizer
     assert Prior.load(run / "prior/model").tokenizer == tokenizer
 
     (decoded,) = (run / "decoded/lpm").glob("*.jsonl")
@@ -90,7 +90,7 @@ def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("voice", "words"), [("de", GERMAN), ("ru", RUSSIAN)])
-def test_spoken_words_are_learnt_and_written_in_their_own_letters(voice, words, tmp_path, monkeypatch):
+def test_spoken_words_are_learned_and_written_in_their_own_letters(voice, words, tmp_path, monkeypatch):
     pytest.importorskip("espeakng_loader")
     from priormatch.data import spoken
 
@@ -105,7 +105,7 @@ def test_spoken_words_are_learnt_and_written_in_their_own_letters(voice, words, 
         lines.append(json.dumps(entry, ensure_ascii=False) + "\n")
     Path("mine.jsonl").write_text("".join(lines), encoding="utf-8")
     Path("text.txt").write_text("".join(f"{text}\n" for text in sentences(words, 80, 3)))
-    data = ("labelled=mine.jsonl", "unlabelled=mine.jsonl", "text=text.txt")
+    data = ("labeled=mine.jsonl", "unlabeled=mine.jsonl", "text=text.txt")
     longer = (
         "training.updates=1000",
         "training.validate_every=100",

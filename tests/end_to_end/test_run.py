@@ -23,7 +23,7 @@ from priormatch.runs.stage import fingerprint, plain, read_record
 from priormatch.search.tuning import read_tuned
 from priormatch.training.inspected import read_inspected
 
-OWN = ("run", "tiny.yaml", "labelled=labelled", "unlabelled=unlabelled", "text=text.txt")
+OWN = ("run", "tiny.yaml", "labeled=labeled", "unlabeled=unlabeled", "text=text.txt")
 TESTED = (*OWN, "test.clean=test")
 
 
@@ -273,13 +273,13 @@ def test_other_systems_set_the_old_results_aside(home):
 
 def test_a_topline_gives_the_recovered_share(home, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert command(*TESTED, f"runs={home / 'runs'}", "topline=labelled") == 0
+    assert command(*TESTED, f"runs={home / 'runs'}", "topline=labeled") == 0
     found = results(home)
     assert found["systems"].keys() == {"supervised", "lpm", "topline"}
     assert found["werr"].keys() == {"lpm"}
     assert "WERR %" in capsys.readouterr().out
     updates = json.loads((home / "runs/tiny/topline/stage.json").read_text())["recipe"]["settings"]["updates"]
-    assert updates == 60 + 8  # no fewer than matching had, its initialisation included
+    assert updates == 60 + 8  # no fewer than matching had, its initialization included
 
 
 def test_without_a_test_set_the_validation_set_is_scored_and_that_is_said(fresh, capsys):
@@ -294,8 +294,8 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(finished, fresh, mon
     """Stopped once in each long stage, the run ends with the models and results of the one that was not."""
     advance = Meter.advance
     monkeypatch.setattr(decoding, "BATCH_SECONDS", 2.0)  # so that there are several
-    unlabelled, test = (f"decoding runs/tiny/data/{name}.jsonl.gz" for name in ("unlabelled", "test-clean"))
-    stops = [("reading labelled", 5), ("prior", 13), ("supervised", 33), (unlabelled, 7)]
+    unlabeled, test = (f"decoding runs/tiny/data/{name}.jsonl.gz" for name in ("unlabeled", "test-clean"))
+    stops = [("reading labeled", 5), ("prior", 13), ("supervised", 33), (unlabeled, 7)]
     stops += [("supervised-longer", 3), ("lpm", 6), (test, 2)]
     for where, after in stops:
 
@@ -477,7 +477,7 @@ def test_hypotheses_are_found_with_the_prior_by_tuned_values(finished, home, cap
     [
         (("matching.start=early",), "matching.start=early: no such copy: training.keep names []"),
         (("training.keep.a.score=1", "training.keep.a.update=2"), "set either update or score"),
-        (("matching.reference_lengths=oracle",), "oracle needs the transcripts of the unlabelled speech"),
+        (("matching.reference_lengths=oracle",), "oracle needs the transcripts of the unlabeled speech"),
     ],
 )
 def test_what_matching_cannot_start_from_is_said(home, monkeypatch, capsys, words, sentence):

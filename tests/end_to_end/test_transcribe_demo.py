@@ -1,4 +1,4 @@
-"""A folder of all kinds of recordings in the demo's domain, transcribed by a recogniser that the demo has trained."""
+"""A folder of all kinds of recordings in the demo's domain, transcribed by a recognizer that the demo has trained."""
 
 import json
 import random
@@ -49,14 +49,14 @@ class Speakers:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """The demo's corpus, and the recogniser it trains on its labelled part."""
+    """The demo's corpus, and the recognizer it trains on its labeled part."""
     root = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         demo = ("--recipe", "demo")
         assert command("prepare", "demo", "--out", "data") == 0
         assert command("tokenizer", "--text", "data/text.txt", "--out", "tokenizer", *demo) == 0
-        sets = ("--labelled", "data/labelled.jsonl.gz", "--validation", "data/validation-seen.jsonl.gz")
+        sets = ("--labeled", "data/labeled.jsonl.gz", "--validation", "data/validation-seen.jsonl.gz")
         assert command("train", *sets, "--tokenizer", "tokenizer", "--out", "sup", *demo) == 0
     return root
 
@@ -88,7 +88,7 @@ def test_a_folder_of_all_kinds_of_recordings(trained, spoken, monkeypatch, capsy
     said = capsys.readouterr().err
     assert "5 recordings transcribed, 1 of them without speech" in said
     assert "2 recordings could not be read:" in said
-    assert "  speech/text.wav: cannot be opened: Format not recognised\n" in said
+    assert "  speech/text.wav: cannot be opened: Format not recognized\n" in said
     assert "  speech/empty.wav: the file is empty\n" in said
 
     found = {path.stem: json.loads(path.read_text()) for path in Path("out").rglob("*.json")}

@@ -19,7 +19,7 @@ def home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         make_folders(root)
-        for name in ("labelled", "unlabelled", "test"):
+        for name in ("labeled", "unlabeled", "test"):
             assert command("prepare", "audio", name, "--out", f"data/{name}.jsonl.gz") == 0
         assert (
             command("prepare", "text", "text.txt", "--cuts", "data/test.jsonl.gz", "--out", "data/text.txt")
@@ -54,17 +54,17 @@ def train_prior(text="data/text.txt", tokenizer="exp/tokenizer", out="exp/prior"
     )
 
 
-def train(labelled="data/labelled.jsonl.gz", tokenizer="exp/tokenizer", out="exp/sup"):
-    sets = ("--labelled", labelled, "--validation", "data/test.jsonl.gz")
+def train(labeled="data/labeled.jsonl.gz", tokenizer="exp/tokenizer", out="exp/sup"):
+    sets = ("--labeled", labeled, "--validation", "data/test.jsonl.gz")
     return "train", *sets, "--tokenizer", tokenizer, "--out", out
 
 
 def lengths(model="exp/sup/model", out="exp/lengths.jsonl"):
-    return "lengths", "--model", model, "--unlabelled", "data/unlabelled.jsonl.gz", "--out", out
+    return "lengths", "--model", model, "--unlabeled", "data/unlabeled.jsonl.gz", "--out", out
 
 
 def match(model="exp/sup/model", prior="exp/prior/model", lengths="exp/lengths.jsonl", out="exp/lpm"):
-    speech = ("--labelled", "data/labelled.jsonl.gz", "--unlabelled", "data/unlabelled.jsonl.gz")
+    speech = ("--labeled", "data/labeled.jsonl.gz", "--unlabeled", "data/unlabeled.jsonl.gz")
     models = ("--model", model, "--prior", prior)
     return "match", *models, *speech, "--lengths", lengths, "--validation", "data/test.jsonl.gz", "--out", out
 
@@ -112,8 +112,8 @@ def test_every_model_has_a_card(home):
         name: (home / "exp" / name / "model" / "README.md").read_text() for name in ("prior", "sup", "lpm")
     }
     assert "- text: " in cards["prior"] and "sentences: " in cards["prior"]
-    assert "- transcribed speech: labelled (12s, 24 utterances)" in cards["sup"]
-    assert re.search(r"- untranscribed speech: unlabelled \(\d+s, \d+ utterances\)", cards["lpm"])
+    assert "- transcribed speech: labeled (12s, 24 utterances)" in cards["sup"]
+    assert re.search(r"- untranscribed speech: unlabeled \(\d+s, \d+ utterances\)", cards["lpm"])
     assert "- prior: prior, a language model of " in cards["lpm"]
     assert "mean CER on test, by which it was chosen: " in cards["lpm"]
     assert not any(str(home) in card for card in cards.values())
@@ -227,7 +227,7 @@ def test_models_of_the_wrong_kind_or_none_at_all(refused):
 
 def test_lengths_of_other_speech(refused):
     said = refused(*match(lengths="exp/sup-test.jsonl", out="exp/n4"), "--recipe", "tiny.yaml")
-    assert "no utterance of data/unlabelled.jsonl.gz has a reference length" in said
+    assert "no utterance of data/unlabeled.jsonl.gz has a reference length" in said
 
 
 def test_a_mistyped_path_is_no_hindrance_to_the_mended_command(refused, at_home):
@@ -244,8 +244,8 @@ def test_an_empty_text_is_named(refused, at_home):
 
 
 def test_speech_without_transcripts_is_named(refused):
-    said = refused(*train(labelled="data/unlabelled.jsonl.gz", out="n8"), "--recipe", "tiny.yaml")
-    assert "data/unlabelled.jsonl.gz holds no transcribed utterance" in said
+    said = refused(*train(labeled="data/unlabeled.jsonl.gz", out="n8"), "--recipe", "tiny.yaml")
+    assert "data/unlabeled.jsonl.gz holds no transcribed utterance" in said
 
 
 def test_a_tokenizer_that_is_not_there(refused, at_home):
@@ -262,8 +262,8 @@ def test_a_manifest_that_is_none(refused, at_home):
 
 
 def hostile_manifest(folder, path, changes):
-    """The labelled cuts with other sources of audio, each of which would write the file PROOF if it were run."""
-    lines = gzip.decompress((folder / "data/labelled.jsonl.gz").read_bytes()).decode().splitlines()
+    """The labeled cuts with other sources of audio, each of which would write the file PROOF if it were run."""
+    lines = gzip.decompress((folder / "data/labeled.jsonl.gz").read_bytes()).decode().splitlines()
     cuts = [json.loads(line) for line in lines]
     for cut in cuts:
         cut["recording"]["sources"][0].update(changes)
@@ -274,11 +274,11 @@ HOSTILE = "hostile.jsonl"
 MODELS = ("--model", "exp/sup/model", "--prior", "exp/prior/model")
 OF_CUTS = {
     "decode": ("decode", *MODELS[:2], "--cuts", HOSTILE, "--out", "h1.jsonl"),
-    "lengths": ("lengths", *MODELS[:2], "--unlabelled", HOSTILE, "--out", "h2.jsonl"),
-    "train": (*train(labelled=HOSTILE, out="h3"), "--recipe", "tiny.yaml"),
+    "lengths": ("lengths", *MODELS[:2], "--unlabeled", HOSTILE, "--out", "h2.jsonl"),
+    "train": (*train(labeled=HOSTILE, out="h3"), "--recipe", "tiny.yaml"),
     "train, validation": (*train(out="h4"), "--validation", HOSTILE, "--recipe", "tiny.yaml"),
     "match": (
-        *("match", *MODELS, "--labelled", "data/labelled.jsonl.gz", "--unlabelled", HOSTILE),
+        *("match", *MODELS, "--labeled", "data/labeled.jsonl.gz", "--unlabeled", HOSTILE),
         *("--lengths", "exp/lengths.jsonl", "--validation", "data/test.jsonl.gz"),
         *("--out", "h5", "--recipe", "tiny.yaml"),
     ),
@@ -292,7 +292,7 @@ OF_CUTS = {
     "prepare text": ("prepare", "text", "text.txt", "--cuts", HOSTILE, "--out", "h11.txt"),
     "run": (
         *("run", "tiny.yaml", "name=h12", "text=text.txt"),
-        *(f"labelled={HOSTILE}", "unlabelled=unlabelled", "validation=[data/test.jsonl.gz]"),
+        *(f"labeled={HOSTILE}", "unlabeled=unlabeled", "validation=[data/test.jsonl.gz]"),
     ),
 }
 
@@ -307,7 +307,7 @@ def test_no_verb_runs_a_command_that_a_manifest_names(refused, at_home, verb):
     said = refused(*OF_CUTS[verb])
     assert not proof.exists()
     assert f"{HOSTILE} is not a manifest of cuts that can be used: line 1" in said or verb in SKIPPING
-    assert "labelled-speaker0-0" in said
+    assert "labeled-speaker0-0" in said
     assert "its audio is a command, and must be a file" in said
 
 
@@ -315,8 +315,8 @@ def test_the_doctor_runs_no_command_either(at_home, capsys):
     proof = at_home / "PROOF"
     hostile_manifest(at_home, at_home / HOSTILE, {"type": "command", "source": f"touch {proof}"})
     data = (
-        f"labelled={HOSTILE}",
-        "unlabelled=unlabelled",
+        f"labeled={HOSTILE}",
+        "unlabeled=unlabeled",
         "validation=[data/test.jsonl.gz]",
         "text=text.txt",
     )
@@ -360,7 +360,7 @@ def test_audio_broken_after_it_was_prepared_is_skipped_counted_and_stops_at_a_sh
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir()
-    for path in sorted((at_home / "labelled").rglob("*.wav")):
+    for path in sorted((at_home / "labeled").rglob("*.wav")):
         sound, rate = soundfile.read(path)
         soundfile.write(folder / f"{path.stem}.{suffix}", sound, rate)
         shutil.copy(path.with_suffix(".txt"), folder / f"{path.stem}.txt")
@@ -368,12 +368,12 @@ def test_audio_broken_after_it_was_prepared_is_skipped_counted_and_stops_at_a_sh
     assert command("prepare", "audio", folder, "--out", cuts) == 0
     audio = sorted(folder.glob(f"*.{suffix}"))
     cut_short(audio[0])
-    words = (*train(labelled=cuts, out=f"exp/one-{suffix}"), "--recipe", "tiny.yaml", "training.updates=8")
+    words = (*train(labeled=cuts, out=f"exp/one-{suffix}"), "--recipe", "tiny.yaml", "training.updates=8")
     assert command(*words) == 0
     assert f"{audio[0].stem} cannot be read and is skipped" in capsys.readouterr().err
     for path in audio[1:8]:
         cut_short(path)
-    words = (*train(labelled=cuts, out=f"exp/many-{suffix}"), "--recipe", "tiny.yaml", "training.updates=80")
+    words = (*train(labeled=cuts, out=f"exp/many-{suffix}"), "--recipe", "tiny.yaml", "training.updates=80")
     said = refused(*words)
     assert f"fragile-{suffix}.jsonl.gz" in said
     assert "audio.max_bad_share" in said
@@ -385,7 +385,7 @@ def cut_short(path):
 
 def test_broken_audio_is_listed_when_it_is_prepared(at_home, capsys, refused):
     folder = at_home / "mixed"
-    shutil.copytree(at_home / "labelled", folder, dirs_exist_ok=True)
+    shutil.copytree(at_home / "labeled", folder, dirs_exist_ok=True)
     broken = sorted(folder.rglob("*.wav"))
     cut_short(broken[0])
     assert command("prepare", "audio", "mixed", "--out", "data/mixed.jsonl.gz") == 0
@@ -403,8 +403,8 @@ MATCH = (
     "match",
     "--model",
     "exp/sup/model",
-    "--labelled",
-    "data/labelled.jsonl.gz",
+    "--labeled",
+    "data/labeled.jsonl.gz",
     "--validation",
     "data/test.jsonl.gz",
 )
@@ -413,8 +413,8 @@ MATCH = (
 def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused, at_home):
     words = (
         *MATCH,
-        "--unlabelled",
-        "data/unlabelled.jsonl.gz",
+        "--unlabeled",
+        "data/unlabeled.jsonl.gz",
         "--recipe",
         "tiny.yaml",
         "matching.updates=2",
@@ -437,8 +437,8 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused
 
 
 def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home):
-    known = "data/labelled.jsonl.gz"  # as if it were not
-    words = (*MATCH, "--unlabelled", known, "--recipe", "tiny.yaml", "matching.updates=2")
+    known = "data/labeled.jsonl.gz"  # as if it were not
+    words = (*MATCH, "--unlabeled", known, "--recipe", "tiny.yaml", "matching.updates=2")
     without = ("matching.prior_exponent=0", "matching.length_filter=[]", "matching.start_counts=false")
     assert command(*words, *without, "--out", "exp/scored", "--transcribed", known) == 0
     lines = [json.loads(line) for line in (at_home / "exp/scored/metrics.jsonl").read_text().splitlines()]
@@ -447,12 +447,12 @@ def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home):
     assert list((at_home / "exp/scored/tensorboard").rglob("events*"))
 
 
-def test_labels_are_written_and_learnt(refused, at_home):
-    cuts = ("--cuts", "data/unlabelled.jsonl.gz", "--keep-unended", "--most-repeats", "0")
+def test_labels_are_written_and_learned(refused, at_home):
+    cuts = ("--cuts", "data/unlabeled.jsonl.gz", "--keep-unended", "--most-repeats", "0")
     assert command("label", "--model", "exp/sup/model", *cuts, "--out", "exp/labels.jsonl.gz") == 0
     words = (
         *MATCH,
-        "--unlabelled",
+        "--unlabeled",
         "exp/labels.jsonl.gz",
         "--labels-given",
         "--recipe",

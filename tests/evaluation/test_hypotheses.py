@@ -92,13 +92,13 @@ def test_what_the_length_filter_drops_and_why():
         assert [each.weight for each in found.hypotheses] == [0.0] * 5
 
 
-def test_a_text_that_is_spelt_twice_counts_once_if_so_wanted():
+def test_a_text_that_is_spelled_twice_counts_once_if_so_wanted():
     beam = beam_of("she left", "the house", "she left")
     ways = [Weighing(merge_spellings=merge) for merge in (False, True)]
     rows = [inspect_beam(beam, "u", None, table_of([]), way) for way in ways]
     weights = [[each.weight for each in row.hypotheses] for row in rows]
     assert weights == [pytest.approx([1 / 3] * 3), pytest.approx([0.5, 0.5, 0.0])]
-    assert rows[1].hypotheses[2].dropped == "spelt otherwise above"
+    assert rows[1].hypotheses[2].dropped == "spelled otherwise above"
 
 
 def test_places_of_a_beam_that_hold_nothing_are_not_shown():

@@ -150,20 +150,20 @@ def test_recordings_are_heard_together_as_alone(tiny_recognizer) -> None:
 
 
 @pytest.mark.parametrize(("heard", "longest"), [(0.0, 20.0), (0.4, 1.0), (5.5, 5.5), (36.0, 20.0)])
-def test_segments_are_no_longer_than_what_a_model_has_learnt_from(tiny_recognizer, heard, longest) -> None:
+def test_segments_are_no_longer_than_what_a_model_has_learned_from(tiny_recognizer, heard, longest) -> None:
     tiny_recognizer.longest_heard = heard
     assert cutting_for(tiny_recognizer) == Cutting(longest)
     assert cutting_for(tiny_recognizer, longest=30.0, pause=0.6) == Cutting(30.0, pause=0.6)
 
 
-def test_a_recogniser_cuts_for_itself(tiny_recognizer) -> None:
+def test_a_recognizer_cuts_for_itself(tiny_recognizer) -> None:
     tiny_recognizer.longest_heard = 1.2
     found = tiny_recognizer.transcribe(talk(" ".join(["monday at nine"] * 10)))
     assert len(found.segments) > 4
     assert max(each.end - each.start for each in found.segments) <= 1.2
 
 
-def test_a_recogniser_transcribes_files_and_arrays(tiny_recognizer, tmp_path) -> None:
+def test_a_recognizer_transcribes_files_and_arrays(tiny_recognizer, tmp_path) -> None:
     import soundfile
 
     samples = talk("monday at nine", "ten with doctor")
@@ -178,7 +178,7 @@ def test_a_recogniser_transcribes_files_and_arrays(tiny_recognizer, tmp_path) ->
     assert of_array.duration == len(samples) / 16_000
 
 
-def test_a_recogniser_searches_with_a_prior(tiny_recognizer, tiny_prior, tmp_path) -> None:
+def test_a_recognizer_searches_with_a_prior(tiny_recognizer, tiny_prior, tmp_path) -> None:
     samples = talk("monday at nine", "ten with doctor", "evening meeting")
     fusion = FusionSettings(beam_size=3, lm_weight=3.0)
     write_tuned(tmp_path / "fusion.yaml", fusion, {})
@@ -209,7 +209,7 @@ def test_a_search_that_cannot_be_is_a_sentence(
         refused(prior=tiny_prior, fusion=tmp_path / "absent.yaml")
     with pytest.raises(UserError, match="beam_size=0"):
         refused(beam_size=0)
-    with pytest.raises(UserError, match="not that of the recogniser"):
+    with pytest.raises(UserError, match="not that of the recognizer"):
         refused(prior=Prior(tiny_prior.settings, other_tokenizer))
     with pytest.raises(UserError, match="load both on one"):
         refused(prior=copy.deepcopy(tiny_prior).to("meta"))

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from priormatch.config import ConvLMSettings, ModelSettings, all_keys, load_settings
-from priormatch.data.normaliser import normaliser_in
+from priormatch.data.normalizer import normalizer_in
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.matching.prior import Prior
 from priormatch.models.recognizer import Recognizer
@@ -196,7 +196,7 @@ def test_other_yaml(tmp_path_factory, values, change) -> None:
     file.write_bytes(changed(as_yaml(tree), change))
     survives(load_settings, file)
     survives(read_tuned, file)
-    survives(normaliser_in, folder)
+    survives(normalizer_in, folder)
     survives(read_settings, file)
 
 

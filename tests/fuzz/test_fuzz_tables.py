@@ -14,7 +14,7 @@ from tiny_language import speak
 from priormatch.data.batches import read_cuts
 from priormatch.data.intake import Intake
 from priormatch.data.look import decode_some, look_at_speech
-from priormatch.data.own import recognise
+from priormatch.data.own import recognize
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def prepare(path: Path, out: Path) -> None:
     str(speech)
     speech.transcripts()
     decode_some(speech, 3)
-    _, read = recognise(path)
+    _, read = recognize(path)
     read(path).write(out, Intake(), max_bad_share=1.0, overwrite=True)
     read_cuts(out)  # which must be able to read what was written
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from priormatch.config import LanguageSettings
 from priormatch.data.look import look_at_text
-from priormatch.data.normaliser import normaliser_of
+from priormatch.data.normalizer import normalizer_of
 from priormatch.data.text_files import prepare_text, read_book_ids, read_sentences
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ contents = st.one_of(
 def use_text(path: Path, out: Path, kind: str) -> None:
     """What verbs do with text."""
     list(read_sentences(path))
-    normaliser = normaliser_of(LanguageSettings(kind))
+    normalizer = normalizer_of(LanguageSettings(kind))
     for lines_are_sentences in (True, False):
         prepare_text(
             [path],
@@ -55,10 +55,10 @@ def use_text(path: Path, out: Path, kind: str) -> None:
             overwrite=True,
             lines_are_sentences=lines_are_sentences,
             transcripts=["so"],
-            normaliser=normaliser,
+            normalizer=normalizer,
         )
         out.read_text(encoding="utf-8")
-    look_at_text(path, normaliser)
+    look_at_text(path, normalizer)
     read_book_ids(path)
 
 

@@ -1,4 +1,4 @@
-"""The local prior: the paper's examples, and what renormalising must keep."""
+"""The local prior: the paper's examples, and what renormalizing must keep."""
 
 import math
 

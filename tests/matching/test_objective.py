@@ -50,7 +50,7 @@ def test_labels_beyond_the_length_get_no_gradient() -> None:
     assert torch.all(logits.grad[0, :2] != 0)
 
 
-def test_half_precision_logits_are_normalised_in_full() -> None:
+def test_half_precision_logits_are_normalized_in_full() -> None:
     loss = sequence_loss(
         torch.zeros(1, 1, 5000, dtype=torch.bfloat16), torch.tensor([[1]]), torch.tensor([1])
     )

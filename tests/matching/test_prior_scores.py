@@ -114,7 +114,7 @@ def test_probabilities_of_all_continuations_sum_to_one(tiny_prior: Prior) -> Non
     assert last.exp().sum().item() == pytest.approx(1.0, abs=1e-5)
 
 
-def test_texts_are_spelt_and_ended(tiny_prior: Prior) -> None:
+def test_texts_are_spelled_and_ended(tiny_prior: Prior) -> None:
     texts = ["monday at nine", "", "ten with doctor at ten"]
     expected = [slow_score(tiny_prior, tiny_prior.tokenizer.encode(text)) for text in texts]
     assert tiny_prior.score_texts(texts).tolist() == pytest.approx(expected, abs=1e-4)
@@ -138,7 +138,7 @@ def test_an_untrained_prior_is_near_uniform(tiny_prior: Prior) -> None:
 def test_another_tokenizer_is_refused(
     tiny_prior: Prior, tiny_tokenizer: Tokenizer, other_tokenizer: Tokenizer
 ) -> None:
-    tiny_prior.require_tokenizer(tiny_tokenizer, "the recogniser")
+    tiny_prior.require_tokenizer(tiny_tokenizer, "the recognizer")
     with pytest.raises(UserError, match=r"\(29 classes\) is not that of runs/a \(26 classes\)"):
         tiny_prior.require_tokenizer(other_tokenizer, "runs/a")
 

@@ -99,11 +99,11 @@ def test_it_chooses_by_the_last_visit():
     assert selection.choose(1).tolist() == [1, 2]
     entropies = {"b": -0.9 * math.log(0.9) - 0.1 * math.log(0.1), "c": math.log(2)}
     mean = pytest.approx(sum(entropies.values()) / 2)
-    assert selection.figures == {"selected_entropy": mean, "unlabelled_entropy": mean}
+    assert selection.figures == {"selected_entropy": mean, "unlabeled_entropy": mean}
     selection.share = 0.25
     assert selection.choose(2).tolist() == [1]
     assert selection.figures["selected_entropy"] == pytest.approx(entropies["b"])
-    assert selection.figures["unlabelled_entropy"] == mean
+    assert selection.figures["unlabeled_entropy"] == mean
     selection.note(["b"], of_entropy(None))
     assert selection.choose(3).tolist() == [2]
 

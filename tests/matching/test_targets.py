@@ -1,4 +1,4 @@
-"""From an unlabelled batch to weighted label sequences."""
+"""From an unlabeled batch to weighted label sequences."""
 
 import math
 from collections.abc import Callable
@@ -163,7 +163,7 @@ class Parrot:
         return self.beam
 
 
-def spelt_twice(tokenizer: Tokenizer) -> Beam:
+def spelled_twice(tokenizer: Tokenizer) -> Beam:
     """Three hypotheses: "ten" as one piece, "at", and "ten" in letters."""
     spellings = tokenizer.spellings("ten")
     sequences = [[*spellings[0], tokenizer.eos], [*tokenizer.encode("at"), tokenizer.eos]]
@@ -182,7 +182,7 @@ def first_of(batch: Batch) -> Batch:
 def test_spellings_of_one_text_are_merged_where_asked(
     batch: Batch, tiny_prior: Prior, tiny_tokenizer: Tokenizer, merge: bool
 ) -> None:
-    beam = spelt_twice(tiny_tokenizer)
+    beam = spelled_twice(tiny_tokenizer)
     one = first_of(batch)
     of = BeamTargets(Parrot(beam, tiny_tokenizer), tiny_prior, 3, Weighing(WIDE, {batch.ids[0]: 3}, merge))  # type: ignore[arg-type]
     targets, figures = of(one, WATCH)
@@ -193,7 +193,7 @@ def test_spellings_of_one_text_are_merged_where_asked(
 def test_a_spelling_that_the_filter_drops_does_not_take_the_others_along(
     batch: Batch, tiny_prior: Prior, tiny_tokenizer: Tokenizer
 ) -> None:
-    beam = spelt_twice(tiny_tokenizer)
+    beam = spelled_twice(tiny_tokenizer)
     pieces = int(beam.lengths[0, 2]) - 1
     assert pieces > 2, "the spelling in letters fits this reference, the short one does not"
     one = first_of(batch)

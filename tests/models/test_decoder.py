@@ -160,7 +160,7 @@ def test_the_window_is_added_to_the_scores_before_the_softmax() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("frames", [63, 64, 128, 192])
 def test_gradients_of_windowed_attention_are_those_of_float64(frames: int) -> None:
-    """What lies behind the last label is far from the window's centre, which not every kernel can bear."""
+    """What lies behind the last label is far from the window's center, which not every kernel can bear."""
     batch, width, size = 4, 40, 256
     values = torch.randn(3, batch, frames, size, dtype=torch.float64)
     lengths = torch.tensor([frames, frames - 5, frames - 9, frames])

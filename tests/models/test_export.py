@@ -1,4 +1,4 @@
-"""The exported recogniser under onnxruntime does what ours does, and the example in the documentation too."""
+"""The exported recognizer under onnxruntime does what ours does, and the example in the documentation too."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ LENGTHS = [16_000, 399, 7_777, 1]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> Path:
-    """A folder with a recogniser and what `priormatch export` made of it."""
+    """A folder with a recognizer and what `priormatch export` made of it."""
     home = tmp_path_factory.mktemp("export")
     settings = ModelSettings(n_mels=20, channels=[2, 3], blocks=[1, 0], kernel=5, size=16, longest_output=12)
     torch.manual_seed(31)

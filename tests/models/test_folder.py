@@ -10,7 +10,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from priormatch.config import ModelSettings
-from priormatch.data.normaliser import Normaliser
+from priormatch.data.normalizer import Normalizer
 from priormatch.data.tokenizer import train_tokenizer
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
@@ -66,9 +66,9 @@ def test_the_damaged_file_is_named(folder: Path) -> None:
 
 
 def test_a_language_that_is_gone_is_noticed(tmp_path: Path, tiny_prior_settings, tiny_sentences) -> None:
-    turkish = train_tokenizer(tiny_sentences, 31, Normaliser("turkic"))
+    turkish = train_tokenizer(tiny_sentences, 31, Normalizer("turkic"))
     Prior(tiny_prior_settings, turkish).save(tmp_path)
-    assert Prior.load(tmp_path).tokenizer.normaliser.kind == "turkic"
+    assert Prior.load(tmp_path).tokenizer.normalizer.kind == "turkic"
     (tmp_path / "language.yaml").unlink()
     assert "language.yaml is not the one that was written" in refusal(Prior.load, tmp_path)
 
@@ -172,7 +172,7 @@ def test_settings_of_a_stranger_are_checked_before_anything_is_built(
 
 
 def on_meta_alone(n_mels: int) -> torch.nn.Module:
-    """Stands for the first part of a recogniser that would take memory."""
+    """Stands for the first part of a recognizer that would take memory."""
     assert torch.empty(1).device.type == "meta", "the network is built before its weights are known to fit"
     return torch.nn.Identity()
 

@@ -55,7 +55,7 @@ def assert_alike(found, expected):
     torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
     assert torch.equal(found.ended, expected.ended)
     gaps = expected.scores.diff(dim=1).abs()
-    clear = torch.ones_like(expected.scores, dtype=torch.bool)  # not in a tie with a neighbour
+    clear = torch.ones_like(expected.scores, dtype=torch.bool)  # not in a tie with a neighbor
     clear[:, 1:] &= ~(gaps < 1e-4)
     clear[:, :-1] &= ~(gaps < 1e-4)
     assert torch.equal(found.lengths[clear], expected.lengths[clear])
@@ -78,7 +78,7 @@ FUSIONS = [
     FusionSettings(beam_size=2, lm_weight=0.7, token_margin=1.5, eos_threshold=1.05),
     FusionSettings(beam_size=8, attention_jump=6.0, beam_threshold=2.0),
     FusionSettings(beam_size=3, attention_jump=1.0),
-    FusionSettings(beam_size=4, lm_weight=0.8, centred=True, token_bonus=0.0),
+    FusionSettings(beam_size=4, lm_weight=0.8, centered=True, token_bonus=0.0),
 ]
 
 

@@ -9,7 +9,7 @@ import torch
 from hub_stub import TOKEN, Hub, running_hub
 from tiny_run import command
 
-from priormatch.data.normaliser import Normaliser
+from priormatch.data.normalizer import Normalizer
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
@@ -40,7 +40,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture
 def folder(tiny_recognizer: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A saved recogniser in the folder where the process is."""
+    """A saved recognizer in the folder where the process is."""
     monkeypatch.chdir(tmp_path)
     tiny_recognizer.save("model")
     return Path("model")
@@ -52,7 +52,7 @@ def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_recogniser_comes_back_bit_for_bit(hub: Hub, folder: Path, tiny_recognizer: Recognizer) -> None:
+def test_a_recognizer_comes_back_bit_for_bit(hub: Hub, folder: Path, tiny_recognizer: Recognizer) -> None:
     (folder / "notes.txt").write_text("mine alone")
     assert command("push", folder, "ann/tones") == 0
     held = hub.repositories["ann/tones"]
@@ -81,7 +81,7 @@ def loaded(folder: Path) -> torch.Tensor:
 def test_a_model_of_another_language_still_knows_how_it_is_written(
     hub: Hub, tiny_recognizer: Recognizer, tmp_path: Path
 ) -> None:
-    russian = Normaliser("unicode", "абвгд")
+    russian = Normalizer("unicode", "абвгд")
     tiny_recognizer.tokenizer = Tokenizer(tiny_recognizer.tokenizer.model, russian)
     tiny_recognizer.longest_heard = 4.5
     tiny_recognizer.save(tmp_path / "model")
@@ -89,9 +89,9 @@ def test_a_model_of_another_language_still_knows_how_it_is_written(
     held = hub.repositories["ann/tones"]
     assert held.commits[held.branches["main"]].keys() == FILES | {"language.yaml"}
     back = Recognizer.load("ann/tones")
-    assert (back.tokenizer.normaliser, back.longest_heard) == (russian, 4.5)
+    assert (back.tokenizer.normalizer, back.longest_heard) == (russian, 4.5)
     card = (model_folder("ann/tones") / CARD).read_text()
-    assert "the normaliser `unicode with 5 letters`" in card
+    assert "the normalizer `unicode with 5 letters`" in card
     assert "`priormatch transcribe ann/tones recordings`" in card
     assert "no more than 4.5 s" in card
 
@@ -100,7 +100,7 @@ def test_what_only_the_model_before_had_goes_and_nothing_else(
     hub: Hub, folder: Path, tiny_recognizer: Recognizer
 ) -> None:
     english = tiny_recognizer.tokenizer
-    tiny_recognizer.tokenizer = Tokenizer(english.model, Normaliser("unicode", "абвгд"))
+    tiny_recognizer.tokenizer = Tokenizer(english.model, Normalizer("unicode", "абвгд"))
     tiny_recognizer.save("russian")
     publish(Path("russian"), "ann/tones")
     held = hub.repositories["ann/tones"]
@@ -109,7 +109,7 @@ def test_what_only_the_model_before_had_goes_and_nothing_else(
     publish(folder, "ann/tones", revision="english")
     assert held.commits[held.branches["english"]].keys() == FILES | others.keys()
     assert held.commits[held.branches["main"]].keys() == FILES | others.keys() | {"language.yaml"}
-    assert Recognizer.load("ann/tones@english").tokenizer.normaliser == english.normaliser
+    assert Recognizer.load("ann/tones@english").tokenizer.normalizer == english.normalizer
 
 
 def test_only_a_models_own_files_are_fetched(hub: Hub, folder: Path) -> None:
@@ -210,15 +210,15 @@ def test_an_edited_card_goes_as_it_is(hub: Hub, folder: Path) -> None:
     assert (folder / CARD).read_text() == "my own words\n"
 
 
-def test_a_licence_goes_onto_the_card(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_license_goes_onto_the_card(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     publish(folder, "ann/tones")
-    assert "names no licence: give --license" in capsys.readouterr().err
+    assert "names no license: give --license" in capsys.readouterr().err
     assert command("push", folder, "ann/tones", "--license", "cc-by-4.0") == 0
-    assert "licence" not in capsys.readouterr().err
+    assert "license" not in capsys.readouterr().err
     card = read_card(model_folder("ann/tones"))
     assert card is not None
     assert card.facts["license"] == "cc-by-4.0"
-    assert "Licence" not in card.sections
+    assert "License" not in card.sections
     (folder / CARD).write_text("my own words\n")
     assert command("push", folder, "ann/tones", "--license", "mit") == 2
     assert "README.md has been edited: write `license: mit` there" in capsys.readouterr().err

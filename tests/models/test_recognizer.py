@@ -1,4 +1,4 @@
-"""The whole recogniser: padding leaves no trace, and its folder gives it back."""
+"""The whole recognizer: padding leaves no trace, and its folder gives it back."""
 
 from collections.abc import Callable
 from pathlib import Path

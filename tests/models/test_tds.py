@@ -42,7 +42,7 @@ def tiny_encoder() -> TDSEncoder:
     return encoder
 
 
-def test_frames_do_not_depend_on_padding_or_neighbours() -> None:
+def test_frames_do_not_depend_on_padding_or_neighbors() -> None:
     encoder, lengths = tiny_encoder(), [37, 8, 1, 24, 64]
     waves = [torch.randn(1, length, 6) for length in lengths]
     padded = torch.zeros(5, 80, 6)

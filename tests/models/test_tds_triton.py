@@ -110,7 +110,7 @@ def test_a_layer_and_its_gradients(kind, channels, share):
 
 
 @pytest.mark.parametrize(("kind", "channels"), LAYERS)
-def test_an_utterance_does_not_hear_its_neighbours(kind, channels):
+def test_an_utterance_does_not_hear_its_neighbors(kind, channels):
     layer = make_layer(kind, channels, 0.0).eval()
     x = make_input(channels[0])
     lengths = (LENGTHS + 1) // 2 if kind is SubSampling else LENGTHS

@@ -30,7 +30,7 @@ def test_a_calm_run_raises_none():
     ("figures", "word"),
     [
         ({"length_ratio": 0.85}, "0.85 times as long"),
-        ({"share_without_survivor": 0.6}, "60% of the unlabelled utterances"),
+        ({"share_without_survivor": 0.6}, "60% of the unlabeled utterances"),
         ({"local_prior_entropy": 1.3}, "entropy 1.30 of at most 1.39 nats"),
         ({"validation_score": 17.0}, "ends at a validation CER of 17.0 %, after 15.0 % at its best"),
         ({"label_wer": 31.0}, "The labels got worse, from 30.0 to 31.0 % WER"),

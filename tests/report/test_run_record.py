@@ -23,7 +23,7 @@ def test_a_whole_run(run):
         "training.seed": ("7", "0"),
         "training.updates": ("30", "357000"),
     }
-    assert record.data["unlabelled"].utterances == 2
+    assert record.data["unlabeled"].utterances == 2
     assert record.sentences == {"text": 3}
     assert list(record.stages) == ["data", "prior", "lpm"]
     assert [line["update"] for line in record.matching] == sorted(line["update"] for line in matching_lines())
@@ -91,7 +91,7 @@ def test_a_folder_of_matching_alone(tmp_path):
         ("lpm/inspected.jsonl", '{"update": 0,', "inspected.jsonl is damaged"),
         ("lpm/stage.json", "{", "stage.json is damaged"),
         ("decoded/lpm/test.jsonl", "what\n", "test.jsonl"),
-        ("data/unlabelled.jsonl.gz", "not gzip", "is not a manifest of cuts"),
+        ("data/unlabeled.jsonl.gz", "not gzip", "is not a manifest of cuts"),
     ],
 )
 def test_what_is_damaged_is_named_and_the_rest_is_read(run, name, content, word):

@@ -37,24 +37,24 @@ def trained(model: Recognizer | Prior, **wanted: str) -> Card:
     )
 
 
-def test_a_recogniser_and_a_prior_are_told_apart(tiny_recognizer: Recognizer, tiny_prior: Prior) -> None:
+def test_a_recognizer_and_a_prior_are_told_apart(tiny_recognizer: Recognizer, tiny_prior: Prior) -> None:
     assert plain_card("x", tiny_recognizer).facts["pipeline_tag"] == "automatic-speech-recognition"
     assert plain_card("x", tiny_prior).facts["pipeline_tag"] == "text-generation"
     assert "Prior.load(" in plain_card("x", tiny_prior).sections["Use"]
     use = plain_card("x", tiny_recognizer).sections["Use"]
     assert 'Recognizer.load("MODEL")\nprint(model.transcribe("talk.wav").text)' in use
     assert "`priormatch transcribe MODEL recordings`" in use
-    assert "normaliser" not in plain_card("x", tiny_recognizer).summary
+    assert "normalizer" not in plain_card("x", tiny_recognizer).summary
     assert "at most 12 word pieces" in plain_card("x", tiny_recognizer).sections["Limits"]
 
 
-def test_a_licence_is_told_or_asked_for(tiny_recognizer: Recognizer) -> None:
+def test_a_license_is_told_or_asked_for(tiny_recognizer: Recognizer) -> None:
     asked = trained(tiny_recognizer)
     assert asked.facts.keys().isdisjoint({"license", "language"})
-    assert "None has been chosen yet" in asked.sections["Licence"]
+    assert "None has been chosen yet" in asked.sections["License"]
     told = trained(tiny_recognizer, license="cc-by-4.0", language="de")
     assert (told.facts["license"], told.facts["language"]) == ("cc-by-4.0", "de")
-    assert "Licence" not in told.sections
+    assert "License" not in told.sections
 
 
 def test_speech_is_named_without_its_place(tiny_corpus) -> None:
@@ -64,17 +64,17 @@ def test_speech_is_named_without_its_place(tiny_corpus) -> None:
 
 
 def test_what_a_run_has_made_is_called_as_its_source() -> None:
-    own = Settings(runs="r", name="mine", labelled="/home/ann/calls", text="more/books.txt")
-    manifest = Path("r/mine/data/labelled.jsonl.gz")
+    own = Settings(runs="r", name="mine", labeled="/home/ann/calls", text="more/books.txt")
+    manifest = Path("r/mine/data/labeled.jsonl.gz")
     assert called(manifest, own) == "calls"
     assert called(Path("r/mine/data/text.txt"), own) == "books.txt"
-    assert called(Path("elsewhere/labelled.jsonl.gz"), own) == "labelled"
-    assert called(manifest, replace(own, corpus="demo")) == "labelled of the demo's corpus"
+    assert called(Path("elsewhere/labeled.jsonl.gz"), own) == "labeled"
+    assert called(manifest, replace(own, corpus="demo")) == "labeled of the demo's corpus"
     assert title_of(Path("r/mine/lpm"), own) == "mine-lpm"
     assert title_of(Path("exp/lpm"), own) == "lpm"
 
 
-def test_the_prior_is_told_with_the_text_it_has_learnt_from(tiny_prior: Prior, tmp_path: Path) -> None:
+def test_the_prior_is_told_with_the_text_it_has_learned_from(tiny_prior: Prior, tmp_path: Path) -> None:
     size = f"a language model of {parameters(tiny_prior)} parameters"
     assert judged(tiny_prior, None) == judged(tiny_prior, tmp_path) == f"prior: {size}"
     leave_card(
@@ -87,7 +87,7 @@ def test_the_prior_is_told_with_the_text_it_has_learnt_from(tiny_prior: Prior, t
 def test_language_and_date_are_told(tiny_recognizer: Recognizer) -> None:
     sections = trained(tiny_recognizer, language="en").sections
     assert sections["Data"].splitlines()[-1] == (
-        "- language: en, text written as the normaliser `english` has it"
+        "- language: en, text written as the normalizer `english` has it"
     )
     assert "language: not named (card.language)" in trained(tiny_recognizer).sections["Data"]
     assert re.search(r"numpy [\w.]+, on \d{4}-\d\d-\d\d\.$", sections["Made with"])

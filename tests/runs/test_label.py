@@ -37,7 +37,7 @@ def cuts(tiny_corpus):
 
 @pytest.fixture
 def out(tmp_path):
-    return tmp_path / "new" / "labelled.jsonl.gz"
+    return tmp_path / "new" / "labeled.jsonl.gz"
 
 
 def texts_of(path):
@@ -56,7 +56,7 @@ def test_hypotheses_become_texts_and_every_loss_is_told(cuts, out, tmp_path, cap
     assert f"{path}: 2 of 6 kept; " in told
     for reason in ("1 empty", "1 without an end", "1 repeating themselves", "1 not transcribed"):
         assert reason in told
-    assert "2 of 6 utterances are labelled" in told
+    assert "2 of 6 utterances are labeled" in told
     assert [cut_text(cut) for cut in read_cuts(cuts)] == [None] * 6
 
 
@@ -85,7 +85,7 @@ def test_several_models_leave_all_their_texts(cuts, out, tmp_path, capsys):
         "tiny-3": ["with"],
         "tiny-4": ["doctor"],
     }
-    assert "5 of 6 utterances are labelled, 2 of them by several models" in said(capsys)
+    assert "5 of 6 utterances are labeled, 2 of them by several models" in said(capsys)
 
 
 def test_what_most_models_heard_is_taught_most(cuts, out, tmp_path):
@@ -125,7 +125,7 @@ def test_bad_input_is_named_and_writes_nothing(cuts, out, tmp_path):
         label_cuts(cuts, [heard(tmp_path / "a.jsonl", A), stranger], out, LabelFilter())
     with pytest.raises(UserError, match=r"a\.jsonl lacks the scores that --keep-best goes by"):
         label_cuts(cuts, [tmp_path / "a.jsonl"], out, LabelFilter(keep_best=0.9))
-    with pytest.raises(UserError, match=r"no label is left for .*labelled\.jsonl\.gz"):
+    with pytest.raises(UserError, match=r"no label is left for .*labeled\.jsonl\.gz"):
         label_cuts(cuts, [heard(tmp_path / "silent.jsonl", ["", ""])], out, LabelFilter())
     assert not out.exists()
 

@@ -12,7 +12,7 @@ from priormatch.runs.data import make_own_data
 from priormatch.runs.new import pieces_for, rules_for
 from priormatch.runs.pipeline import Run
 
-WORDS = ("new", "my.yaml", "--labelled", "labelled", "--unlabelled", "unlabelled", "--text", "text.txt")
+WORDS = ("new", "my.yaml", "--labeled", "labeled", "--unlabeled", "unlabeled", "--text", "text.txt")
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def chosen(hours, gpu, cores=8):
 def test_the_recipe_loads_and_says_what_each_setting_means(folder):
     assert command(*WORDS, "--test", "calls=test", "--test", "more=test") == 0
     settings = load_settings(folder / "my.yaml")
-    assert (settings.name, settings.labelled, settings.text) == ("my", "labelled", "text.txt")
+    assert (settings.name, settings.labeled, settings.text) == ("my", "labeled", "text.txt")
     assert settings.test == {"calls": "test", "more": "test"}
     own = load_settings(recipe_path("own"))
     assert settings.matching.loss_weight == own.matching.loss_weight
@@ -54,7 +54,7 @@ def test_small_models_hear_most_of_what_is_said():
 
 def test_too_little_speech_is_said_on_the_screen_and_in_the_recipe(folder, capsys):
     assert command(*WORDS) == 0
-    told = "12s of transcribed speech is too little for a recogniser to learn from"
+    told = "12s of transcribed speech is too little for a recognizer to learn from"
     assert told in capsys.readouterr().err
     assert told in " ".join((folder / "my.yaml").read_text().replace("#", " ").split())
 
@@ -73,10 +73,10 @@ def test_the_commands_it_names_can_be_typed(folder, capsys):
 
 
 def test_paths_are_written_as_they_stand(folder):
-    (folder / "labelled").rename(folder / "a: b, 'c' #1")
-    assert command("new", "007.yaml", "--labelled", "a: b, 'c' #1", *WORDS[4:], "--test", "yes=test") == 0
+    (folder / "labeled").rename(folder / "a: b, 'c' #1")
+    assert command("new", "007.yaml", "--labeled", "a: b, 'c' #1", *WORDS[4:], "--test", "yes=test") == 0
     settings = load_settings(folder / "007.yaml")
-    assert (settings.name, settings.labelled, settings.test) == ("007", "a: b, 'c' #1", {"yes": "test"})
+    assert (settings.name, settings.labeled, settings.test) == ("007", "a: b, 'c' #1", {"yes": "test"})
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_paths_are_written_as_they_stand(folder):
         ({1: "tiny.yaml"}, "tiny.yaml exists already"),
         ({1: "no/such/my.yaml"}, "is no folder"),
         ({3: "nowhere"}, "nowhere: there is no such"),
-        ({3: "unlabelled"}, "holds no transcribed utterance"),
+        ({3: "unlabeled"}, "holds no transcribed utterance"),
         ({5: "text.txt"}, "is no list of audio"),
         ({7: "nowhere"}, "no text file nowhere"),
         ({8: "--test", 9: "test"}, "give each test set a name"),
-        ({8: "--test", 9: "a=unlabelled"}, "test a: unlabelled holds no transcribed"),
-        ({8: "--test", 9: "a=test", 10: "--test", 11: "a=labelled"}, "a name of its own"),
+        ({8: "--test", 9: "a=unlabeled"}, "test a: unlabeled holds no transcribed"),
+        ({8: "--test", 9: "a=test", 10: "--test", 11: "a=labeled"}, "a name of its own"),
         ({8: "--test", 9: "a/b=test"}, "plain name"),
     ],
     ids=str,
@@ -111,10 +111,10 @@ def test_another_language_is_seen_from_its_letters(folder, line, kind):
     (folder / "text.txt").write_text(f"{line}\n" * 20)
     assert command(*WORDS) == 0
     assert load_settings(folder / "my.yaml").language.normalizer == kind
-    assert ("# - The normaliser" in (folder / "my.yaml").read_text()) == (kind != "english")
+    assert ("# - The normalizer" in (folder / "my.yaml").read_text()) == (kind != "english")
 
 
-def test_more_labelled_speech_is_trained_on_for_longer():
+def test_more_labeled_speech_is_trained_on_for_longer():
     assert chosen(0.5, gpu=True)["training.updates"] == 10_000
     assert chosen(40, gpu=True)["training.updates"] == 40_000
     assert chosen(40, gpu=True)["matching.updates"] == 40_000

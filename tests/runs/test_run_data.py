@@ -18,8 +18,8 @@ from priormatch.runs.data import make_own_data
 
 @pytest.fixture
 def folders(tmp_path):
-    """Folders of labelled and unlabelled audio by three speakers each, and a file of text."""
-    for name, transcribed in (("labelled", True), ("unlabelled", False)):
+    """Folders of labeled and unlabeled audio by three speakers each, and a file of text."""
+    for name, transcribed in (("labeled", True), ("unlabeled", False)):
         for number, text in enumerate(sentences(9, seed=len(name))):
             path = tmp_path / name / f"speaker{number % 3}" / f"{number}.wav"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def folders(tmp_path):
             if transcribed:
                 path.with_suffix(".txt").write_text(text.upper())
     (tmp_path / "text.txt").write_text("\n".join(sentences(40, seed=1)) + "\n")
-    return {name: tmp_path / name for name in ("labelled", "unlabelled")} | {"text": tmp_path / "text.txt"}
+    return {name: tmp_path / name for name in ("labeled", "unlabeled")} | {"text": tmp_path / "text.txt"}
 
 
 def make(folders, tmp_path, *overrides):
@@ -47,10 +47,10 @@ def speakers(path):
 def test_folders_become_cuts_with_speakers_held_apart(folders, tmp_path):
     data = make(folders, tmp_path, "validation_share=0.3")
     assert list(data.validation) == ["validation"]
-    assert speakers(data.labelled).isdisjoint(speakers(data.validation["validation"]))
-    assert len(texts(data.labelled) + texts(data.validation["validation"])) == 9
-    assert all(text == text.lower() for text in texts(data.labelled))
-    assert texts(data.unlabelled) == [None] * 9
+    assert speakers(data.labeled).isdisjoint(speakers(data.validation["validation"]))
+    assert len(texts(data.labeled) + texts(data.validation["validation"])) == 9
+    assert all(text == text.lower() for text in texts(data.labeled))
+    assert texts(data.unlabeled) == [None] * 9
     assert data.test == data.validation
     assert "no test set" in data.notes[0]
     assert data.topline is None
@@ -76,21 +76,21 @@ def test_sentences_in_a_row_are_held_out_for_a_prior_that_reads_the_one_before(f
 
 def test_a_second_call_does_nothing(folders, tmp_path):
     data = make(folders, tmp_path)
-    before = data.labelled.stat().st_mtime_ns
-    assert make(folders, tmp_path).labelled.stat().st_mtime_ns == before
+    before = data.labeled.stat().st_mtime_ns
+    assert make(folders, tmp_path).labeled.stat().st_mtime_ns == before
 
 
 def test_validation_and_test_sets_of_the_users_own(folders, tmp_path, tiny_corpus):
     dev, clean, other = tiny_corpus(3, "dev"), tiny_corpus(2, "clean"), tiny_corpus(4, "other")
     data = make(folders, tmp_path, f"validation=[{dev}]", f"test.clean={clean}", f"test.model={other}")
-    assert len(texts(data.labelled)) == 9
+    assert len(texts(data.labeled)) == 9
     assert [len(texts(path)) for path in data.validation.values()] == [3]
     assert {name: len(texts(path)) for name, path in data.test.items()} == {"clean": 2, "model": 4}
     assert data.notes == []
 
 
 def test_cuts_of_any_origin_are_brought_into_shape(folders, tmp_path, tiny_corpus):
-    """Unlabelled cuts may have no supervision at all, and transcripts may be in capitals."""
+    """Unlabeled cuts may have no supervision at all, and transcripts may be in capitals."""
     cuts = read_cuts(tiny_corpus(4, "foreign"))
     bare, loud = tmp_path / "bare.jsonl.gz", tmp_path / "loud.jsonl.gz"
     CutSet.from_cuts(fastcopy(cut, supervisions=[]) for cut in cuts).to_file(bare)
@@ -100,9 +100,9 @@ def test_cuts_of_any_origin_are_brought_into_shape(folders, tmp_path, tiny_corpu
         )
         for cut in cuts
     ).to_file(loud)
-    data = make({**folders, "unlabelled": bare, "labelled": loud}, tmp_path, "validation_share=0.5")
-    assert texts(data.unlabelled) == [None] * 4
-    found = texts(data.labelled) + texts(data.validation["validation"])
+    data = make({**folders, "unlabeled": bare, "labeled": loud}, tmp_path, "validation_share=0.5")
+    assert texts(data.unlabeled) == [None] * 4
+    found = texts(data.labeled) + texts(data.validation["validation"])
     assert sorted(found) == sorted(cut.supervisions[0].text for cut in cuts)
 
 
@@ -125,16 +125,16 @@ def test_two_validation_sets_of_one_name_are_refused(folders, tmp_path, other):
         make(folders, tmp_path, f"validation=[{one},{two}]")
 
 
-def test_only_the_transcribed_part_of_the_labelled_speech_is_split(folders, tmp_path, capsys):
+def test_only_the_transcribed_part_of_the_labeled_speech_is_split(folders, tmp_path, capsys):
     """A speaker without any transcript must not become the whole validation set."""
     for number in (0, 3, 6):
-        (folders["labelled"] / "speaker0" / f"{number}.txt").unlink()
+        (folders["labeled"] / "speaker0" / f"{number}.txt").unlink()
     for seed in range(3):
         data = make(folders, tmp_path / str(seed), f"training.seed={seed}")
-        parts = data.labelled, data.validation["validation"]
+        parts = data.labeled, data.validation["validation"]
         assert [len(texts(path)) for path in parts] == [3, 3]
         assert None not in texts(parts[0]) + texts(parts[1])
-        assert "labelled: 3 of 9 utterances have no transcript and are left out" in capsys.readouterr().err
+        assert "labeled: 3 of 9 utterances have no transcript and are left out" in capsys.readouterr().err
 
 
 def spoken(path, transcripts, tiny_corpus):
@@ -150,11 +150,11 @@ def spoken(path, transcripts, tiny_corpus):
 def test_given_cuts_with_digits_are_skipped_and_told(folders, tmp_path, tiny_corpus, capsys):
     given = spoken(tmp_path / f"mine{SUFFIX}", ["at nine", "at 5 pm", "at ten", " "], tiny_corpus)
     bad = read_cuts(given)[1].id
-    data = make({**folders, "labelled": given}, tmp_path, "validation_share=0.5")
-    assert sorted(texts(data.labelled) + texts(data.validation["validation"])) == ["at nine", "at ten"]
+    data = make({**folders, "labeled": given}, tmp_path, "validation_share=0.5")
+    assert sorted(texts(data.labeled) + texts(data.validation["validation"])) == ["at nine", "at ten"]
     said = capsys.readouterr().err
     assert "1 of 4 skipped (digits in the transcript: 1), listed with reasons in" in said
-    (line,) = (data.labelled.parent / "labelled.bad.tsv").read_text().splitlines()[1:]
+    (line,) = (data.labeled.parent / "labeled.bad.tsv").read_text().splitlines()[1:]
     assert line.endswith(f"{bad}.wav\tits transcript 'at 5 pm' has digits: write numbers as words")
 
 
@@ -164,33 +164,33 @@ def test_too_many_given_cuts_with_digits_stop_the_run(folders, tmp_path, tiny_co
         UserError,
         match=r"2 of 4 .* \(digits in the transcript: 2\), .* raise .*audio\.max_bad_share\); .*'at 5' has digits",
     ):
-        make({**folders, "labelled": given}, tmp_path)
-    data = make({**folders, "labelled": given}, tmp_path, "audio.max_bad_share=0.5")
-    assert len(texts(data.labelled)) == 1
+        make({**folders, "labeled": given}, tmp_path)
+    data = make({**folders, "labeled": given}, tmp_path, "audio.max_bad_share=0.5")
+    assert len(texts(data.labeled)) == 1
 
 
-def test_unlabelled_cuts_need_no_good_transcript(folders, tmp_path, tiny_corpus):
+def test_unlabeled_cuts_need_no_good_transcript(folders, tmp_path, tiny_corpus):
     given = spoken(tmp_path / f"mine{SUFFIX}", ["at 5", "at 6", "At nine."], tiny_corpus)
-    assert texts(make({**folders, "unlabelled": given}, tmp_path).unlabelled) == [None, None, "at nine"]
+    assert texts(make({**folders, "unlabeled": given}, tmp_path).unlabeled) == [None, None, "at nine"]
 
 
-@pytest.mark.parametrize("name", ["labelled", "unlabelled", "text"])
+@pytest.mark.parametrize("name", ["labeled", "unlabeled", "text"])
 def test_what_is_not_given_is_asked_for(folders, tmp_path, name):
     del folders[name]
     with pytest.raises(UserError, match=f"^{name} is not set: give {name}=PATH"):
         make(folders, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["labelled", "unlabelled", "text", "topline"])
+@pytest.mark.parametrize("name", ["labeled", "unlabeled", "text", "topline"])
 def test_what_is_not_there_is_named(folders, tmp_path, name):
     with pytest.raises(UserError, match=f"^{name}=.*nowhere: there is no such file or folder"):
         make({**folders, name: tmp_path / "nowhere"}, tmp_path)
     assert not (tmp_path / "run" / "data").exists()
 
 
-@pytest.mark.parametrize("name", ["labelled", "topline", "test.clean"])
+@pytest.mark.parametrize("name", ["labeled", "topline", "test.clean"])
 def test_speech_that_must_be_transcribed_and_is_not_is_refused_before_any_training(folders, tmp_path, name):
-    wrong = folders["unlabelled"]
+    wrong = folders["unlabeled"]
     with pytest.raises(UserError, match=rf"{name.replace('.', '/')}={wrong} holds no transcribed utterance"):
         make({**folders, name: wrong}, tmp_path)
 
@@ -214,7 +214,7 @@ def test_overlap_of_the_text_with_the_transcripts_is_told(folders, tmp_path, cap
 
 
 def test_after_a_failure_the_mended_command_goes_through(folders, tmp_path):
-    broken = folders["labelled"] / "speaker0"
+    broken = folders["labeled"] / "speaker0"
     for path in broken.glob("*.wav"):
         path.write_bytes(b"RIFF")
     with pytest.raises(UserError, match="3 of 9 files"):
@@ -222,18 +222,18 @@ def test_after_a_failure_the_mended_command_goes_through(folders, tmp_path):
     data = make(folders, tmp_path, "audio.max_bad_share=0.5")
     record = json.loads((tmp_path / "run" / "data" / "stage.json").read_text())
     assert record["finished"]
-    assert len(texts(data.labelled) + texts(data.validation["validation"])) == 6
+    assert len(texts(data.labeled) + texts(data.validation["validation"])) == 6
 
 
-def test_long_unlabelled_recordings_are_cut_when_the_settings_say_so(folders, tmp_path):
+def test_long_unlabeled_recordings_are_cut_when_the_settings_say_so(folders, tmp_path):
     quiet = 0.001 * np.random.default_rng(0).normal(size=16_000)
     talk = np.concatenate([part for text in sentences(6) for part in (speak(text), quiet)])
-    soundfile.write(folders["unlabelled"] / "speaker0/talk.wav", talk, 16_000)
-    soundfile.write(folders["labelled"] / "speaker0/talk.wav", talk, 16_000)
-    (folders["labelled"] / "speaker0/talk.txt").write_text("monday at nine")
+    soundfile.write(folders["unlabeled"] / "speaker0/talk.wav", talk, 16_000)
+    soundfile.write(folders["labeled"] / "speaker0/talk.wav", talk, 16_000)
+    (folders["labeled"] / "speaker0/talk.txt").write_text("monday at nine")
     data = make(folders, tmp_path, "audio.segment=4")
-    assert sum(cut.recording_id == "speaker0-talk" for cut in read_cuts(data.unlabelled)) == 6
-    labelled = [*read_cuts(data.labelled), *read_cuts(data.validation["validation"])]
-    assert sum(cut.recording_id == "speaker0-talk" for cut in labelled) == 1
+    assert sum(cut.recording_id == "speaker0-talk" for cut in read_cuts(data.unlabeled)) == 6
+    labeled = [*read_cuts(data.labeled), *read_cuts(data.validation["validation"])]
+    assert sum(cut.recording_id == "speaker0-talk" for cut in labeled) == 1
     whole = make(folders, tmp_path)
-    assert sum(cut.recording_id == "speaker0-talk" for cut in read_cuts(whole.unlabelled)) == 1
+    assert sum(cut.recording_id == "speaker0-talk" for cut in read_cuts(whole.unlabeled)) == 1

@@ -66,7 +66,7 @@ def test_a_score_by_hand(decoded):
     assert "confusions" not in entry
 
 
-def test_every_line_names_its_normaliser_and_both_sides_go_through_it(tmp_path):
+def test_every_line_names_its_normalizer_and_both_sides_go_through_it(tmp_path):
     path = write(tmp_path / "x.jsonl", ["Hello, world", "it’s U.S. law"], ["hello WORLD!", "it's us law"])
     found = score([path], normalizers=["none", "basic", "english"])
     assert [round(each.wer) for each in found.scores] == [80, 40, 0]  # u s for us is one of each
@@ -163,7 +163,7 @@ def test_details_are_aligned_and_counted(tmp_path):
     ]
 
 
-def test_errors_are_coloured(decoded):
+def test_errors_are_colored(decoded):
     worst = score([decoded]).scores[0].misheard[0]
     (said, *_) = alignment(worst, 80)
     assert [said.plain[span.start : span.end] for span in said.spans if span.style == "red"] == ["nine"]
@@ -244,7 +244,7 @@ def test_what_cannot_be_compared_is_refused(runs, tmp_path, decoded):
         score([tmp_path / "empty"])
 
 
-def test_references_that_a_normaliser_makes_one_can_be_compared(tmp_path, decoded):
+def test_references_that_a_normalizer_makes_one_can_be_compared(tmp_path, decoded):
     loud = write(tmp_path / "loud.jsonl", SAID, [text.upper() for text in SAID])
     (found,) = score([decoded, loud], normalizers=["basic"]).comparisons
     assert found.test.difference == pytest.approx(200 / 7)
@@ -282,10 +282,10 @@ def test_speakers_are_known_from_the_runs_own_data(runs, tiny_corpus):
 
 def test_labels_of_a_manifest_are_scored_as_far_as_they_go(bare, tmp_path, tiny_corpus):
     cuts = tiny_corpus(SAID)
-    labelled = tmp_path / "labelled.jsonl.gz"
+    labeled = tmp_path / "labeled.jsonl.gz"
     some = [with_texts(cut, [text]) for cut, text in zip(read_cuts(cuts), HEARD, strict=True)][1:]
-    CutSet.from_cuts(some).to_file(labelled)
-    found = score([bare, labelled], [cuts])
+    CutSet.from_cuts(some).to_file(labeled)
+    found = score([bare, labeled], [cuts])
     assert [(each.utterances, round(each.wer, 2)) for each in found.scores] == [(3, 28.57), (2, 25.0)]
     assert not any("without a hypothesis" in note for note in found.scores[0].notes)
     assert found.scores[1].notes[0] == (
@@ -346,8 +346,8 @@ def test_the_verb_writes_what_it_shows(decoded, tmp_path, capsys):
         (("--out", "x.txt"), "--out x.txt: give a name that ends in .md or .json"),
         (("--out", "old.md"), "old.md exists already: choose another name, or --overwrite it"),
         (("--out", "old.md/x.md", "--overwrite"), "cannot write old.md/x.md"),
-        (("--normalizer", "none,whisper"), "'whisper' is no normaliser: choose from none, basic, english"),
-        (("--normalizer", ""), "'' is no normaliser"),
+        (("--normalizer", "none,whisper"), "'whisper' is no normalizer: choose from none, basic, english"),
+        (("--normalizer", ""), "'' is no normalizer"),
         (("--resample", "words"), "'words' is nothing to draw: choose from utterances, speakers, recordings"),
         (("--resample", "speakers"), "the speakers of 3 utterances are not known"),
         (("--details", "-1"), "--details"),

@@ -335,7 +335,7 @@ def test_a_second_process_is_locked_out_until_the_first_has_ended(tmp_path):
 
 
 @pytest.mark.parametrize("recipe", [recipe_of_training, recipe_of_schedule, recipe_of_matching])
-def test_settings_that_change_nothing_learnt_redo_nothing(tmp_path, recipe):
+def test_settings_that_change_nothing_learned_redo_nothing(tmp_path, recipe):
     def redone(*overrides):
         return do(tmp_path / "stage", recipe(load_settings(None, overrides)), keep_old=True)
 

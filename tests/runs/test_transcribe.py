@@ -122,7 +122,7 @@ def test_where_nothing_can_be_read_nothing_is_said_to_be_transcribed(model, fold
     assert "transcribed" not in said
 
 
-def test_segments_are_as_long_as_the_model_has_learnt_from(tiny_recognizer, tmp_path) -> None:
+def test_segments_are_as_long_as_the_model_has_learned_from(tiny_recognizer, tmp_path) -> None:
     tiny_recognizer.longest_heard = 1.5
     tiny_recognizer.save(tmp_path / "model")
     talk = np.pad(speak(" ".join(["monday at nine"] * 10)), 16_000)

@@ -20,7 +20,7 @@ GRID = {"lm_weight": (0.0, 0.5, 1.0), "token_bonus": (0.0, 1.0)}
 
 @pytest.fixture
 def home(tmp_path, monkeypatch, tiny_recognizer, tiny_prior, tiny_corpus):
-    """A folder with a recogniser whose hypotheses end, a prior and two validation sets."""
+    """A folder with a recognizer whose hypotheses end, a prior and two validation sets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "GRID", GRID)
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_what_is_written_is_the_best_that_was_tried(home, capsys):
 def test_for_matching_what_the_prior_expects_costs_nothing(home):
     assert tune("--for-matching") == 0
     trials = [json.loads(line) for line in (home / "exp/fusion.yaml.trials.jsonl").read_text().splitlines()]
-    names = "lm_weight", "centred", "token_bonus"
+    names = "lm_weight", "centered", "token_bonus"
     *searched, chosen = trials
     assert [[each["fusion"][name] for name in names] for each in searched] == [
         [weight, True, 0.0] for weight in (0.5, 1.0) * 2

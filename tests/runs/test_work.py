@@ -59,9 +59,9 @@ def sample(transcribed, corpus, *overrides):
     return transcribed_sample(transcribed, corpus, load_settings(None, ["audio.workers=0", *overrides]))
 
 
-def test_labels_are_scored_on_unlabelled_utterances_whose_transcripts_are_known(transcribed, corpus):
-    unlabelled = Corpus(corpus.cuts[:6], corpus.audio)
-    known = sample(transcribed, unlabelled)
+def test_labels_are_scored_on_unlabeled_utterances_whose_transcripts_are_known(transcribed, corpus):
+    unlabeled = Corpus(corpus.cuts[:6], corpus.audio)
+    known = sample(transcribed, unlabeled)
     assert ids(known) == ["tiny-0", "tiny-1", "tiny-3", "tiny-4", "tiny-5"]
     assert all(cut_text(cut) for cut in known.cuts)
 

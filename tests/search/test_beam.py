@@ -197,7 +197,7 @@ def test_the_end_may_follow_the_longest_sequence() -> None:
     assert beam.ended.all()
 
 
-def test_scores_are_not_normalised_by_length() -> None:
+def test_scores_are_not_normalized_by_length() -> None:
     step = script([0.55, 0.0, 0.45], [0.5, 0.0, 0.5], [0.0, 0.0, 1.0])
     beam = beam_search(step, torch.zeros(1, 3, 1, dtype=torch.long), eos=2, longest=2)
     assert [classes for classes, _ in hypotheses(beam, 0)] == [(), (0,), (0, 0)]

@@ -34,19 +34,19 @@ def test_scores_by_hand() -> None:
     assert added(lm_weight=0.0) == LOG_Q.tolist()
 
 
-def test_centred_scores_by_hand() -> None:
+def test_centered_scores_by_hand() -> None:
     entropy = -sum(p * math.log(p) for p in (0.1, 0.4, 0.3, 0.2))
-    assert added(centred=True) == pytest.approx([each + 0.5 * entropy for each in added()])
-    expected = sum(p * each for p, each in zip(LOG_P.exp().tolist(), added(centred=True), strict=True))
+    assert added(centered=True) == pytest.approx([each + 0.5 * entropy for each in added()])
+    expected = sum(p * each for p, each in zip(LOG_P.exp().tolist(), added(centered=True), strict=True))
     assert expected == pytest.approx(float((LOG_P.exp() * LOG_Q).sum())), (
         "what the prior expects costs nothing"
     )
 
 
-def test_centred_a_piece_that_was_foreseen_earns_nothing() -> None:
+def test_centered_a_piece_that_was_foreseen_earns_nothing() -> None:
     """Where the prior is all but sure, a bonus for each piece is won by any word of many such pieces."""
     sure = torch.tensor([-200.0, 0.0, -200.0, -200.0])
-    fusion = FusionSettings(lm_weight=0.5, centred=True, **OFF)
+    fusion = FusionSettings(lm_weight=0.5, centered=True, **OFF)
     assert fused_scores(LOG_Q, sure, 3, fusion)[1] == LOG_Q[1]
 
 
@@ -74,7 +74,7 @@ def test_other_classes_must_come_close_to_the_best(margin: float, allowed: list[
 
 @pytest.mark.parametrize("sure", [0, 3])
 @pytest.mark.parametrize("threshold", [1.0, 1.5, math.inf])
-def test_where_the_recogniser_is_sure_nothing_is_undefined(sure: int, threshold: float) -> None:
+def test_where_the_recognizer_is_sure_nothing_is_undefined(sure: int, threshold: float) -> None:
     log_q = torch.full((4,), -200.0)
     log_q[sure] = 0.0
     scores = fused_scores(log_q, LOG_P, 3, FusionSettings(eos_threshold=threshold))
@@ -101,7 +101,7 @@ def slow_scores(acoustic: Toy, language: Toy, row: int, fusion: FusionSettings) 
 
     def of(classes: tuple[int, ...]) -> list[float]:
         log_q, log_p = acoustic.scores_of(row)(classes), language.scores_of(row)(classes)
-        mean = sum(math.exp(each) * each for each in log_p) if fusion.centred else 0.0
+        mean = sum(math.exp(each) * each for each in log_p) if fusion.centered else 0.0
         best = max(log_q)
         here, before = acoustic.peak_of(row, classes), acoustic.peak_of(row, classes[:-1])
         jumped = len(classes) > 0 and abs(here - before) > fusion.attention_jump
@@ -134,7 +134,7 @@ fusions = st.builds(
     FusionSettings,
     beam_size=st.integers(1, 5),
     lm_weight=st.sampled_from([0.0, 0.3, 1.0]),
-    centred=st.booleans(),
+    centered=st.booleans(),
     token_bonus=st.sampled_from([0.0, 0.7, 2.0]),
     eos_threshold=st.sampled_from([1.0, 1.3, 4.0, math.inf]),
     token_margin=st.sampled_from([0.5, 3.0, math.inf]),
@@ -225,7 +225,7 @@ def test_so_does_one_over_toys(models: tuple[Toy, Toy], weight: float, bonus: fl
 
 
 @torch.no_grad()
-def test_a_recogniser_and_a_prior_together(tiny_recognizer, tiny_prior) -> None:
+def test_a_recognizer_and_a_prior_together(tiny_recognizer, tiny_prior) -> None:
     tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
     waveforms, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 6_000])
     memory = tiny_recognizer.memory(*tiny_recognizer.encode(waveforms, samples))

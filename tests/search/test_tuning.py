@@ -18,9 +18,9 @@ from priormatch.search.tuning import (
     NAMES,
     Errors,
     Trials,
-    centred,
+    centered,
     descend,
-    neighbour,
+    neighbor,
     read_tuned,
     starts_from,
     write_tuned,
@@ -44,10 +44,10 @@ def test_it_finds_the_bottom_of_a_bowl(weight, bonus):
     assert descend(bowl(weight, bonus), [START], GRID) == replace(START, lm_weight=weight, token_bonus=bonus)
 
 
-def test_centred_values_have_no_bonus_and_both_kinds_of_limits():
-    found = centred(replace(START, token_bonus=1.0), GRID["lm_weight"])
+def test_centered_values_have_no_bonus_and_both_kinds_of_limits():
+    found = centered(replace(START, token_bonus=1.0), GRID["lm_weight"])
     assert [each.lm_weight for each in found] == [*GRID["lm_weight"], *GRID["lm_weight"]]
-    assert {(each.centred, each.token_bonus) for each in found} == {(True, 0.0)}
+    assert {(each.centered, each.token_bonus) for each in found} == {(True, 0.0)}
     assert {each.eos_threshold for each in found} == {math.inf, LIMITS["eos_threshold"]}
 
 
@@ -85,7 +85,7 @@ def test_it_begins_at_the_best_of_its_starts():
 
 
 def test_every_number_but_the_width_of_the_beam_is_tuned():
-    assert GRID.keys() == set(NAMES) - {"beam_size", "centred"}
+    assert GRID.keys() == set(NAMES) - {"beam_size", "centered"}
 
 
 def test_the_usual_starts_have_the_limits_off_and_on():
@@ -96,21 +96,21 @@ def test_the_usual_starts_have_the_limits_off_and_on():
     assert all(each.beam_size == START.beam_size for each in starts)
 
 
-def test_a_search_for_decoding_values_begins_without_centring_too():
-    starts = starts_from(FusionSettings(lm_weight=0.15, centred=True, token_bonus=0.0))
-    assert [each.centred for each in starts] == [True, *[False] * (len(starts) - 1)]
+def test_a_search_for_decoding_values_begins_without_centering_too():
+    starts = starts_from(FusionSettings(lm_weight=0.15, centered=True, token_bonus=0.0))
+    assert [each.centered for each in starts] == [True, *[False] * (len(starts) - 1)]
 
 
 @pytest.mark.parametrize(("step", "expected"), [(1, 0.5), (-1, 0.4)])
 def test_a_value_beside_the_list_steps_to_the_nearest_in_it(step, expected):
-    found = neighbour(replace(START, lm_weight=0.45), GRID, ["lm_weight"], step)
+    found = neighbor(replace(START, lm_weight=0.45), GRID, ["lm_weight"], step)
     assert found == replace(START, lm_weight=expected)
 
 
 def test_a_list_ends():
-    assert neighbour(replace(START, lm_weight=1.5), GRID, ["lm_weight", "token_bonus"], 1) is None
-    assert neighbour(replace(START, eos_threshold=math.inf), GRID, ["eos_threshold"], 1) is None
-    assert neighbour(replace(START, eos_threshold=math.inf), GRID, ["eos_threshold"], -1) == replace(
+    assert neighbor(replace(START, lm_weight=1.5), GRID, ["lm_weight", "token_bonus"], 1) is None
+    assert neighbor(replace(START, eos_threshold=math.inf), GRID, ["eos_threshold"], 1) is None
+    assert neighbor(replace(START, eos_threshold=math.inf), GRID, ["eos_threshold"], -1) == replace(
         START, eos_threshold=2.0
     )
 

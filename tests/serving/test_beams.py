@@ -49,7 +49,7 @@ def listener(tiny_recognizer, tiny_prior) -> Listener:
 
 @pytest.fixture
 def ending_recognizer(tiny_recognizer):
-    """One that finds ends of sentences, though it has learnt nothing."""
+    """One that finds ends of sentences, though it has learned nothing."""
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 3
     return tiny_recognizer
@@ -104,7 +104,7 @@ def test_beams_are_those_that_matching_sees(ending_recognizer, tiny_prior):
         )
 
 
-def test_where_the_prior_searches_too_log_q_stays_the_recognisers(ending_recognizer, tiny_prior):
+def test_where_the_prior_searches_too_log_q_stays_the_recognizers(ending_recognizer, tiny_prior):
     clip = Clip(0.0, speak("doctor ten").astype(np.float32))
     (found,) = hear_beams(ending_recognizer, tiny_prior, search_with_prior(tiny_prior, FUSION), [clip])
     assert found.ended and len(found.beam) == 3

@@ -45,7 +45,7 @@ def test_the_transcript_is_rank_1_and_the_priors_choice_is_told_where_it_weighs(
     assert page.index("Transcript") < page.index("<p>at nine</p>") < page.index("<p>at ten</p>")
     for say in (Say.none, Say.search):
         assert "prior’s choice" not in beam_table(stretch, say, FUSION) + told([stretch], say)
-    assert "of recogniser and prior" in told([stretch], Say.search)
+    assert "of recognizer and prior" in told([stretch], Say.search)
 
 
 def test_loops_of_what_was_broken_off_are_told_neither_as_transcript_nor_as_choice():

@@ -29,7 +29,7 @@ from tiny_run import make_folders
 
 MAIN = "from priormatch.cli import main; main()"
 SETTINGS = (
-    *("test.clean=test", "topline=labelled", "pseudo_labels=true", "matching.hypotheses=asr_lm"),
+    *("test.clean=test", "topline=labeled", "pseudo_labels=true", "matching.hypotheses=asr_lm"),
     *("fusion.beam_size=2", "training.updates=100", "prior.updates=60", "matching.updates=16"),
     "training.checkpoint_seconds=0.05",
 )
@@ -147,7 +147,7 @@ class Soak:
     def start(self) -> subprocess.Popen[bytes]:
         """Start the run in the folder; what it says is in `log.txt` there."""
         self.folder.mkdir(exist_ok=True)
-        data = [f"{name}={self.root / name}" for name in ("labelled", "unlabelled")]
+        data = [f"{name}={self.root / name}" for name in ("labeled", "unlabeled")]
         words = ["run", self.root / "tiny.yaml", *data, f"text={self.root / 'text.txt'}"]
         words += [
             f"{key}={self.root / value}" if key in ("test.clean", "topline") else f"{key}={value}"

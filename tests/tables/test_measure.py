@@ -33,10 +33,10 @@ def study(tmp_path, tiny_prior):
 def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal():
     study = SimpleNamespace(
         models=SimpleNamespace(
-            transcripts=lambda labels, unlabelled: Path(f"{labels} labels of {unlabelled}"),
-            greedy=lambda unlabelled: Path(f"supervised model on {unlabelled}"),
+            transcripts=lambda labels, unlabeled: Path(f"{labels} labels of {unlabeled}"),
+            greedy=lambda unlabeled: Path(f"supervised model on {unlabeled}"),
         ),
-        heard=lambda system: Path(f"last proposal on {system.unlabelled}"),
+        heard=lambda system: Path(f"last proposal on {system.unlabeled}"),
     )
     lines = lines_of("tab8_label_quality")
     assert {line.row["step"]: str(labels_of(study, line.row, line.system)) for line in lines} == {

@@ -41,7 +41,7 @@ def places(tmp_path):
 def test_table_8_tells_our_updates_beside_the_papers(places, updates):
     study = places(*([] if updates == 5000 else [f"matching.updates={updates}"]))
     rows = [printed("tab8_label_quality", line, study) for line in lines_of("tab8_label_quality")]
-    assert [list(row)[:5] for row in rows] == [["row", "method", "labelling", "step", "our_step"]] * 3
+    assert [list(row)[:5] for row in rows] == [["row", "method", "labeling", "step", "our_step"]] * 3
     assert [(row["step"], row["our_step"]) for row in rows] == [
         ("All", "All"),
         ("0", "0"),
@@ -95,7 +95,7 @@ def test_the_best_validation_is_of_a_model_that_may_be_kept_and_a_number(places,
     assert ending(study, system) == told
 
 
-def test_a_record_is_recognised_by_the_settings_that_it_tells(places):
+def test_a_record_is_recognized_by_the_settings_that_it_tells(places):
     system, study = replace(matched(), kind="supervised"), places()
     put_record(study.folder_of(system) / "supervised-longer", recipe_of_schedule(study.settings), 5.0)
     searched = places("matching.beam_size=3")

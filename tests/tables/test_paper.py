@@ -76,10 +76,10 @@ def test_every_system_is_a_set_of_settings_that_exist(study):
 
 def test_systems_share_a_folder_exactly_where_they_are_the_same_experiment(study):
     def experiment(system):
-        unlabelled = "" if system.kind == "supervised" else system.unlabelled
+        unlabeled = "" if system.kind == "supervised" else system.unlabeled
         recipe = repr(study.settings_of(system))
-        labels = system.labels, system.labeller, system.ensemble, system.filtered
-        return system.kind, unlabelled, labels, recipe
+        labels = system.labels, system.labeler, system.ensemble, system.filtered
+        return system.kind, unlabeled, labels, recipe
 
     folders = {}
     for system in {system for _, system in RUN}:
@@ -128,7 +128,7 @@ def test_distillation_leaves_the_prior_and_the_filter_out():
 
 def test_labels_of_distillation_are_made_by_the_models_the_rows_name(study):
     rows = [each for each in ROWS["tabA3_kd_ext"] if each[0]["hyp_source"] == "ASR+LM"]
-    assert [(system.labeller, system.filtered) for _, system in rows] == [
+    assert [(system.labeler, system.filtered) for _, system in rows] == [
         ("", False),
         ("B", False),
         ("C", False),
@@ -172,7 +172,7 @@ def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study):
 def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names():
     rows = [row for row, _ in ROWS[OPEN]]
     assert len({(row["weights"], row["length_filter"], row["k"]) for row in rows}) == 13
-    assert {system.unlabelled for _, system in ROWS[OPEN]} == {"all"}
+    assert {system.unlabeled for _, system in ROWS[OPEN]} == {"all"}
     settings = {row["method"]: changed(Settings(), system.settings) for row, system in ROWS[OPEN]}
     assert settings["LPM, context"].prior.model.context
     assert settings["LPM, context"].matching.context
@@ -215,7 +215,7 @@ def test_searches_with_the_prior_share_systems_with_the_main_results():
     assert [each.beam_size for each in settings] == [4, 4, 4, 4, 1, 4, 1, 4, 4, 4, 4, 1]
     fusions = [plan.settings_of(system).fusion for system in searches[5:10]]
     assert [each.lm_weight for each in fusions] == [0.4, 0.4, 0.15, 0.4, 0]
-    assert [each.centred for each in fusions] == [True, True, False, False, True]
+    assert [each.centered for each in fusions] == [True, True, False, False, True]
     assert len(set(names)) == 12
 
 

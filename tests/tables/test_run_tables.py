@@ -119,7 +119,7 @@ def test_what_cannot_be_asked_for_is_said(tmp_path, monkeypatch, capsys):
         (("matching.updates=3",), "no table is named: give its number or its name"),
         (("7:23",), "the demo scale can run none of these rows: choose others"),
         (("4", "training.seed=3"), "training.seed is not for tables: give --seeds"),
-        (("4", "--scale", "small"), "the small scale needs data: give --data FOLDER, with labelled.jsonl.gz"),
+        (("4", "--scale", "small"), "the small scale needs data: give --data FOLDER, with labeled.jsonl.gz"),
     ):
         assert command("table", *words) == 2
         assert sentence in capsys.readouterr().err

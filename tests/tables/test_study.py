@@ -18,7 +18,7 @@ from priormatch.tables import tasks
 from priormatch.tables.corpora import LAYOUTS, light_files, open_study, wanted_files
 from priormatch.tables.request import Request
 from priormatch.tables.rows import lines_of
-from priormatch.tables.systems import labelled, matched
+from priormatch.tables.systems import labeled, matched
 from priormatch.tables.tasks import effort_of, jobs_of
 
 TINY = (  # noqa: SIM905
@@ -111,7 +111,7 @@ def test_figures_outlive_a_run_with_other_settings(folder, capsys):
 
 def test_what_was_measured_of_60000_hours_is_shown_without_their_speech():
     request = Request(("tabA4_cer",), "paper", rows={"tabA4_cer": "4-5"}, so_far=True)
-    assert [line.system.unlabelled for line in request.lines("tabA4_cer")] == ["all", "light"]
+    assert [line.system.unlabeled for line in request.lines("tabA4_cer")] == ["all", "light"]
     small = replace(request, scale="small")
     assert [line.system is None for line in small.lines("tabA4_cer")] == [False, True], "never measured there"
 
@@ -180,7 +180,7 @@ def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(fol
 def test_shares_of_labels_are_kept_by_part(folder):
     data = folder("small")
     study = open_study("small", recipe_path("table-small"), 0, data, (*TINY, *KEPT))
-    whole, clean, unfiltered = labelled("asr", "all"), labelled("asr"), labelled("asr", "all", filtered=False)
+    whole, clean, unfiltered = labeled("asr", "all"), labeled("asr"), labeled("asr", "all", filtered=False)
     shares = {part: each[1].keep_best for part, each in study.filtered_parts(whole).items()}
     assert shares == {"clean": 0.9, "other": 0.4}
     assert list(study.filtered_parts(clean)) == ["clean"]
@@ -258,11 +258,11 @@ def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder)
     found = tasks.tasks_of(request, tasks.jobs_of({"x1_open_questions": lines}, {0: study}), {0: study})
     tuned = {key for key in found if isinstance(key, tasks.Shared) and key.what == "fusion"}
     (heard,) = (found[key] for key in found if isinstance(key, tasks.Shared) and key.what == "asr_lm")
-    assert len(tuned) == 2, "one recogniser, with either of two priors"
+    assert len(tuned) == 2, "one recognizer, with either of two priors"
     assert heard.after >= tuned
 
 
-def test_what_learns_fixed_labels_of_the_recogniser_alone_waits_for_no_tuning(folder):
+def test_what_learns_fixed_labels_of_the_recognizer_alone_waits_for_no_tuning(folder):
     request = Request(
         ("tab7_main",), "small", data=folder("small"), overrides=(*TINY, *KEPT, "matching.hypotheses=asr_lm")
     )

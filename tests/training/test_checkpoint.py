@@ -234,7 +234,7 @@ def test_hashes_do_not_vanish_unnoticed(tmp_path):
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=["momentum", "sgd", "adamw"])
-def test_an_optimiser_goes_on_to_the_bit(settings, tmp_path):
+def test_an_optimizer_goes_on_to_the_bit(settings, tmp_path):
     torch.manual_seed(1)
     straight = Scaled()
     optimizer = make_optimizer(straight.parameters(), settings)

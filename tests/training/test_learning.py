@@ -29,7 +29,7 @@ from priormatch.training.supervised import Supervised, ctc_losses, label_losses
 WATCH = Stopwatch(torch.device("cpu"))
 
 
-def test_a_tiny_recogniser_learns_its_utterances_by_heart(tiny_corpus, tiny_tokenizer, tmp_path):
+def test_a_tiny_recognizer_learns_its_utterances_by_heart(tiny_corpus, tiny_tokenizer, tmp_path):
     settings = ModelSettings(20, [4, 6], [1, 1], 5, 48, dropout=0.0, ctc=True, longest_output=30)
     training = TrainingSettings(
         batch=BatchSettings(utterances=8), window_updates=60, window_deviation=3.0, ctc_weight=0.5

@@ -1,4 +1,4 @@
-"""Labelled and unlabelled speech together: the loss by hand, proposals, batches that teach nothing."""
+"""Labeled and unlabeled speech together: the loss by hand, proposals, batches that teach nothing."""
 
 import json
 from dataclasses import replace
@@ -30,8 +30,8 @@ QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling
 @pytest.fixture
 def corpora(tiny_corpus):
     audio = AudioSettings(workers=0)
-    labelled, unlabelled = tiny_corpus(6, "labelled"), tiny_corpus(9, "unlabelled", transcribed=False)
-    return Corpus.load(labelled, audio), Corpus.load(unlabelled, audio)
+    labeled, unlabeled = tiny_corpus(6, "labeled"), tiny_corpus(9, "unlabeled", transcribed=False)
+    return Corpus.load(labeled, audio), Corpus.load(unlabeled, audio)
 
 
 @pytest.fixture
@@ -350,12 +350,12 @@ def test_an_epoch_visits_the_selection(make, tiny_recognizer):
     visits = [sorted(int(name.rpartition("-")[2]) for name in batch.ids) for batch in unpaired]
     assert sorted(number for visit in visits[:3] for number in visit) == list(range(9))
     assert visits[3:] == [[5, 6, 8]] * 3
-    assert "unlabelled_entropy" not in figures[0]
+    assert "unlabeled_entropy" not in figures[0]
     entropies = [
         float(entropy(torch.tensor([0.5 + 0.05 * number, 0.5 - 0.05 * number]))) for number in range(9)
     ]
     of_all = sum(each for number, each in enumerate(entropies) if number != 7) / 8
-    assert figures[3]["unlabelled_entropy"] == pytest.approx(of_all)
+    assert figures[3]["unlabeled_entropy"] == pytest.approx(of_all)
     assert figures[3]["selected_entropy"] == pytest.approx(sum(entropies[n] for n in (5, 6, 8)) / 3)
 
 

@@ -77,8 +77,8 @@ def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
 
 @pytest.fixture
 def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
-    labelled, unlabelled = tiny_corpus(5, "labelled"), tiny_corpus(7, "unlabelled", transcribed=False)
-    names = [f"unlabelled-{number}" for number in range(7)]
+    labeled, unlabeled = tiny_corpus(5, "labeled"), tiny_corpus(7, "unlabeled", transcribed=False)
+    names = [f"unlabeled-{number}" for number in range(7)]
 
     def make(
         workers=0,
@@ -110,7 +110,7 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
             loss_weight=0.5,
             selected=selected,
         )
-        speech, more = Corpus.load(labelled, audio), Corpus.load(unlabelled, audio)
+        speech, more = Corpus.load(labeled, audio), Corpus.load(unlabeled, audio)
         known = None if transcribed is None else Corpus.load(transcribed, audio)
         inspector = None if inspected is None else Inspector(more, tiny_prior, 3, Weighing(), inspected)
         sets = {"dev": speech}
@@ -276,7 +276,7 @@ def test_workers_change_no_selection(make_matching, tmp_path):
 @pytest.mark.parametrize("policy", ["better", "average"])
 def test_known_transcripts_are_scored_and_change_nothing(make_matching, tiny_corpus, tmp_path, policy):
     how = schedule(validate_first=True)
-    known = tiny_corpus(4, "unlabelled-known")
+    known = tiny_corpus(4, "unlabeled-known")
     train(make_matching(policy=policy), tmp_path / "without", how)
     assert_resumed_alike(lambda: make_matching(policy=policy, transcribed=known), how, tmp_path, kills=[4, 7])
     with_transcripts = tmp_path / "straight" / "metrics.jsonl"
@@ -372,7 +372,7 @@ def test_a_task_knows_the_utterances_of_its_last_update(make_supervised, make_ma
     fresh = make_supervised().stream
     fresh.take()
     assert supervised.ids == fresh.take().ids
-    assert {name.split("-")[0] for name in matching.ids} == {"labelled", "unlabelled"}
+    assert {name.split("-")[0] for name in matching.ids} == {"labeled", "unlabeled"}
     assert not prior.ids
 
 

@@ -169,7 +169,7 @@ def run(
 ) -> None:
     """Run a recipe from data to a table of results; finished stages are reused.
 
-    Example: priormatch run own labelled=speech unlabelled=more-speech text=books
+    Example: priormatch run own labeled=speech unlabeled=more-speech text=books
     """
     wanted = settings_of(recipe, overrides)
     from priormatch.runs.pipeline import run as run_all

@@ -32,11 +32,11 @@ def settings(
 
 def new(
     file: Annotated[Path, typer.Argument(help="The recipe to write, NAME.yaml.")],
-    labelled: Annotated[
+    labeled: Annotated[
         str,
-        typer.Option("--labelled", help="Audio with transcripts, in any form that `prepare audio` reads."),
+        typer.Option("--labeled", help="Audio with transcripts, in any form that `prepare audio` reads."),
     ],
-    unlabelled: Annotated[str, typer.Option("--unlabelled", help="Audio alone, likewise.")],
+    unlabeled: Annotated[str, typer.Option("--unlabeled", help="Audio alone, likewise.")],
     text: Annotated[str, typer.Option("--text", help="A file or folder of text for the prior.")],
     test: Annotated[
         list[str] | None, typer.Option("--test", help="A test set as NAME=PATH; may be repeated.")
@@ -44,7 +44,7 @@ def new(
 ) -> None:
     """Write a commented recipe for your own data; its sizes are chosen by what is there.
 
-    Example: priormatch new calls.yaml --labelled speech --unlabelled more-speech --text books --test calls=test.csv
+    Example: priormatch new calls.yaml --labeled speech --unlabeled more-speech --text books --test calls=test.csv
     """
     tests = {}
     for each in test or []:
@@ -56,7 +56,7 @@ def new(
         tests[name] = path
     from priormatch.runs.new import new_recipe
 
-    new_recipe(file, labelled, unlabelled, text, tests)
+    new_recipe(file, labeled, unlabeled, text, tests)
 
 
 def doctor(
@@ -73,7 +73,7 @@ def doctor(
 
     Exit code 1 tells that there is a problem.
 
-    Example: priormatch doctor own labelled=speech unlabelled=more-speech text=books
+    Example: priormatch doctor own labeled=speech unlabeled=more-speech text=books
     """
     from priormatch.doctor.checks import examine
 

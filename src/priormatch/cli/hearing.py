@@ -1,4 +1,4 @@
-"""The verbs that let a recogniser hear speech: transcripts, reference lengths, pseudo-labels, values to decode with."""
+"""The verbs that let a recognizer hear speech: transcripts, reference lengths, pseudo-labels, values to decode with."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from priormatch.cli.options import (
     Overrides,
     PriorModel,
     Recipe,
-    Unlabelled,
+    Unlabeled,
     Validation,
     model_option,
     settings_of,
@@ -24,17 +24,17 @@ from priormatch.errors import UserError
 
 def lengths(
     model: Model,
-    unlabelled: Unlabelled,
+    unlabeled: Unlabeled,
     out: Annotated[Path, typer.Option("--out", help="The file of lengths, JSON lines.")],
     overwrite: Force = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Estimate reference lengths of unlabelled speech: those of greedy transcripts.
+    """Estimate reference lengths of unlabeled speech: those of greedy transcripts.
 
-    Example: priormatch lengths --model exp/sup/model --unlabelled more.jsonl.gz --out exp/lengths.jsonl
+    Example: priormatch lengths --model exp/sup/model --unlabeled more.jsonl.gz --out exp/lengths.jsonl
     """
-    decode(model, unlabelled, out, 1, overwrite, recipe, overrides)
+    decode(model, unlabeled, out, 1, overwrite, recipe, overrides)
 
 
 def decode(
@@ -81,7 +81,7 @@ def tune(
     """Find good values for a search with a prior: its weight, the bonus a piece, and its limits.
 
     Tries the settings fusion.* and a few other starts, and goes on from the best; the beam stays as wide as it is. For
-    matching it tries a list of weights, with and without limits, on log-probabilities that are centred and so need no
+    matching it tries a list of weights, with and without limits, on log-probabilities that are centered and so need no
     bonus, and takes two fifths of the best one: a model that learns from hypotheses makes more of what is wrong with
     them.
 
@@ -98,10 +98,10 @@ def tune(
 
 def label(
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to label.")],
-    out: Annotated[Path, typer.Option("--out", help="The labelled cuts, NAME.jsonl.gz.")],
+    out: Annotated[Path, typer.Option("--out", help="The labeled cuts, NAME.jsonl.gz.")],
     model: Annotated[
         Path | None,
-        model_option("--model", "Folder of a recogniser to transcribe with, into NAME.transcripts.jsonl."),
+        model_option("--model", "Folder of a recognizer to transcribe with, into NAME.transcripts.jsonl."),
     ] = None,
     transcripts: Annotated[
         list[Path] | None,
@@ -128,7 +128,7 @@ def label(
 
     Of several models' transcripts, training draws one at each visit of an utterance.
 
-    Example: priormatch label --model exp/sup/model --cuts more.jsonl.gz --out exp/labelled.jsonl.gz --keep-best 0.9
+    Example: priormatch label --model exp/sup/model --cuts more.jsonl.gz --out exp/labeled.jsonl.gz --keep-best 0.9
     """
     if (model is None) == (not transcripts):
         raise UserError("give either --model, to transcribe with, or --transcripts that are made already")
@@ -150,7 +150,7 @@ def label(
 
 
 def transcripts_beside(cuts: Path) -> Path:
-    """The file of transcripts that labelled cuts are made of."""
+    """The file of transcripts that labeled cuts are made of."""
     suffix = ".jsonl.gz"
     if not cuts.name.endswith(suffix):
         raise UserError(f"the manifest {cuts} must have a name that ends in {suffix}")

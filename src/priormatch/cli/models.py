@@ -10,13 +10,13 @@ from priormatch.errors import UserError
 
 
 def push(
-    folder: Annotated[Path, typer.Argument(help="Folder of a recogniser or of a prior.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a recognizer or of a prior.")],
     name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="What to call it on the Hub.")],
-    private: Annotated[bool, typer.Option("--private", help="For you and your organisation alone.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="For you and your organization alone.")] = False,
     revision: Annotated[
         str | None, typer.Option("--revision", help="A branch of it, made if there is none; else main.")
     ] = None,
-    licence: Annotated[
+    license: Annotated[
         str, typer.Option("--license", help="For its card, by the Hub's name, such as cc-by-4.0.")
     ] = "",
 ) -> None:
@@ -28,15 +28,15 @@ def push(
     """
     from priormatch.runs.publish import publish
 
-    publish(folder, name, private, revision, licence)
+    publish(folder, name, private, revision, license)
 
 
 def export(
-    model: Annotated[Path, model_argument("Folder of a recogniser.")],
+    model: Annotated[Path, model_argument("Folder of a recognizer.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the ONNX files.")],
     overwrite: Force = False,
 ) -> None:
-    """Write a recogniser as ONNX: encoder and decoder step, with its pieces, checked under onnxruntime.
+    """Write a recognizer as ONNX: encoder and decoder step, with its pieces, checked under onnxruntime.
 
     Example: priormatch export exp/lpm/model --out exported
     """

@@ -58,10 +58,10 @@ Recipe = Annotated[
         autocompletion=complete_recipe,
     ),
 ]
-Model = Annotated[Path, model_option("--model", "Folder of a recogniser.")]
+Model = Annotated[Path, model_option("--model", "Folder of a recognizer.")]
 TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer, or of a model.")]
-Labelled = Annotated[Path, typer.Option("--labelled", help="Cuts of transcribed speech.")]
-Unlabelled = Annotated[Path, typer.Option("--unlabelled", help="Cuts of speech without transcripts.")]
+Labeled = Annotated[Path, typer.Option("--labeled", help="Cuts of transcribed speech.")]
+Unlabeled = Annotated[Path, typer.Option("--unlabeled", help="Cuts of speech without transcripts.")]
 Validation = Annotated[
     list[Path], typer.Option("--validation", help="Cuts to choose models by; may be repeated.")
 ]
@@ -90,7 +90,7 @@ Longest = Annotated[
         "--longest",
         min=1.0,
         max=240.0,
-        help="Seconds of the longest segment; by default the longest the model has learnt from, up to 20.",
+        help="Seconds of the longest segment; by default the longest the model has learned from, up to 20.",
     ),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]

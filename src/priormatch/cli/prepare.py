@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from priormatch.cli.options import Force, Out
-from priormatch.config import LanguageSettings, NormaliserKind
+from priormatch.config import LanguageSettings, NormalizerKind
 
 prepare = typer.Typer(
     help="Turn corpora into manifests of cuts, and text into sentences.", no_args_is_help=True
@@ -24,7 +24,7 @@ BadShare = Annotated[
 ]
 Manifest = Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")]
 Normalizer = Annotated[
-    NormaliserKind,
+    NormalizerKind,
     typer.Option(
         "--normalizer", help="How text is written: unicode for any language but English; turkic with ı and İ."
     ),
@@ -117,18 +117,18 @@ def audio(
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
-    """Audio of your own, with or without transcripts; which of the known formats it is in, is recognised.
+    """Audio of your own, with or without transcripts; which of the known formats it is in, is recognized.
 
     Example: priormatch prepare audio recordings --out data/recordings.jsonl.gz --segment 20
     """
     from priormatch.config import AudioSettings
     from priormatch.data.batches import read_cuts
     from priormatch.data.intake import Intake
-    from priormatch.data.normaliser import normaliser_of
+    from priormatch.data.normalizer import normalizer_of
     from priormatch.data.overview import overview
     from priormatch.data.own import prepare_own
 
-    intake = Intake(normaliser_of(LanguageSettings(normalizer, alphabet)), segment=segment)
+    intake = Intake(normalizer_of(LanguageSettings(normalizer, alphabet)), segment=segment)
     prepare_own(
         source,
         out,
@@ -138,7 +138,7 @@ def audio(
         max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
-    print(f"{out}: {overview(read_cuts(out), intake.normaliser, AudioSettings(segment=segment))}")
+    print(f"{out}: {overview(read_cuts(out), intake.normalizer, AudioSettings(segment=segment))}")
 
 
 @prepare.command()
@@ -164,11 +164,11 @@ def text(
     alphabet: Alphabet = "",
     overwrite: Force = False,
 ) -> None:
-    """Text for the prior: split into sentences, normalised, compared with transcripts.
+    """Text for the prior: split into sentences, normalized, compared with transcripts.
 
     Example: priormatch prepare text corpus --exclude-books BOOKS.TXT --cuts data/dev-clean.jsonl.gz --out data/text.txt
     """
-    from priormatch.data.normaliser import normaliser_of
+    from priormatch.data.normalizer import normalizer_of
     from priormatch.data.text_files import prepare_text, read_book_ids
     from priormatch.runs.work import transcripts_of
 
@@ -182,7 +182,7 @@ def text(
         drop_overlap=drop_overlap,
         lines_are_sentences=lines_are_sentences,
         overwrite=overwrite,
-        normaliser=normaliser_of(LanguageSettings(normalizer, alphabet)),
+        normalizer=normalizer_of(LanguageSettings(normalizer, alphabet)),
     )
     print(report)
 
@@ -208,12 +208,12 @@ def prepare_synthetic_corpus(
         Path, typer.Option("--text", help="Read aloud, and left to the prior; one sentence a line.")
     ],
     out: Out,
-    labelled: Annotated[float, typer.Option("--labelled", help="Hours of labelled speech.")] = 9.0,
+    labeled: Annotated[float, typer.Option("--labeled", help="Hours of labeled speech.")] = 9.0,
     unlab_clean: Annotated[
-        float, typer.Option("--unlab-clean", help="Hours of unlabelled speech in clean voices.")
+        float, typer.Option("--unlab-clean", help="Hours of unlabeled speech in clean voices.")
     ] = 18.0,
     unlab_other: Annotated[
-        float, typer.Option("--unlab-other", help="Hours of unlabelled speech in other voices.")
+        float, typer.Option("--unlab-other", help="Hours of unlabeled speech in other voices.")
     ] = 18.0,
     dev: Annotated[float, typer.Option("--dev", help="Hours of dev-clean, and of dev-other.")] = 0.75,
     test: Annotated[float, typer.Option("--test", help="Hours of test-clean, and of test-other.")] = 0.75,
@@ -237,7 +237,7 @@ def prepare_synthetic_corpus(
 
     files = find_text_files([text])
     options = SyntheticOptions(
-        labelled, unlab_clean, unlab_other, dev, test, text_validation, shortest, longest, seed
+        labeled, unlab_clean, unlab_other, dev, test, text_validation, shortest, longest, seed
     )
     with Stage(out, {"version": VERSION, "options": options}, {"text": text}).work() as todo:
         if todo:

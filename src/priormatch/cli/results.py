@@ -55,7 +55,7 @@ def score(
 ) -> None:
     """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
 
-    Each line names the normaliser that both sides went through: none leaves the words as they are, basic drops case
+    Each line names the normalizer that both sides went through: none leaves the words as they are, basic drops case
     and punctuation in any script, and english, unicode and turkic are those of `priormatch prepare`.
 
     Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl --normalizer none,english --details 10
@@ -96,7 +96,7 @@ def hypotheses(
 
     Weights are those of the settings given: the local prior, or p_y^a · q^b by matching.prior_exponent and
     matching.proposal_exponent. With matching.hypotheses=asr_lm the search, and that q, is by both models, and the
-    log q shown by the recogniser alone.
+    log q shown by the recognizer alone.
 
     Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
     """

@@ -1,4 +1,4 @@
-"""The verb `serve`: a page to try a recogniser on."""
+"""The verb `serve`: a page to try a recognizer on."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -10,7 +10,7 @@ from priormatch.cli.options import Device, Fusion, Longest, Threads, fusion_of, 
 
 
 def serve(
-    model: Annotated[Path, model_argument("Folder of a recogniser.")],
+    model: Annotated[Path, model_argument("Folder of a recognizer.")],
     prior: Annotated[
         Path | None,
         model_option(
@@ -19,7 +19,7 @@ def serve(
     ] = None,
     fusion: Fusion = None,
     beam_size: Annotated[
-        int, typer.Option("--beam-size", min=1, max=100, help="Hypotheses that the recogniser alone finds.")
+        int, typer.Option("--beam-size", min=1, max=100, help="Hypotheses that the recognizer alone finds.")
     ] = 8,
     longest: Longest = None,
     host: Annotated[

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from priormatch.cli.options import (
-    Labelled,
+    Labeled,
     MatchingFusion,
     Model,
     Out,
     Overrides,
     Recipe,
     TokenizerFolder,
-    Unlabelled,
+    Unlabeled,
     Validation,
     matching_settings_of,
     model_option,
@@ -38,7 +38,7 @@ def tokenizer(
     wanted = settings_of(recipe, overrides)
     if not cuts and not text:
         raise UserError("nothing to learn word pieces from: give --cuts or --text")
-    from priormatch.data.normaliser import normaliser_of
+    from priormatch.data.normalizer import normalizer_of
     from priormatch.runs import work
     from priormatch.runs.recipe import recipe_of_text
     from priormatch.runs.stage import Stage
@@ -48,7 +48,7 @@ def tokenizer(
         if todo:
             sentences = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
             sentences += [sentence for path in text or [] for sentence in work.sentences_of(path)]
-            work.make_tokenizer(sentences, wanted.tokenizer.pieces, out, normaliser_of(wanted.language))
+            work.make_tokenizer(sentences, wanted.tokenizer.pieces, out, normalizer_of(wanted.language))
 
 
 def train_prior(
@@ -79,16 +79,16 @@ def train_prior(
 
 
 def train(
-    labelled: Labelled,
+    labeled: Labeled,
     validation: Validation,
     tokenizer: TokenizerFolder,
     out: Out,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recogniser on transcribed speech.
+    """Train a recognizer on transcribed speech.
 
-    Example: priormatch train --labelled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer
+    Example: priormatch train --labeled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer
     --out exp/sup
     """
     wanted = settings_of(recipe, overrides)
@@ -100,13 +100,13 @@ def train(
 
     pieces, sets = Tokenizer.load(tokenizer), named_sets(validation)
     inputs = {
-        "labelled": labelled,
+        "labeled": labeled,
         "tokenizer": tokenizer,
         **{f"validation/{name}": path for name, path in sets.items()},
     }
     with Stage(out, recipe_of_training(wanted), inputs).work() as todo:
         if todo:
-            work.train_supervised([labelled], sets, pieces, wanted, out, out)
+            work.train_supervised([labeled], sets, pieces, wanted, out, out)
 
 
 MatchingPrior = Annotated[
@@ -124,25 +124,25 @@ Lengths = Annotated[
     ),
 ]
 FirstProposal = Annotated[
-    Path | None, model_option("--proposal", "Folder of another recogniser to start the proposal from.")
+    Path | None, model_option("--proposal", "Folder of another recognizer to start the proposal from.")
 ]
 Transcribed = Annotated[
     Path | None,
     typer.Option(
         "--transcribed",
-        help="Cuts of --unlabelled with transcripts, to score the proposal's labels; never to learn from.",
+        help="Cuts of --unlabeled with transcripts, to score the proposal's labels; never to learn from.",
     ),
 ]
 LabelsGiven = Annotated[
     bool,
-    typer.Option("--labels-given", help="Learn the texts of --unlabelled, which `priormatch label` wrote."),
+    typer.Option("--labels-given", help="Learn the texts of --unlabeled, which `priormatch label` wrote."),
 ]
 
 
 def match(
     model: Model,
-    labelled: Labelled,
-    unlabelled: Unlabelled,
+    labeled: Labeled,
+    unlabeled: Unlabeled,
     validation: Validation,
     out: Out,
     prior: MatchingPrior = None,
@@ -154,10 +154,10 @@ def match(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recogniser further by local prior matching; or, with the same schedule, on labels that are given.
+    """Train a recognizer further by local prior matching; or, with the same schedule, on labels that are given.
 
-    Example: priormatch match --model exp/sup/model --prior exp/prior/model --labelled train.jsonl.gz
-    --unlabelled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
+    Example: priormatch match --model exp/sup/model --prior exp/prior/model --labeled train.jsonl.gz
+    --unlabeled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
     """
     if labels_given and (prior or lengths or fusion or proposal or transcribed):
         raise UserError(
@@ -171,19 +171,19 @@ def match(
 
     matching.refuse_names(wanted)
     sets = named_sets(validation)
-    inputs = {"model": model, "labelled": labelled}
+    inputs = {"model": model, "labeled": labeled}
     inputs |= {f"validation/{name}": path for name, path in sets.items()}
     if labels_given:
-        inputs["pseudo_labelled"] = unlabelled
+        inputs["pseudo_labeled"] = unlabeled
         with Stage(out, recipe_of_schedule(wanted), inputs).work() as todo:
             if todo:
-                matching.train_on_pseudo_labels(model, labelled, unlabelled, sets, wanted, out, out)
+                matching.train_on_pseudo_labels(model, labeled, unlabeled, sets, wanted, out, out)
         return
     matching.require_inputs(prior, lengths, wanted)
-    others = {"unlabelled": unlabelled, "prior": prior, "lengths": lengths, "proposal": proposal}
+    others = {"unlabeled": unlabeled, "prior": prior, "lengths": lengths, "proposal": proposal}
     inputs |= {name: path for name, path in others.items() if path is not None}
     with Stage(out, recipe_of_matching(wanted), inputs).work() as todo:
         if todo:
             matching.match(
-                model, prior, labelled, unlabelled, lengths, sets, wanted, out, out, proposal, transcribed
+                model, prior, labeled, unlabeled, lengths, sets, wanted, out, out, proposal, transcribed
             )

@@ -59,7 +59,7 @@ BatchSeconds = Annotated[
 
 
 def transcribe(
-    model: Annotated[Path, model_argument("Folder of a recogniser.")],
+    model: Annotated[Path, model_argument("Folder of a recognizer.")],
     recordings: Recordings,
     out: Transcripts = None,
     formats: Formats = None,

@@ -1,4 +1,4 @@
-"""SpecAugment: masks of time and frequency on normalised features."""
+"""SpecAugment: masks of time and frequency on normalized features."""
 
 import torch
 from torch import Tensor

@@ -100,7 +100,7 @@ class Batch:
 
 
 def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: int) -> list[np.ndarray]:
-    """Batches of indices for one epoch: alike in length within a batch, batches and neighbours shuffled.
+    """Batches of indices for one epoch: alike in length within a batch, batches and neighbors shuffled.
 
     Utterances are sorted by a slightly jittered duration, cut into batches of at most `size.seconds` (padding
     counted) or of `size.utterances`, and the batches are shuffled.

@@ -1,4 +1,4 @@
-"""Recordings of any length, rate and number of channels, as clips of speech that a recogniser can hear."""
+"""Recordings of any length, rate and number of channels, as clips of speech that a recognizer can hear."""
 
 import math
 from collections.abc import Callable, Iterator

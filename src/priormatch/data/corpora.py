@@ -67,7 +67,7 @@ def prepare_librilight(
 ) -> dict[str, Path]:
     """Write `out/SUBSET.jsonl.gz` for every subset (small, medium, large) of Libri-Light, cut at pauses.
 
-    The layout is SUBSET/SPEAKER/BOOK/CHAPTER.flac with the voice activity in CHAPTER.json. Neighbouring
+    The layout is SUBSET/SPEAKER/BOOK/CHAPTER.flac with the voice activity in CHAPTER.json. Neighboring
     stretches of speech are joined while they span at most `longest` seconds (see `join_intervals`). The
     release's cut_by_vad fills segments up to a length too, but drops the pauses and leaves a long stretch
     whole; here a segment is one window on the chapter, so no audio is written and it sounds as it was read.
@@ -97,7 +97,7 @@ def prepare_librilight(
 
 
 def join_intervals(intervals: Iterable[tuple[int, int]], longest: int) -> list[tuple[int, int]]:
-    """Join neighbouring (start, end) intervals into segments that span at most `longest`, pauses included.
+    """Join neighboring (start, end) intervals into segments that span at most `longest`, pauses included.
 
     From left to right, an interval joins the segment before it if the whole still fits, else it opens the
     next. An interval longer than `longest` is first split into the fewest equal parts that fit. Overlaps

@@ -1,4 +1,4 @@
-"""Log-mel features as the paper's recogniser saw them, computed in batches on the device."""
+"""Log-mel features as the paper's recognizer saw them, computed in batches on the device."""
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +33,9 @@ def time_mask(lengths: Tensor, longest: int) -> Tensor:
 
 
 class LogMel(nn.Module):
-    """Waveforms to normalised log-mel features.
+    """Waveforms to normalized log-mel features.
 
-    Each utterance is normalised by the one mean and the one standard deviation of all its values; padding takes
+    Each utterance is normalized by the one mean and the one standard deviation of all its values; padding takes
     no part and comes out as zero.
     """
 
@@ -56,7 +56,7 @@ class LogMel(nn.Module):
         with torch.autocast(spectrum.device.type, enabled=False):  # bfloat16 would leave two or three digits
             features = (spectrum @ self.filters).clamp(min=MEL_FLOOR).log()
         lengths = frame_counts(samples)
-        return normalise(features, lengths), lengths
+        return normalize(features, lengths), lengths
 
     def _windowed(self, waveforms: Tensor) -> Tensor:
         """Frames with pre-emphasis, window and zeros behind: (B, N) -> (B, T, 512)."""
@@ -68,14 +68,14 @@ class LogMel(nn.Module):
         return padded
 
 
-def normalise(features: Tensor, lengths: Tensor) -> Tensor:
+def normalize(features: Tensor, lengths: Tensor) -> Tensor:
     """Subtract each utterance's mean and divide by its standard deviation, over the frames that exist."""
     mask = time_mask(lengths, features.shape[1])[:, :, None]
     count = (lengths * features.shape[2]).clamp(min=1)[:, None, None]
     mean = _total(features * mask) / count
-    centred = (features - mean) * mask
-    deviation = (_total(centred.square()) / count).sqrt()
-    return centred / torch.where(deviation > 0, deviation, 1.0)
+    centered = (features - mean) * mask
+    deviation = (_total(centered.square()) / count).sqrt()
+    return centered / torch.where(deviation > 0, deviation, 1.0)
 
 
 def _total(values: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from lhotse.utils import fastcopy
 
 from priormatch.data.audio import BadAudio
 from priormatch.data.clips import file_levels
-from priormatch.data.normaliser import ENGLISH, Normaliser
+from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.pauses import FRAMES, Cutting, cut_at_pauses
 from priormatch.data.recordings import PART_OF, place_of
 from priormatch.data.text import Unspoken
@@ -23,7 +23,7 @@ MOST_CHARACTERS = 100
 class Intake:
     """What becomes of audio on its way into a manifest."""
 
-    normaliser: Normaliser = ENGLISH
+    normalizer: Normalizer = ENGLISH
     transcripts_needed: bool = (
         True  # if not, an utterance stays when its transcript cannot be used, without it
     )
@@ -34,11 +34,11 @@ class Intake:
             Cutting(self.segment)  # refuses what is of no use
 
     def usable(self, audio: Path, text: str) -> str | None:
-        """A transcript as the normaliser writes it; one that cannot be used costs the utterance, where it is needed."""
+        """A transcript as the normalizer writes it; one that cannot be used costs the utterance, where it is needed."""
         try:
             if "\0" in text:
                 raise Unspoken(text, "holds a NUL character", "wrong encoding of the transcript")
-            return self.normaliser.spoken(text)
+            return self.normalizer.spoken(text)
         except Unspoken as error:
             if not self.transcripts_needed:
                 return None

@@ -159,7 +159,7 @@ def audio_of(cut: Cut | Refused) -> Path:
 
 
 def conform(cut: MonoCut, audio: Path, intake: Intake) -> MonoCut:
-    """A cut of any origin as the manifests here have them: one supervision, its text normalised or None."""
+    """A cut of any origin as the manifests here have them: one supervision, its text normalized or None."""
     length = cut.recording.duration
     if cut.start < 0 or cut.end > length + ROUNDING:
         reason = f"lasts {length:.2f} s, but the cut {cut.id} asks for {cut.start:g} to {cut.end:g}"

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import soundfile
 
 from priormatch.data.audio import BadAudio, check_audio, check_header
-from priormatch.data.normaliser import ENGLISH, Normaliser
-from priormatch.data.own import recognise
+from priormatch.data.normalizer import ENGLISH, Normalizer
+from priormatch.data.own import recognize
 from priormatch.data.source import Utterance
 from priormatch.data.text_files import find_text_files, read_sentences
 from priormatch.errors import UserError
@@ -56,7 +56,7 @@ class Speech:
 
 def look_at_speech(path: Path) -> Speech:
     """Utterances of whatever audio lies at a path; none is decoded."""
-    _, read = recognise(path)
+    _, read = recognize(path)
     found = list(read(path).utterances())
     known = all(each.seconds is not None for each in found)
     durations = map(_duration, found if known else spread(found, MOST_DURATIONS))
@@ -76,12 +76,12 @@ def decode_some(speech: Speech, most: int) -> tuple[int, list[tuple[Path, str]]]
     return len(checked), [(file, reason) for file, reason in checked.items() if reason is not None]
 
 
-def look_at_text(path: Path, normaliser: Normaliser = ENGLISH, most: int = MOST_SENTENCES) -> list[str]:
-    """The first lines of text, spread over its files, as the normaliser writes them."""
+def look_at_text(path: Path, normalizer: Normalizer = ENGLISH, most: int = MOST_SENTENCES) -> list[str]:
+    """The first lines of text, spread over its files, as the normalizer writes them."""
     files = find_text_files([path])
     each = -(-most // len(files))
     lines = (line for file in files for line in islice(read_sentences(file), each))
-    usable = (words for line in lines if (words := normaliser(line)) and not normaliser.foreign(words))
+    usable = (words for line in lines if (words := normalizer(line)) and not normalizer.foreign(words))
     found = list(islice(usable, most))
     if not found:
         raise UserError(f"{path} holds no sentence; give files with text in them")

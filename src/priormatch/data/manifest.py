@@ -35,26 +35,26 @@ class Summary:
     utterances: int
     hours: float
     speakers: int
-    labelled: int
+    labeled: int
 
     def __str__(self) -> str:
         utterances = count_text(self.utterances, "utterance")
         speakers = count_text(self.speakers, "speaker") if self.speakers else "speakers unknown"
-        labelled = {0: "none", self.utterances: "all"}.get(self.labelled, f"{self.labelled:,}")
+        labeled = {0: "none", self.utterances: "all"}.get(self.labeled, f"{self.labeled:,}")
         amount = f"{self.hours:,.2f} hours" if self.hours >= 1 else duration_text(3600 * self.hours)
-        return f"{utterances}, {amount}, {speakers}, {labelled} transcribed"
+        return f"{utterances}, {amount}, {speakers}, {labeled} transcribed"
 
 
 def summary(cuts: Iterable[MonoCut]) -> Summary:
     """Count utterances, hours, speakers and transcripts in one pass."""
-    utterances, seconds, labelled = 0, 0.0, 0
+    utterances, seconds, labeled = 0, 0.0, 0
     speakers: set[str | None] = set()
     for cut in cuts:
         utterances += 1
         seconds += cut.duration
-        labelled += any(each.text is not None for each in cut.supervisions)
+        labeled += any(each.text is not None for each in cut.supervisions)
         speakers.update(each.speaker for each in cut.supervisions)
-    return Summary(utterances, seconds / 3600, len(speakers - {None}), labelled)
+    return Summary(utterances, seconds / 3600, len(speakers - {None}), labeled)
 
 
 def existing_folder(folder: Path) -> Path:

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 
-from priormatch.data.normaliser import ENGLISH, Normaliser
+from priormatch.data.normalizer import ENGLISH, Normalizer
 
 NGRAM = 8  # words in a row that are hardly ever shared by chance
 
 
 class TranscriptOverlap:
-    """Looks for transcripts in a stream of normalised sentences; memory grows with the transcripts only."""
+    """Looks for transcripts in a stream of normalized sentences; memory grows with the transcripts only."""
 
-    def __init__(self, transcripts: Iterable[str], normaliser: Normaliser = ENGLISH) -> None:
-        self.transcripts = {normaliser(transcript) for transcript in transcripts} - {""}
+    def __init__(self, transcripts: Iterable[str], normalizer: Normalizer = ENGLISH) -> None:
+        self.transcripts = {normalizer(transcript) for transcript in transcripts} - {""}
         self.seen_transcripts: set[str] = set()
         self.equal_sentences = 0
         self.dropped_sentences = 0

@@ -10,7 +10,7 @@ from lhotse import MonoCut
 from priormatch.config import AudioSettings
 from priormatch.data.batches import cut_text
 from priormatch.data.manifest import summary
-from priormatch.data.normaliser import Normaliser, kind_for
+from priormatch.data.normalizer import Normalizer, kind_for
 from priormatch.progress import count_text
 
 SAMPLES = 3
@@ -20,14 +20,14 @@ MOST_SHOWN = 120  # of a derived alphabet
 SELDOM = 1e-4  # the share of all letters below which one of a derived alphabet is worth a look
 
 
-def overview(cuts: Iterable[MonoCut], normaliser: Normaliser, audio: AudioSettings) -> str:
+def overview(cuts: Iterable[MonoCut], normalizer: Normalizer, audio: AudioSettings) -> str:
     """Tell what a manifest holds, in a few lines."""
     cuts = list(cuts)
     every = max(len(cuts) // SAMPLES, 1)
     lines = [
         str(summary(cuts)),
         *lengths(cuts, audio),
-        *letters([text for cut in cuts if (text := cut_text(cut))], normaliser),
+        *letters([text for cut in cuts if (text := cut_text(cut))], normalizer),
         "for example:",
         *map(sample, cuts[: every * SAMPLES : every]),
     ]
@@ -67,7 +67,7 @@ def lengths(cuts: Sequence[MonoCut], audio: AudioSettings) -> list[str]:
     return lines
 
 
-def letters(texts: Sequence[str], normaliser: Normaliser) -> list[str]:
+def letters(texts: Sequence[str], normalizer: Normalizer) -> list[str]:
     """Letters that the alphabet lacks, with counts and an example; of a derived one, all of it and the seldom ones."""
     counts, example = Counter[str](), dict[str, str]()
     for text in texts:
@@ -77,14 +77,14 @@ def letters(texts: Sequence[str], normaliser: Normaliser) -> list[str]:
     del counts[" "]
     if not counts:
         return []
-    known, total = normaliser.letters, counts.total()
+    known, total = normalizer.letters, counts.total()
     if known:
         strange, lines = [each for each in counts if each not in known], []
-        what = f"not in the alphabet ({normaliser.name})"
+        what = f"not in the alphabet ({normalizer.name})"
     else:
         strange, what = [each for each in counts if counts[each] < SELDOM * total], "seldom"
         lines = [
-            f"letters ({normaliser.name}, {len(counts)}): {' '.join(map(shown, sorted(counts)[:MOST_SHOWN]))}"
+            f"letters ({normalizer.name}, {len(counts)}): {' '.join(map(shown, sorted(counts)[:MOST_SHOWN]))}"
         ]
     if strange:
         strange.sort(key=lambda letter: (-counts[letter], letter))
@@ -94,7 +94,7 @@ def letters(texts: Sequence[str], normaliser: Normaliser) -> list[str]:
         )
         more = f" and {len(strange) - MOST_LETTERS} more" if len(strange) > MOST_LETTERS else ""
         lines.append(f"{what}: {told}{more}")
-    if normaliser.kind == "english" and (kind := kind_for(counts)) != "english":
+    if normalizer.kind == "english" and (kind := kind_for(counts)) != "english":
         lines.append(
             f"is that English? if not, give --normalizer {kind} (in a run language.normalizer={kind})"
         )

@@ -1,4 +1,4 @@
-"""Audio of one's own in any of the formats known here, recognised by what it holds."""
+"""Audio of one's own in any of the formats known here, recognized by what it holds."""
 
 import os
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def prepare_own(
 
     Where audio and text lie in columns, these may be named.
     """
-    what, read = recognise(path)
+    what, read = recognize(path)
     if audio_column or text_column:
         if read not in (list_table, list_nemo, list_described, list_rows, list_parquet):
             raise UserError(
@@ -50,10 +50,10 @@ def prepare_own(
     return out
 
 
-def recognise(path: Path) -> tuple[str, Callable[[Path], Source]]:
+def recognize(path: Path) -> tuple[str, Callable[[Path], Source]]:
     """What lies at a path, in words, and the function that reads it."""
     if path.is_dir():
-        return _recognise_folder(path)
+        return _recognize_folder(path)
     if not path.is_file():
         if os.path.lexists(path):
             raise UserError(f"{path}: neither a regular file nor a folder; check the path.")
@@ -74,7 +74,7 @@ def recognise(path: Path) -> tuple[str, Callable[[Path], Source]]:
     )
 
 
-def _recognise_folder(folder: Path) -> tuple[str, Callable[[Path], Source]]:
+def _recognize_folder(folder: Path) -> tuple[str, Callable[[Path], Source]]:
     if (folder / WAV_SCP).is_file():
         return "a Kaldi folder", list_kaldi
     if (folder / DICT).is_file() or ((folder / STATE).is_file() and (folder / INFO).is_file()):

@@ -19,10 +19,10 @@ SMOOTHED = 5  # frames over which levels are averaged before they are compared
 WINDOW = 2000  # frames from which a noise floor is told
 NEARBY = 150  # frames on either side of a frame in which its noise must be heard
 STEP = 100  # frames that share a threshold
-RANGE = 50.0  # decibels that the floor may lie below the loudest of the neighbourhood
+RANGE = 50.0  # decibels that the floor may lie below the loudest of the neighborhood
 FAINTEST = -75.0  # decibels; noise below it is as good as none
 SAME = 3.0  # decibels by which two measurements of one noise may differ
-MARGIN = (6.0, 12.0)  # decibels that speech lies above the floor, by the contrast of the neighbourhood
+MARGIN = (6.0, 12.0)  # decibels that speech lies above the floor, by the contrast of the neighborhood
 CONTRAST = 0.3  # the share of the contrast that is asked for between those
 BURST = 10  # frames; what is loud for less is a click
 EDGE = 15  # frames of quiet kept on either side of speech, where faint sounds begin and end
@@ -141,7 +141,7 @@ def _quietest(levels: Levels) -> int:
 
 
 def _widen(pieces: list[tuple[int, int]], frames: int, shortest: int) -> list[tuple[int, int]]:
-    """Give each piece an edge of quiet, and more of it to a short one; neighbours share what lies between them."""
+    """Give each piece an edge of quiet, and more of it to a short one; neighbors share what lies between them."""
     between = [(one[1] + other[0]) // 2 for one, other in pairwise(pieces)]
     widened = []
     for (start, end), low, high in zip(pieces, [0, *between], [*between, frames], strict=True):

@@ -67,7 +67,7 @@ def speak(requests: Sequence[Request]) -> list[Samples]:
 
 
 def in_noise(clean: Samples, noise_level: float, rng: np.random.Generator) -> npt.NDArray[np.int16]:
-    """Add noise of some colour whose root mean square is `noise_level`; 16 bits, never clipped."""
+    """Add noise of some color whose root mean square is `noise_level`; 16 bits, never clipped."""
     darkness = rng.uniform(0.0, 0.9)  # from a hiss to a rumble
     noise = lfilter([1.0], [1.0, -darkness], rng.standard_normal(len(clean), np.float32))
     noisy = clean + noise * (noise_level / rms(noise))

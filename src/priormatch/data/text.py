@@ -1,4 +1,4 @@
-"""Written English to the words a recogniser writes: normalisation and sentence splitting.
+"""Written English to the words a recognizer writes: normalization and sentence splitting.
 
 The rules are those of the text pipeline behind the paper's language model, changed where they do harm:
 
@@ -35,7 +35,7 @@ _DELETED = dict.fromkeys('0123456789"“”„‟«»,?!#&(){}[]*+=;:.', "")
 _CHARACTERS = str.maketrans(dict.fromkeys(APOSTROPHES, "'") | _PARTING | _DELETED)
 
 
-def normalise_sentence(text: str) -> str:
+def normalize_sentence(text: str) -> str:
     """Reduce a sentence to lower-case words with one space between; idempotent; empty where no word is left.
 
     Digits, double quotes and punctuation are deleted, hyphens and dashes become spaces, and an apostrophe

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from priormatch.data.normaliser import ENGLISH, Normaliser
+from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
 from priormatch.data.text import STOPS, split_sentences
 from priormatch.errors import UserError
@@ -69,25 +69,25 @@ def prepare_text(
     drop_overlap: bool = False,
     lines_are_sentences: bool = False,
     overwrite: bool = False,
-    normaliser: Normaliser = ENGLISH,
+    normalizer: Normalizer = ENGLISH,
 ) -> TextReport:
-    """Write the normalised sentences of text files (.txt, .gz, .xz, or folders of them) to `out`, one a line.
+    """Write the normalized sentences of text files (.txt, .gz, .xz, or folders of them) to `out`, one a line.
 
     A book is excluded when its file or its folder bears a name in `exclude_books`. With `drop_overlap`,
     sentences that equal a transcript or share eight words in a row with one are left out. Sentences with letters
-    that the normaliser's alphabet lacks are left out always.
+    that the normalizer's alphabet lacks are left out always.
     """
     books = find_text_files(files)
     _check_out(out, books, overwrite)
     kept = [book for book in books if _names(book).isdisjoint(exclude_books)]
-    overlap = TranscriptOverlap(transcripts, normaliser)
+    overlap = TranscriptOverlap(transcripts, normalizer)
     read = (line for book in track(kept, "reading text") for line in _sentences(book, lines_are_sentences))
-    found = filter(None, map(normaliser, read))
+    found = filter(None, map(normalizer, read))
     sentences = words = foreign = 0
     _make_folder_of(out)
     with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
         for sentence in overlap.watch(found, drop_overlap):
-            if normaliser.foreign(sentence):
+            if normalizer.foreign(sentence):
                 foreign += 1
                 continue
             sentences += 1

@@ -1,4 +1,4 @@
-"""Word pieces: a SentencePiece unigram model seen as the classes of a recogniser."""
+"""Word pieces: a SentencePiece unigram model seen as the classes of a recognizer."""
 
 import io
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from priormatch.data.normaliser import ENGLISH, Normaliser, normaliser_in
+from priormatch.data.normalizer import ENGLISH, Normalizer, normalizer_in
 from priormatch.errors import UserError
 from priormatch.files import replacing
 
@@ -28,11 +28,11 @@ class Tokenizer:
 
     Class i is piece i + 3 of the SentencePiece model, and `eos` follows the last piece: a vocabulary of 5,000
     gives 4,997 pieces and 4,998 classes, as in the paper. There is no unknown class: letters that the model has
-    never seen are left out. `normaliser` is that of the text it was trained on.
+    never seen are left out. `normalizer` is that of the text it was trained on.
     """
 
-    def __init__(self, model: bytes, normaliser: Normaliser = ENGLISH) -> None:
-        self.model, self.normaliser = model, normaliser
+    def __init__(self, model: bytes, normalizer: Normalizer = ENGLISH) -> None:
+        self.model, self.normalizer = model, normalizer
         self._processor = sentencepiece.SentencePieceProcessor()
         self._processor.LoadFromSerializedProto(model)
         self.pieces = [
@@ -52,8 +52,8 @@ class Tokenizer:
     def __hash__(self) -> int:
         return hash(tuple(self.pieces))
 
-    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Normaliser]]:
-        return Tokenizer, (self.model, self.normaliser)  # the way into a worker process
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Normalizer]]:
+        return Tokenizer, (self.model, self.normalizer)  # the way into a worker process
 
     def _spell(self, word: str) -> tuple[int, ...]:
         return self._classes(self._processor.EncodeAsIds(word))
@@ -71,7 +71,7 @@ class Tokenizer:
     ) -> list[int]:
         """Classes of a sentence without its end.
 
-        With probability `sampling` a word is spelt by one of its ten best spellings, drawn uniformly.
+        With probability `sampling` a word is spelled by one of its ten best spellings, drawn uniformly.
         """
         words = text.split()
         drawn = random.random(len(words)) < sampling if random is not None and sampling > 0 else None
@@ -102,9 +102,9 @@ class Tokenizer:
         return pieces / max(words, 1)
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.model` into the folder, and the name of a normaliser that is not English's."""
+        """Write `tokenizer.model` into the folder, and the name of a normalizer that is not English's."""
         folder.mkdir(parents=True, exist_ok=True)
-        self.normaliser.save(folder)
+        self.normalizer.save(folder)
         with replacing(folder / MODEL_FILE, len(self.model)) as temporary:
             temporary.write_bytes(self.model)
 
@@ -119,9 +119,9 @@ class Tokenizer:
             raise UserError(
                 f"{file} is larger than {MOST_BYTES >> 20} MB, and so no tokenizer: make it again"
             )
-        normaliser = normaliser_in(file.parent)
+        normalizer = normalizer_in(file.parent)
         try:
-            tokenizer = Tokenizer(file.read_bytes(), normaliser)
+            tokenizer = Tokenizer(file.read_bytes(), normalizer)
         except (RuntimeError, ValueError) as error:  # pieces that are no UTF-8 are a ValueError
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"{file} is not a SentencePiece model ({reason}): make it again") from error
@@ -132,8 +132,8 @@ class Tokenizer:
         return tokenizer
 
 
-def train_tokenizer(sentences: Sequence[str], pieces: int, normaliser: Normaliser = ENGLISH) -> Tokenizer:
-    """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalised sentences.
+def train_tokenizer(sentences: Sequence[str], pieces: int, normalizer: Normalizer = ENGLISH) -> Tokenizer:
+    """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalized sentences.
 
     Of more than `MOST_SENTENCES`, that many are drawn at random. Each word is added once more as a sentence of its
     own: SentencePiece (0.2.2 excepted) takes a whole word for a piece only if the word sometimes ends a sentence.
@@ -153,7 +153,7 @@ def train_tokenizer(sentences: Sequence[str], pieces: int, normaliser: Normalise
             character_coverage=1.0,
             split_by_unicode_script=False,
             # SentencePiece's own rules, as in the paper, would part words at joiners and take Thai vowels apart.
-            normalization_rule_name="nmt_nfkc" if normaliser.kind == "english" else "identity",
+            normalization_rule_name="nmt_nfkc" if normalizer.kind == "english" else "identity",
             num_threads=1,  # the order of additions, and so the model, must not depend on the machine
             minloglevel=2,
         )
@@ -165,4 +165,4 @@ def train_tokenizer(sentences: Sequence[str], pieces: int, normaliser: Normalise
             f"no tokenizer of {pieces} pieces can be trained on {len(sentences)} sentences ({reason}):"
             f" set tokenizer.pieces {way_out}"
         ) from error
-    return Tokenizer(model.getvalue(), normaliser)
+    return Tokenizer(model.getvalue(), normalizer)

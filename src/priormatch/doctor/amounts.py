@@ -13,14 +13,14 @@ ADVICE = (
 )
 
 
-def amount_findings(labelled: Speech, unlabelled: Speech | None) -> Iterator[Finding]:
+def amount_findings(labeled: Speech, unlabeled: Speech | None) -> Iterator[Finding]:
     """Say plainly where transcribed speech is little, or untranscribed speech less than that."""
-    seconds = 3600 * labelled.hours * labelled.transcribed / max(len(labelled.utterances), 1)
-    amount = f"labelled: {duration_text(seconds)} of transcribed speech"
+    seconds = 3600 * labeled.hours * labeled.transcribed / max(len(labeled.utterances), 1)
+    amount = f"labeled: {duration_text(seconds)} of transcribed speech"
     if seconds < HARDLY_ANY:
-        yield Finding("warning", f"{amount} is too little for a recogniser to learn from", ADVICE)
+        yield Finding("warning", f"{amount} is too little for a recognizer to learn from", ADVICE)
     elif seconds < LITTLE:
         yield Finding("warning", f"{amount} is little", ADVICE)
-    if unlabelled is not None and 3600 * unlabelled.hours < seconds:
-        what = f"unlabelled: {duration_text(3600 * unlabelled.hours)} is less than what is transcribed"
+    if unlabeled is not None and 3600 * unlabeled.hours < seconds:
+        what = f"unlabeled: {duration_text(3600 * unlabeled.hours)} is less than what is transcribed"
         yield Finding("warning", what, "matching pays where there is several times as much: add recordings")

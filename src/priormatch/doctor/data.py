@@ -6,7 +6,7 @@ from pathlib import Path
 
 from priormatch.config import AudioSettings, Settings
 from priormatch.data.look import Speech, decode_some, letters, look_at_speech, look_at_text
-from priormatch.data.normaliser import ENGLISH, Normaliser, kind_for, normaliser_of
+from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for, normalizer_of
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
 from priormatch.data.text import Unspoken
 from priormatch.doctor.amounts import amount_findings
@@ -27,7 +27,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     if settings.corpus == "demo":
         yield from demo_findings()
         return
-    normaliser = normaliser_of(settings.language)
+    normalizer = normalizer_of(settings.language)
     speech: dict[str, Speech] = {}
     for name, path in speech_paths(settings).items():
         try:
@@ -36,20 +36,20 @@ def findings(settings: Settings) -> Iterator[Finding]:
             yield Finding("problem", f"{name}: {error}")
             continue
         yield from speech_findings(name, speech[name], settings)
-    if "labelled" in speech:
-        yield from amount_findings(speech["labelled"], speech.get("unlabelled"))
-    spoken = {name: normalised(found.transcripts(), normaliser) for name, found in speech.items()}
+    if "labeled" in speech:
+        yield from amount_findings(speech["labeled"], speech.get("unlabeled"))
+    spoken = {name: normalized(found.transcripts(), normalizer) for name, found in speech.items()}
     try:
-        sentences = look_at_text(require("text", settings.text), normaliser)
+        sentences = look_at_text(require("text", settings.text), normalizer)
     except UserError as error:
         yield Finding("problem", f"text: {error}")
         return
     yield text_finding(sentences)
-    yield from language_findings({**spoken, "text": sentences}, normaliser)
-    if spoken.get("labelled"):
-        yield from letter_findings(spoken["labelled"], sentences, settings.tokenizer.source)
-    known = {name: texts for name, texts in spoken.items() if name != "labelled" and texts}
-    yield from overlap_findings(known, sentences, normaliser)
+    yield from language_findings({**spoken, "text": sentences}, normalizer)
+    if spoken.get("labeled"):
+        yield from letter_findings(spoken["labeled"], sentences, settings.tokenizer.source)
+    known = {name: texts for name, texts in spoken.items() if name != "labeled" and texts}
+    yield from overlap_findings(known, sentences, normalizer)
 
 
 def demo_findings() -> Iterator[Finding]:
@@ -65,8 +65,8 @@ def demo_findings() -> Iterator[Finding]:
 def speech_paths(settings: Settings) -> dict[str, str]:
     """Every setting that names speech, by its name, with its path."""
     return {
-        "labelled": settings.labelled,
-        "unlabelled": settings.unlabelled,
+        "labeled": settings.labeled,
+        "unlabeled": settings.unlabeled,
         **{
             name: str(path)
             for name, path in named_sets(list(map(Path, settings.validation)), "validation").items()
@@ -84,21 +84,21 @@ def require(name: str, path: str) -> Path:
 
 
 def speech_findings(name: str, speech: Speech, settings: Settings) -> Iterator[Finding]:
-    """What there is of speech, and whether it can be read, heard and learnt from."""
+    """What there is of speech, and whether it can be read, heard and learned from."""
     yield Finding("ok", f"{name}: {speech}")
     yield from decoding_findings(name, *decode_some(speech, DECODED), settings.audio.max_bad_share)
-    if name == "unlabelled":
+    if name == "unlabeled":
         longest = settings.audio.segment or math.inf  # to which a run cuts it
         yield from duration_findings(name, [min(each, longest) for each in speech.durations], settings.audio)
         return
     yield from duration_findings(name, speech.durations, settings.audio)
-    normaliser = normaliser_of(settings.language)
-    yield from transcript_findings(name, speech.transcripts(), settings.audio.max_bad_share, normaliser)
-    if name == "labelled" and not settings.validation and speech.speakers < 2:
+    normalizer = normalizer_of(settings.language)
+    yield from transcript_findings(name, speech.transcripts(), settings.audio.max_bad_share, normalizer)
+    if name == "labeled" and not settings.validation and speech.speakers < 2:
         advice = (
             "put each speaker's audio into a folder, name speakers in the table, or give validation=[CUTS]"
         )
-        yield Finding("warning", "labelled: without speakers, validation shares voices with training", advice)
+        yield Finding("warning", "labeled: without speakers, validation shares voices with training", advice)
 
 
 def decoding_findings(
@@ -132,7 +132,7 @@ def duration_findings(name: str, durations: Sequence[float], audio: AudioSetting
 
 
 def transcript_findings(
-    name: str, transcripts: Sequence[str], most: float, normaliser: Normaliser = ENGLISH
+    name: str, transcripts: Sequence[str], most: float, normalizer: Normalizer = ENGLISH
 ) -> Iterator[Finding]:
     """Whether transcripts give the words spoken."""
     if not transcripts:
@@ -140,7 +140,7 @@ def transcript_findings(
             "problem", f"{name}: no transcripts", "put NAME.txt beside NAME.wav, or give a table or cuts"
         )
         return
-    reasons = [reason for each in transcripts if (reason := why_unusable(each, normaliser))]
+    reasons = [reason for each in transcripts if (reason := why_unusable(each, normalizer))]
     if reasons:
         what = (
             f"{name}: {len(reasons)} of {len(transcripts)} transcripts cannot be used, such as: {reasons[0]}"
@@ -149,25 +149,25 @@ def transcript_findings(
         yield Finding("problem" if many else "warning", what, "mend them, or leave them out")
 
 
-def why_unusable(transcript: str, normaliser: Normaliser) -> str | None:
-    """Why a transcript cannot be learnt from; None where it can."""
+def why_unusable(transcript: str, normalizer: Normalizer) -> str | None:
+    """Why a transcript cannot be learned from; None where it can."""
     try:
-        normaliser.spoken(transcript)
+        normalizer.spoken(transcript)
     except Unspoken as error:
         return str(error)
     return None
 
 
-def normalised(transcripts: Sequence[str], normaliser: Normaliser) -> list[str]:
+def normalized(transcripts: Sequence[str], normalizer: Normalizer) -> list[str]:
     """Transcripts as training would have them, less those that cannot be used."""
-    return [normaliser(each) for each in transcripts if why_unusable(each, normaliser) is None]
+    return [normalizer(each) for each in transcripts if why_unusable(each, normalizer) is None]
 
 
-def language_findings(written: Mapping[str, Sequence[str]], normaliser: Normaliser) -> Iterator[Finding]:
+def language_findings(written: Mapping[str, Sequence[str]], normalizer: Normalizer) -> Iterator[Finding]:
     """Whether what is taken for English is another language."""
     for name, sentences in written.items():
         kind = kind_for(letters(sentences))
-        if normaliser.kind == "english" and kind != "english":
+        if normalizer.kind == "english" and kind != "english":
             what = f"{name}: many of its letters are not English, and language.normalizer is english"
             yield Finding("warning", what, f"for another language set language.normalizer={kind}")
 
@@ -216,11 +216,11 @@ def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source
 
 
 def overlap_findings(
-    spoken: Mapping[str, Sequence[str]], sentences: Sequence[str], normaliser: Normaliser = ENGLISH
+    spoken: Mapping[str, Sequence[str]], sentences: Sequence[str], normalizer: Normalizer = ENGLISH
 ) -> Iterator[Finding]:
-    """Whether the prior's text already holds what is said in speech that is to be recognised."""
+    """Whether the prior's text already holds what is said in speech that is to be recognized."""
     for name, transcripts in spoken.items():
-        overlap = TranscriptOverlap(transcripts, normaliser)
+        overlap = TranscriptOverlap(transcripts, normalizer)
         for _ in overlap.watch(sentences):
             pass
         what = (

@@ -67,10 +67,10 @@ def gpu_findings(device: torch.device) -> Iterator[Finding]:
 
 
 def computing_findings(device: torch.device) -> Iterator[Finding]:
-    """Whether a product of matrices and one update of a tiny recogniser come out right there."""
+    """Whether a product of matrices and one update of a tiny recognizer come out right there."""
     for name, check in (
         ("a product of matrices", product_is_right),
-        ("an update of a tiny recogniser", update_is_right),
+        ("an update of a tiny recognizer", update_is_right),
     ):
         try:
             right, reason = check(device), "the result is wrong"
@@ -91,7 +91,7 @@ def product_is_right(device: torch.device) -> bool:
 
 
 def update_is_right(device: torch.device) -> bool:
-    """Train a tiny recogniser on noise: its loss falls, and its weights stay finite."""
+    """Train a tiny recognizer on noise: its loss falls, and its weights stay finite."""
     torch.manual_seed(0)
     model = Recognizer(TINY, train_tokenizer(["one two three", "three two one"], 12)).to(device).train()
     labels = torch.tensor([[[*model.tokenizer.encode("one two"), model.tokenizer.eos]]], device=device)

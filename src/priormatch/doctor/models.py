@@ -28,7 +28,7 @@ def findings(folder: Path) -> Iterator[Finding]:
 
 
 def piece_findings(tokenizers: Mapping[str, Tokenizer], folder: Path) -> Iterator[Finding]:
-    """Whether the tokenizer, the prior and the recognisers of a run have the same pieces."""
+    """Whether the tokenizer, the prior and the recognizers of a run have the same pieces."""
     first, *others = tokenizers
     agree = True
     for name in others:

@@ -51,7 +51,7 @@ def paired_bootstrap(a: Runs, b: Runs, samples: int = SAMPLES, seed: int = 0) ->
     """Compare two systems by drawing the same utterances for both.
 
     The two-sided p-value is (1 + #{|d* - d| >= |d|}) / (1 + samples), with d the difference and d* that of a
-    draw: how often chance alone, the draws centred on no difference, strays as far as d did. It is never 0.
+    draw: how often chance alone, the draws centered on no difference, strays as far as d did. It is never 0.
     """
     a, b = _one(a), _one(b)
     _require_same_references(a, b)

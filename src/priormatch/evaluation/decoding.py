@@ -29,16 +29,16 @@ MORE_ON_GPU = 4
 
 
 Search = Callable[[Recognizer, Memory], Beam]
-"""How hypotheses are looked for: (a recogniser, utterances it has encoded) -> the best hypotheses."""
+"""How hypotheses are looked for: (a recognizer, utterances it has encoded) -> the best hypotheses."""
 
 
 def plain_search(beam_size: int) -> Search:
-    """Search with the recogniser alone; a beam size of 1 is greedy."""
+    """Search with the recognizer alone; a beam size of 1 is greedy."""
     return lambda model, memory: model.search(memory, beam_size)
 
 
 def search_with_prior(prior: Prior, settings: FusionSettings) -> Search:
-    """Search with the recogniser and the prior together; scores are those of both."""
+    """Search with the recognizer and the prior together; scores are those of both."""
     lm = (prior.in_half_precision() if prior.device.type == "cuda" else prior).lm
     return lambda model, memory: model.search_with(lm, memory, settings)
 
@@ -59,9 +59,9 @@ def search_of(
         if fusion is not None:
             raise UserError("fusion tells how to search with a prior: give prior too")
         return plain_search(beam_size or 1)
-    prior.require_tokenizer(model.tokenizer, "the recogniser")
+    prior.require_tokenizer(model.tokenizer, "the recognizer")
     if prior.device != model.device:
-        raise UserError(f"the prior is on {prior.device}, the recogniser on {model.device}: load both on one")
+        raise UserError(f"the prior is on {prior.device}, the recognizer on {model.device}: load both on one")
     if isinstance(fusion, str | PathLike):
         fusion = load_settings(None, read_tuned(Path(fusion))).fusion
     fusion = fusion or FusionSettings()
@@ -140,8 +140,8 @@ def read_beam(beam: Beam, model: Recognizer, ids: list[str], texts: list[str | N
             if length > 0
         ]
         nbest = [(told, score) for told, _, score in found]
-        best, spelt = found[0][:2] if found else ("", [])
-        yield Transcript(name, best, max(len(spelt) - 1, 0), text, nbest, ended)
+        best, spelled = found[0][:2] if found else ("", [])
+        yield Transcript(name, best, max(len(spelled) - 1, 0), text, nbest, ended)
 
 
 def as_told(tokenizer: Tokenizer, classes: list[int], ended: bool) -> tuple[str, list[int]]:

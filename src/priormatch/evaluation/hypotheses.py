@@ -143,7 +143,7 @@ def reasons_to_drop(
     first = first_spellings([texts], inside) if weighing.merge_spellings else inside
     columns = (lengths[0].tolist(), inside[0].tolist(), first[0].tolist())
     return [
-        None if counts else "spelt otherwise above" if fits else why_outside(length, reference)
+        None if counts else "spelled otherwise above" if fits else why_outside(length, reference)
         for length, fits, counts in zip(*columns, strict=True)
     ]
 

@@ -34,7 +34,7 @@ class ScoredTexts:
 
 @torch.no_grad()
 def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
-    """Score every different text once, spelt as the tokenizer spells it."""
+    """Score every different text once, spelled as the tokenizer spells it."""
     tokenizer = prior.tokenizer
     rows = {text: [*tokenizer.encode(text), tokenizer.eos] for text in texts}
     order = sorted(rows, key=lambda text: (len(rows[text]), text))

@@ -34,7 +34,7 @@ Heard = TypeVar("Heard")
 class Segment:
     """A stretch of a recording, in seconds, and what was heard in it.
 
-    The confidence is the geometric mean of the probabilities that the recogniser alone gives the pieces of the text and
+    The confidence is the geometric mean of the probabilities that the recognizer alone gives the pieces of the text and
     the end behind them, exp(log q(y|x) / (pieces + 1)): between 0 and 1, and no calibrated probability of being right.
     """
 
@@ -82,7 +82,7 @@ def transcribe(
 
 
 def cutting_for(model: Recognizer, longest: float | None = None, pause: float = Cutting.pause) -> Cutting:
-    """How recordings are cut for a model: unless a length is given, into none longer than what it has learnt from."""
+    """How recordings are cut for a model: unless a length is given, into none longer than what it has learned from."""
     if longest is None:
         known = max(model.longest_heard, Cutting.shortest) if model.longest_heard else Cutting.longest
         longest = min(known, Cutting.longest)
@@ -165,7 +165,7 @@ def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segme
             as_told(model.tokenizer, classes[: max(length, 1)], ended)
             for classes, length, ended in zip(*columns, strict=True)
         ]
-        labels, lengths = (each.to(model.device)[:, None] for each in pad([spelt for _, spelt in told]))
+        labels, lengths = (each.to(model.device)[:, None] for each in pad([spelled for _, spelled in told]))
         log_q = -sequence_loss(model.decoder(memory, labels), labels, lengths)
     confidences = (log_q / lengths).exp()[:, 0].tolist()
     return [

@@ -10,7 +10,7 @@ EMPTY, UNENDED, REPEATING, UNSURE = "empty", "without an end", "repeating themse
 
 @dataclass(frozen=True)
 class LabelFilter:
-    """Drops hypotheses that are empty, broken off or looping, and of the others those the recogniser is least sure of.
+    """Drops hypotheses that are empty, broken off or looping, and of the others those the recognizer is least sure of.
 
     A hypothesis loops when a sequence of `ngram` words occurs in it more than `most_repeats` times (0: any number
     will do), and is broken off when the search found no end. Of what is then left the share `keep_best` with the

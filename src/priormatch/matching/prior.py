@@ -84,8 +84,8 @@ class Prior(nn.Module):
         back than the model sees is cut off, which changes no score, and gives all contexts one width.
         """
         most = self.lm.reach - 1
-        spelt = map(self.tokenizer.encode, texts)
-        rows = [[self.lm.eos, *classes] if classes else [] for classes in spelt]
+        spelled = map(self.tokenizer.encode, texts)
+        rows = [[self.lm.eos, *classes] if classes else [] for classes in spelled]
         return torch.tensor(
             [[-1] * (most - len(row)) + row[max(len(row) - most, 0) :] for row in rows], dtype=torch.long
         )
@@ -98,7 +98,7 @@ class Prior(nn.Module):
         return self.score(labels.to(self.device), lengths.to(self.device), before)
 
     def require_tokenizer(self, tokenizer: Tokenizer, owner: str) -> None:
-        """Refuse a prior whose pieces are not the recogniser's."""
+        """Refuse a prior whose pieces are not the recognizer's."""
         if self.tokenizer != tokenizer:
             raise UserError(
                 f"the prior's tokenizer ({self.tokenizer.classes} classes) is not that of {owner}"
@@ -109,7 +109,7 @@ class Prior(nn.Module):
         """Refuse a prior that has only ever read sentences alone."""
         if not self.settings.context:
             raise UserError(
-                "the prior has not learnt to read a text before the sentence it judges: train it with"
+                "the prior has not learned to read a text before the sentence it judges: train it with"
                 " prior.model.context=true, or match without (matching.context=false)"
             )
 

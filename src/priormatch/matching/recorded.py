@@ -44,7 +44,7 @@ class RecordedPrior:
 
 
 class RecordedProposal:
-    """A recogniser's `propose`; with a language model, the k best of its search with that, by no narrower a beam."""
+    """A recognizer's `propose`; with a language model, the k best of its search with that, by no narrower a beam."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which unlabelled utterances an epoch visits: those the prior is surest of, and some at random."""
+"""Which unlabeled utterances an epoch visits: those the prior is surest of, and some at random."""
 
 import math
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Selection:
             (random,) = np.random.default_rng([self.seed, epoch]).spawn(1)  # not that of the epoch's batches
             self.chosen = select(self.doubts, self.share, self.random_share, random)
             known = self.doubts[self.chosen]
-            self.epoch, self.figures = epoch, _told(selected_entropy=known, unlabelled_entropy=self.doubts)
+            self.epoch, self.figures = epoch, _told(selected_entropy=known, unlabeled_entropy=self.doubts)
             self.doubts[self.chosen] = np.where(known == UNKNOWN, NOTHING, known)
         return self.chosen
 

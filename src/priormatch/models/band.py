@@ -1,6 +1,6 @@
 """A convolution over time as a product with a banded matrix: the geometry alone.
 
-P neighbouring outputs of a convolution are linear in the Q inputs they see. Rows of Q·C_in values times a matrix of
+P neighboring outputs of a convolution are linear in the Q inputs they see. Rows of Q·C_in values times a matrix of
 (Q·C_in, P·C_out), with the kernel along its diagonals, give rows of P·C_out: a shape that matrix units like, which
 a convolution with ten channels is not. The gradient of the input is such a product too, with another band.
 """

@@ -167,7 +167,7 @@ class ConvLM(nn.Module):
 
 
 def normed_linear(channels_in: int, channels_out: int, dropout: float) -> nn.Linear:
-    """A linear layer with weight normalisation."""
+    """A linear layer with weight normalization."""
     linear = nn.Linear(channels_in, channels_out)
     nn.init.normal_(linear.weight, std=math.sqrt((1 - dropout) / channels_in))
     nn.init.zeros_(linear.bias)

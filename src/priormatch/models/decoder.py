@@ -172,5 +172,5 @@ def soft_window(frames: Tensor, labels: Tensor, longest: int, width: int, deviat
     """
     t = torch.arange(longest, device=frames.device)
     u = torch.arange(width, device=frames.device)[:, None]
-    centre = u * (frames[:, None] / labels.clamp(min=1))[:, :, None, None]
-    return -((t - centre) ** 2) / (2 * deviation**2)
+    center = u * (frames[:, None] / labels.clamp(min=1))[:, :, None, None]
+    return -((t - center) ** 2) / (2 * deviation**2)

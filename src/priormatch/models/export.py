@@ -1,4 +1,4 @@
-"""A recogniser as ONNX: the encoder from waveforms on, and one step of the decoder."""
+"""A recognizer as ONNX: the encoder from waveforms on, and one step of the decoder."""
 
 import copy
 import json
@@ -23,7 +23,7 @@ from priormatch.data.features import (
     STRIDE,
     LogMel,
     frame_counts,
-    normalise,
+    normalize,
 )
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing
@@ -59,7 +59,7 @@ class LogMelByConvolution(nn.Module):
         real, imaginary = functional.conv1d(padded[:, None], self.waves, stride=STRIDE).chunk(2, dim=1)
         spectrum = (real.square() + imaginary.square()).sqrt().transpose(1, 2)
         lengths = frame_counts(samples)
-        return normalise((spectrum @ self.filters).clamp(min=MEL_FLOOR).log(), lengths), lengths
+        return normalize((spectrum @ self.filters).clamp(min=MEL_FLOOR).log(), lengths), lengths
 
 
 class Encoder(nn.Module):
@@ -103,7 +103,7 @@ class DecoderStep(nn.Module):
 
 @torch.no_grad()
 def export(model: Recognizer, folder: Path) -> None:
-    """Write a recogniser's ONNX files, its pieces and what a search must know into a folder; the last goes last."""
+    """Write a recognizer's ONNX files, its pieces and what a search must know into a folder; the last goes last."""
     require("onnx", "onnxscript")
     model = copy.deepcopy(model).cpu().eval()
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from priormatch.config import ConvLMSettings, ModelSettings
 from priormatch.config_checks import check_model
-from priormatch.data.normaliser import LANGUAGE_FILE
+from priormatch.data.normalizer import LANGUAGE_FILE
 from priormatch.data.tokenizer import MODEL_FILE, Tokenizer
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing

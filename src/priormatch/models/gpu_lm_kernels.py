@@ -74,11 +74,11 @@ def rank_both_kernel(
     logits, lm_logits, open_scores, finished, parents, position, peaks, scores, classes,
     columns, lm_columns, beam, eos, lm_weight, bonus, eos_threshold, margin, jump,
     CLASSES: tl.constexpr, PADDED: tl.constexpr, BEST: tl.constexpr,
-    CENTRED: tl.constexpr, ENDS: tl.constexpr, JUMPS: tl.constexpr,
+    CENTERED: tl.constexpr, ENDS: tl.constexpr, JUMPS: tl.constexpr,
 ):  # fmt: skip
     """The BEST extensions of one hypothesis by its score + log q + λ log p + bonus, and `fused_scores`' limits.
 
-    CENTRED: log p is less its mean; ENDS: the end has a threshold; JUMPS: `peaks`, of this position and of the one
+    CENTERED: log p is less its mean; ENDS: the end has a threshold; JUMPS: `peaks`, of this position and of the one
     before, must not lie too far apart.
     """
     row, rows = tl.program_id(0), tl.num_programs(0)
@@ -96,7 +96,7 @@ def rank_both_kernel(
     log_p = log_p.to(tl.float32)
     log_p -= tl.max(log_p)
     log_p -= tl.log(tl.sum(tl.exp(log_p)))
-    if CENTRED:
+    if CENTERED:
         log_p -= tl.sum(tl.where(known, tl.exp(log_p) * log_p, 0.0))
     highest = tl.max(log_q)
     end = lane == eos

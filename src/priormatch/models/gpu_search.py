@@ -186,7 +186,7 @@ class GpuSearch:
             self.candidate_scores, self.candidate_classes, logits.shape[1], of_lm.shape[1], k, self.eos,
             fusion.lm_weight, fusion.token_bonus, fusion.eos_threshold, fusion.token_margin,
             fusion.attention_jump, classes, padded, 2 * k,
-            fusion.centred, math.isfinite(fusion.eos_threshold), self.jumps, num_warps=warps,
+            fusion.centered, math.isfinite(fusion.eos_threshold), self.jumps, num_warps=warps,
         )  # fmt: skip
 
     def _rank(self) -> Ranking:

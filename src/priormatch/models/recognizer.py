@@ -1,4 +1,4 @@
-"""The recogniser: features, encoder and decoder behind one door, and its folder on disk."""
+"""The recognizer: features, encoder and decoder behind one door, and its folder on disk."""
 
 import os
 from pathlib import Path
@@ -34,7 +34,7 @@ class Recognizer(nn.Module):
     """q(y|x): hears waveforms, speaks word pieces.
 
     Matching asks three things of it: `propose` hypotheses, the logits of given ones (`encode`, then `decoder`),
-    and to be copied. `longest_heard` is the longest utterance it has learnt from, in seconds; 0: nobody knows.
+    and to be copied. `longest_heard` is the longest utterance it has learned from, in seconds; 0: nobody knows.
     """
 
     def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
@@ -127,7 +127,7 @@ class Recognizer(nn.Module):
 
         With a prior the search is by both, as `fusion` tells, which may be the file that `priormatch tune` wrote. It is
         greedy without one, unless there is a beam size, which beats that of `fusion`. Segments last `longest` seconds
-        at most, or as long as the model has learnt from.
+        at most, or as long as the model has learned from.
 
         model.transcribe("talk.mp3", prior=Prior.load("runs/demo/prior/model")).text
         """
@@ -145,7 +145,7 @@ class Recognizer(nn.Module):
 
     @staticmethod
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Recognizer":
-        """Read a recogniser from its folder or from the Hub (`owner/name[@revision]`), ready to be used."""
+        """Read a recognizer from its folder or from the Hub (`owner/name[@revision]`), ready to be used."""
         found = model_folder(folder)
         longest = figure_of(found, "longest_heard")
         model = read_model(found, "recognizer", ModelSettings, lambda *given: Recognizer(*given[:2]))

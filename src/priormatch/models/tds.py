@@ -12,7 +12,7 @@ from priormatch.device import has_kernels
 
 
 class UtteranceNorm(nn.Module):
-    """Normalises an utterance over time, width and channels together, with one gain and one bias.
+    """Normalizes an utterance over time, width and channels together, with one gain and one bias.
 
     Padding is expected to be zero, takes no part in the statistics, and stays zero.
     """
@@ -48,7 +48,7 @@ class TimeConv(nn.Module):
         self.conv = nn.Conv2d(
             channels_in, channels_out, (kernel, 1), stride=(stride, 1), padding=(kernel // 2, 0)
         )
-        initialise(self.conv.weight, self.conv.bias, fan_in=channels_in * kernel)
+        initialize(self.conv.weight, self.conv.bias, fan_in=channels_in * kernel)
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve; padding must be zero."""
@@ -79,7 +79,7 @@ class TDSBlock(nn.Module):
         self.conv = TimeConv(width, channels, channels, kernel)
         self.inner, self.outer = nn.Linear(size, size), nn.Linear(size, size)
         for linear in (self.inner, self.outer):
-            initialise(linear.weight, linear.bias, fan_in=size)
+            initialize(linear.weight, linear.bias, fan_in=size)
         self.dropout = nn.Dropout(dropout)
         self.conv_norm, self.linear_norm = UtteranceNorm(), UtteranceNorm()
 
@@ -110,7 +110,7 @@ class TDSEncoder(nn.Module):
             stage.extend(TDSBlock(width, after, kernel, dropout) for _ in range(depth))
             self.stages.append(stage)
         self.head = nn.Linear(width * channels[-1], output)
-        initialise(self.head.weight, self.head.bias, fan_in=width * channels[-1])
+        initialize(self.head.weight, self.head.bias, fan_in=width * channels[-1])
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """features (B, T, W), lengths (B,) -> encoded (B, T', output), lengths (B,)."""
@@ -128,7 +128,7 @@ class TDSEncoder(nn.Module):
         return self.head(x), lengths
 
 
-def initialise(weight: Tensor, bias: Tensor | None, fan_in: int) -> None:
+def initialize(weight: Tensor, bias: Tensor | None, fan_in: int) -> None:
     """Draw weights with variance 1 / fan_in and biases with a third of that, uniformly."""
     with torch.no_grad():
         weight.uniform_(-math.sqrt(3 / fan_in), math.sqrt(3 / fan_in))

@@ -158,7 +158,7 @@ def moments(sums, utterance, parts, count, eps, PARTS: tl.constexpr):
 
 
 @triton.jit
-def normalise_kernel(
+def normalize_kernel(
     x, sums, gain, bias, lengths, out, size, features, parts, eps, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """gain · (x - mean) / deviation + bias where the utterance is, zero behind it."""
@@ -174,7 +174,7 @@ def normalise_kernel(
 
 
 @triton.jit
-def normalise_sums_kernel(gradient, x, lengths, out, size, features, BLOCK: tl.constexpr):
+def normalize_sums_kernel(gradient, x, lengths, out, size, features, BLOCK: tl.constexpr):
     """Sums of the gradient and of gradient · x over a part of an utterance."""
     utterance, part = tl.program_id(1), tl.program_id(0)
     end = tl.load(lengths + utterance) * features
@@ -188,7 +188,7 @@ def normalise_sums_kernel(gradient, x, lengths, out, size, features, BLOCK: tl.c
 
 
 @triton.jit
-def normalise_backward_kernel(
+def normalize_backward_kernel(
     gradient, x, sums, slopes, gain, lengths, active, seed, out, branch, gains,
     size, features, parts, slope_parts, dropped, scale, eps,
     CONVOLUTION: tl.constexpr, DROPOUT: tl.constexpr,
@@ -203,7 +203,7 @@ def normalise_backward_kernel(
     at = slopes + (utterance * slope_parts + each) * 2
     slope_sum = tl.sum(tl.load(at, mask=each < slope_parts, other=0.0))
     product = tl.sum(tl.load(at + 1, mask=each < slope_parts, other=0.0))
-    product = (product - mean * slope_sum) * rate  # sum of gradient · normalised x
+    product = (product - mean * slope_sum) * rate  # sum of gradient · normalized x
     if part == 0:
         tl.store(gains + utterance, product)
         tl.store(gains + tl.num_programs(1) + utterance, slope_sum)

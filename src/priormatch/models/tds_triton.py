@@ -19,9 +19,9 @@ from priormatch.models.tds_kernels import (
     band_gradient_kernel,
     band_matrix_kernel,
     banded_product_kernel,
-    normalise_backward_kernel,
-    normalise_kernel,
-    normalise_sums_kernel,
+    normalize_backward_kernel,
+    normalize_kernel,
+    normalize_sums_kernel,
     rectify_backward_kernel,
     rectify_kernel,
     taps_gradient_kernel,
@@ -106,7 +106,7 @@ class ConvNorm(Function):
         if learning:
             ctx.save_for_backward(x, weight, gain, lengths, total, active, sums)
             ctx.geometry = (width, stride, residual, dropout, eps)
-        return normalise(total, sums, gain, shift, lengths, eps)
+        return normalize(total, sums, gain, shift, lengths, eps)
 
     @staticmethod
     @once_differentiable
@@ -117,7 +117,7 @@ class ConvNorm(Function):
         channels_out, channels_in, taps = weight.shape[:3]
         batch, steps_in = x.shape[:2]
         steps_out = total.shape[1]
-        through, branch, gains = normalise_backward(
+        through, branch, gains = normalize_backward(
             gradient, total, sums, gain, lengths, dropout, eps, active
         )
         weight_gradient, bias_gradient = band_gradient(x, branch, weight, stride, width)
@@ -187,7 +187,7 @@ class LinearNorm(Function):
         if learning:
             ctx.save_for_backward(x, inner, outer, gain, lengths, hidden, total, sums)
             ctx.rest = (dropout, eps)
-        return normalise(total, sums, gain, shift, lengths, eps)
+        return normalize(total, sums, gain, shift, lengths, eps)
 
     @staticmethod
     @once_differentiable
@@ -195,7 +195,7 @@ class LinearNorm(Function):
         """Gradients of x, both linear layers, gain and shift."""
         x, inner, outer, gain, lengths, hidden, total, sums = ctx.saved_tensors
         dropout, eps = ctx.rest
-        through, branch, gains = normalise_backward(gradient, total, sums, gain, lengths, dropout, eps)
+        through, branch, gains = normalize_backward(gradient, total, sums, gain, lengths, dropout, eps)
         branch = branch.flatten(0, 1)
         slope = branch @ outer
         grid = (triton.cdiv(slope.numel(), BLOCK),)
@@ -235,21 +235,21 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return (torch.bmm if a.dim() == 3 else torch.mm)(a, b, out_dtype=torch.float32)
 
 
-def normalise(
+def normalize(
     total: Tensor, sums: Tensor, gain: Tensor, shift: Tensor, lengths: Tensor, eps: float
 ) -> Tensor:
     """Apply the norm, given the sums the tiles left."""
     batch, steps, features = total.shape
     size, parts = steps * features, sums.shape[1]
     out = torch.empty_like(total)
-    normalise_kernel[(triton.cdiv(size, BLOCK), batch)](
+    normalize_kernel[(triton.cdiv(size, BLOCK), batch)](
         total, sums, gain, shift, lengths, out, size, features, parts, eps,
         triton.next_power_of_2(parts), BLOCK,
     )  # fmt: skip
     return out
 
 
-def normalise_backward(
+def normalize_backward(
     gradient: Tensor, total: Tensor, sums: Tensor, gain: Tensor, lengths: Tensor, dropout: Dropout,
     eps: float, active: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -262,10 +262,10 @@ def normalise_backward(
     size, parts = steps * features, triton.cdiv(steps * features, BLOCK)
     gradient = gradient.contiguous()
     slopes = torch.empty(batch, parts, 2, device=total.device)
-    normalise_sums_kernel[(parts, batch)](gradient, total, lengths, slopes, size, features, BLOCK)
+    normalize_sums_kernel[(parts, batch)](gradient, total, lengths, slopes, size, features, BLOCK)
     through, branch = torch.empty_like(total), torch.empty_like(total)
     gains = torch.empty(2, batch, device=total.device)
-    normalise_backward_kernel[(parts, batch)](
+    normalize_backward_kernel[(parts, batch)](
         gradient, total, sums, slopes, gain, lengths, total if active is None else active,
         dropout.seeds[1:], through, branch, gains, size, features, sums.shape[1], parts,
         dropout.dropped, dropout.scale, eps, active is not None, dropout.on,

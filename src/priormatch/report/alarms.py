@@ -51,7 +51,7 @@ def of_matching(lines: Sequence[Line], settings: Mapping[str, Any], second: bool
     if last.get("share_without_survivor", 0.0) > FEW:
         advice = alone if searched else "widen matching.length_filter"
         yield (
-            f"{last['share_without_survivor']:.0%} of the unlabelled utterances have no hypothesis that the filter"
+            f"{last['share_without_survivor']:.0%} of the unlabeled utterances have no hypothesis that the filter"
             f" leaves, and teach nothing: {advice}, or start from a better model."
         )
     most = largest_entropy(settings)

@@ -1,6 +1,6 @@
 """Geometry of the report's charts; `templates/charts.html` draws it as SVG.
 
-Drawn by hand rather than by Matplotlib: text stays text in the page's own font, colours follow the reader's light or
+Drawn by hand rather than by Matplotlib: text stays text in the page's own font, colors follow the reader's light or
 dark, a chart is 2 kB, and what is drawn can be read out. All coordinates are those of a viewBox WIDTH wide.
 """
 
@@ -12,7 +12,7 @@ from priormatch.report.scores import Estimate
 
 Point = tuple[float, float]
 Row = tuple[str, int, Estimate]
-"""A name, the number of its colour, and its figures."""
+"""A name, the number of its color, and its figures."""
 
 WIDTH, HEIGHT = 360, 200
 LEFT, RIGHT, TOP, BOTTOM = 40, 12, 10, 24
@@ -24,7 +24,7 @@ NAME_LETTERS = 21
 
 @dataclass(frozen=True)
 class Series:
-    """A named line of (x, y) points, in the order of x; its tone is the number of a colour."""
+    """A named line of (x, y) points, in the order of x; its tone is the number of a color."""
 
     name: str
     points: list[Point]

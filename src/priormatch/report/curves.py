@@ -84,7 +84,7 @@ def teaching_charts(lines: Sequence[Line], settings: dict[str, Any]) -> list[Lin
 
 
 def learning_charts(record: RunRecord) -> list[LineChart]:
-    """Validation scores of all recognisers together, those of the prior, and the losses of every stage."""
+    """Validation scores of all recognizers together, those of the prior, and the losses of every stage."""
     recognizers = {stage: lines for stage, lines in record.metrics.items() if stage != "prior"}
 
     def series(stage: str, lines: Sequence[Line], name: str) -> Series:

@@ -14,6 +14,7 @@ from priormatch.errors import UserError
 from priormatch.files import read_text
 from priormatch.json_text import parse_json
 from priormatch.matching.rounds import FIRST_ROUND, MATCHING
+from priormatch.old_names import NEW_NAMES, with_names
 from priormatch.progress import track
 from priormatch.report.scores import Scores, read_scores
 from priormatch.runs.stage import FILE as STAGE
@@ -154,7 +155,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        tree = read_yaml(path)
+        tree = with_names(read_yaml(path), NEW_NAMES)
     except UserError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not isinstance(tree, dict):

@@ -13,7 +13,7 @@ from priormatch import __version__
 from priormatch.config import CardSettings, Settings
 from priormatch.data.batches import Corpus
 from priormatch.data.manifest import SUFFIX
-from priormatch.data.normaliser import ENGLISH, LANGUAGE_FILE
+from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE
 from priormatch.matching.prior import Prior
 from priormatch.models.card import CARD, Card, read_card, write_card
 from priormatch.models.recognizer import Recognizer
@@ -21,7 +21,7 @@ from priormatch.progress import duration_text, say
 from priormatch.runs.stage import plain, versions
 
 PAPER = "[local prior matching](https://arxiv.org/abs/2002.10336)"
-NO_LICENCE = (
+NO_LICENSE = (
     "None has been chosen yet. Whoever publishes this model must: `priormatch push --license cc-by-4.0` does it, or a"
     " line `license: cc-by-4.0` among those at the top of this file, and this section can go."
 )
@@ -38,14 +38,14 @@ def plain_card(name: str, model: Recognizer | Prior) -> Card:
         "tags": ["priormatch", "speech-recognition" if hears else "language-model"],
     }
     what = (
-        "A speech recogniser for audio at 16 kHz: time-depth separable convolutions, and a GRU that attends to them"
+        "A speech recognizer for audio at 16 kHz: time-depth separable convolutions, and a GRU that attends to them"
         if hears
-        else "A prior: a gated convolutional language model that judges what a speech recogniser may have heard"
+        else "A prior: a gated convolutional language model that judges what a speech recognizer may have heard"
     )
     summary = f"{what}. {parameters(model)} parameters, {model.tokenizer.classes} classes."
-    if (normaliser := model.tokenizer.normaliser) != ENGLISH:
-        summary += f" Its text is written as the normaliser `{normaliser.name}` has it ({LANGUAGE_FILE})."
-    return Card(facts, name, summary, {"Use": usage(model), "Limits": limits(model), "Licence": NO_LICENCE})
+    if (normalizer := model.tokenizer.normalizer) != ENGLISH:
+        summary += f" Its text is written as the normalizer `{normalizer.name}` has it ({LANGUAGE_FILE})."
+    return Card(facts, name, summary, {"Use": usage(model), "Limits": limits(model), "License": NO_LICENSE})
 
 
 def usage(model: Recognizer | Prior, name: str = "MODEL") -> str:
@@ -58,7 +58,7 @@ def usage(model: Recognizer | Prior, name: str = "MODEL") -> str:
         f'model = {kind}.load("{name}")',
         'print(model.transcribe("talk.wav").text)' if hears else 'print(model.score_texts(["good morning"]))',
     ]
-    words = f"{name} recordings" if hears else f"RECOGNISER recordings --prior {name}"
+    words = f"{name} recordings" if hears else f"RECOGNIZER recordings --prior {name}"
     where = " MODEL is this folder, or its name on the Hub." if name == "MODEL" else ""
     code = "\n".join(lines)
     return f"```python\n{code}\n```\n\nOn the command line: `priormatch transcribe {words}`.{where}"
@@ -68,10 +68,10 @@ def limits(model: Recognizer | Prior) -> str:
     """What not to expect."""
     if isinstance(model, Prior):
         return (
-            "It knows the text it was trained on, in that text's spelling, and is of use to recognisers with the same"
+            "It knows the text it was trained on, in that text's spelling, and is of use to recognizers with the same"
             " word pieces alone."
         )
-    heard = f" and has learnt from no more than {model.longest_heard:.1f} s" if model.longest_heard else ""
+    heard = f" and has learned from no more than {model.longest_heard:.1f} s" if model.longest_heard else ""
     return (
         "It knows the voices, the rooms, the words and the spelling of its training data: on other speech it may make"
         " far more errors than on its test sets. What it writes can be fluent and still not what was said: do"
@@ -93,7 +93,7 @@ def trained_card(
     card = plain_card(name, model)
     given = {key: value for key, value in plain(wanted).items() if value}
     used = {key: plain(value) for key, value in recipe.items()}
-    written = f"text written as the normaliser `{model.tokenizer.normaliser.name}` has it"
+    written = f"text written as the normalizer `{model.tokenizer.normalizer.name}` has it"
     language = f"language: {wanted.language or 'not named (card.language)'}, {written}"
     listing = yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=100)
     sections = {
@@ -104,14 +104,14 @@ def trained_card(
         "Settings": f"<details><summary>All of them</summary>\n\n```yaml\n{listing}```\n\n</details>",
     }
     if wanted.license:
-        del sections["Licence"]
+        del sections["License"]
     return replace(card, facts=given | card.facts, summary=f"{card.summary} {how}", sections=sections)
 
 
-def with_licence(card: Card, licence: str) -> Card:
-    """A card that names a licence, by the Hub's name for it, and no longer asks for one."""
-    sections = {name: text for name, text in card.sections.items() if name != "Licence"}
-    return replace(card, facts=card.facts | {"license": licence}, sections=sections)
+def with_license(card: Card, license: str) -> Card:
+    """A card that names a license, by the Hub's name for it, and no longer asks for one."""
+    sections = {name: text for name, text in card.sections.items() if name != "License"}
+    return replace(card, facts=card.facts | {"license": license}, sections=sections)
 
 
 def made_with(found: Mapping[str, str]) -> str:
@@ -136,8 +136,8 @@ def called(file: Path, settings: Settings) -> str:
     if settings.corpus == "demo":
         return f"{name} of the demo's corpus"
     sources = {
-        "labelled": settings.labelled,
-        "unlabelled": settings.unlabelled,
+        "labeled": settings.labeled,
+        "unlabeled": settings.unlabeled,
         "topline": settings.topline,
         "text": settings.text,
     }
@@ -145,14 +145,14 @@ def called(file: Path, settings: Settings) -> str:
 
 
 def judged(prior: Prior, folder: Path | None) -> str:
-    """A line about the prior behind a recogniser: its size, and the name and the text that its own card tells."""
+    """A line about the prior behind a recognizer: its size, and the name and the text that its own card tells."""
     card = None if folder is None else read_card(folder)
     size = f"a language model of {parameters(prior)} parameters"
     if card is None:
         return f"prior: {size}"
-    learnt = [line for line in card.sections.get("Data", "").splitlines() if line.startswith(TEXT)]
+    learned = [line for line in card.sections.get("Data", "").splitlines() if line.startswith(TEXT)]
     return ", ".join(
-        [f"prior: {card.title}", size, *(f"trained on {line.removeprefix(TEXT)}" for line in learnt)]
+        [f"prior: {card.title}", size, *(f"trained on {line.removeprefix(TEXT)}" for line in learned)]
     )
 
 

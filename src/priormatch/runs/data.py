@@ -10,13 +10,14 @@ from priormatch.config import Settings
 from priormatch.data.batches import cut_text, read_cuts
 from priormatch.data.intake import Intake
 from priormatch.data.manifest import SUFFIX, summary
-from priormatch.data.normaliser import normaliser_of
+from priormatch.data.normalizer import normalizer_of
 from priormatch.data.overview import overview
 from priormatch.data.own import prepare_own
 from priormatch.data.split import split_by_speaker
 from priormatch.data.text_files import find_text_files, prepare_text, read_sentences
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing
+from priormatch.old_names import existing_manifest
 from priormatch.progress import say
 from priormatch.runs.recipe import recipe_of_text
 from priormatch.runs.stage import Stage
@@ -30,8 +31,8 @@ CONSECUTIVE = 10
 class RunData:
     """Where a run finds its data: manifests of cuts, and files of sentences."""
 
-    labelled: Path
-    unlabelled: Path
+    labeled: Path
+    unlabeled: Path
     text: Path
     held_out_text: Path
     validation: dict[str, Path]
@@ -51,20 +52,20 @@ def make_demo_data(settings: Settings, folder: Path) -> RunData:
         if todo:
             prepare_demo(corpus, settings.demo.seed)
     return RunData(
-        labelled=corpus / f"labelled{SUFFIX}",
-        unlabelled=corpus / f"unlabelled{SUFFIX}",
+        labeled=existing_manifest(corpus, "labeled", SUFFIX),
+        unlabeled=existing_manifest(corpus, "unlabeled", SUFFIX),
         text=corpus / "text.txt",
         held_out_text=corpus / "text-validation.txt",
         validation={name: corpus / f"{name}{SUFFIX}" for name in ("validation-seen", "validation-unseen")},
         test={name: corpus / f"{name}{SUFFIX}" for name in ("test-seen", "test-unseen")},
-        topline=corpus / f"unlabelled-transcribed{SUFFIX}",
+        topline=existing_manifest(corpus, "unlabeled-transcribed", SUFFIX),
         stage=stage,
     )
 
 
 def make_own_data(settings: Settings, folder: Path) -> RunData:
     """The user's audio, whatever holds it, and text; without a validation set, speakers are held out for one."""
-    named = {"labelled": settings.labelled, "unlabelled": settings.unlabelled, "text": settings.text}
+    named = {"labeled": settings.labeled, "unlabeled": settings.unlabeled, "text": settings.text}
     for name, value in named.items():
         if not value:
             raise UserError(
@@ -101,8 +102,8 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
     )
     topline = data / f"topline{SUFFIX}" if settings.topline else None
     return RunData(
-        data / f"labelled{SUFFIX}",
-        data / f"unlabelled{SUFFIX}",
+        existing_manifest(data, "labeled", SUFFIX),
+        existing_manifest(data, "unlabeled", SUFFIX),
         data / "text.txt",
         data / "text-validation.txt",
         sets,
@@ -120,43 +121,43 @@ def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> N
         if name != "text":
             target = data / f"{name.replace('/', '-')}{SUFFIX}"
             cuts[name] = take_cuts(name, path, target, settings)
-            if name != "unlabelled" and not any(cut_text(cut) for cut in cuts[name]):
+            if name != "unlabeled" and not any(cut_text(cut) for cut in cuts[name]):
                 raise UserError(f"{name}={path} holds no transcribed utterance: give audio with transcripts")
-            say(f"{name}: {overview(cuts[name], normaliser_of(settings.language), settings.audio)}")
+            say(f"{name}: {overview(cuts[name], normalizer_of(settings.language), settings.audio)}")
     if not settings.validation:
-        hold_out_speakers(cuts["labelled"], data, settings)
+        hold_out_speakers(cuts["labeled"], data, settings)
     take_text(inputs["text"], data, settings)
 
 
-def hold_out_speakers(labelled: CutSet, data: Path, settings: Settings) -> None:
-    """Write the transcribed part of the labelled cuts anew, less some speakers, who become the validation set."""
-    transcribed = [cut for cut in labelled if cut_text(cut)]
-    if missing := len(labelled) - len(transcribed):
-        say(f"labelled: {missing} of {len(labelled)} utterances have no transcript and are left out")
+def hold_out_speakers(labeled: CutSet, data: Path, settings: Settings) -> None:
+    """Write the transcribed part of the labeled cuts anew, less some speakers, who become the validation set."""
+    transcribed = [cut for cut in labeled if cut_text(cut)]
+    if missing := len(labeled) - len(transcribed):
+        say(f"labeled: {missing} of {len(labeled)} utterances have no transcript and are left out")
     share, seed = settings.validation_share, settings.training.seed
     train, validation = split_by_speaker(CutSet.from_cuts(transcribed), share, seed)
-    for name, part in (("labelled", train), ("validation", validation)):
+    for name, part in (("labeled", train), ("validation", validation)):
         with replacing(data / f"{name}{SUFFIX}") as temporary:
             part.to_file(temporary)
         say(f"{name} after the split: {summary(part)}")
 
 
 def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet:
-    """Cuts of whatever the user has, written to `target`; unlabelled speech may be long, and badly transcribed."""
-    heard_only = name == "unlabelled"
+    """Cuts of whatever the user has, written to `target`; unlabeled speech may be long, and badly transcribed."""
+    heard_only = name == "unlabeled"
     segment = settings.audio.segment if heard_only else 0.0
-    intake = Intake(normaliser_of(settings.language), transcripts_needed=not heard_only, segment=segment)
+    intake = Intake(normalizer_of(settings.language), transcripts_needed=not heard_only, segment=segment)
     prepare_own(path, target, intake, max_bad_share=settings.audio.max_bad_share, overwrite=True)
     return CutSet.from_cuts(read_cuts(target))
 
 
 def take_text(path: Path, data: Path, settings: Settings) -> None:
-    """Normalised sentences for the prior, some held out, with a word about overlap with the transcripts."""
+    """Normalized sentences for the prior, some held out, with a word about overlap with the transcripts."""
     spoken = [text for cuts in sorted(data.glob(f"*{SUFFIX}")) for text in transcripts_of(cuts)]
     whole = data / "text-all.txt"
-    normaliser = normaliser_of(settings.language)
+    normalizer = normalizer_of(settings.language)
     files = find_text_files([path])
-    say(str(prepare_text(files, whole, transcripts=spoken, overwrite=True, normaliser=normaliser)))
+    say(str(prepare_text(files, whole, transcripts=spoken, overwrite=True, normalizer=normalizer)))
     sentences = list(read_sentences(whole))
     every = max(round(1 / settings.prior.validation_share), 2)
     together = CONSECUTIVE if settings.prior.model.context else 1

@@ -109,7 +109,7 @@ def table(inspection: Inspection) -> Table:
 
 
 def marked(hypothesis: Hypothesis) -> Text:
-    """A hypothesis with its errors marked, in colours and in signs."""
+    """A hypothesis with its errors marked, in colors and in signs."""
     if hypothesis.words is None:
         return Text(hypothesis.text)
     return Text(" ").join(Text(sign(word), style=STYLES[word.kind]) for word in hypothesis.words)

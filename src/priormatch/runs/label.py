@@ -30,15 +30,15 @@ def label_cuts(cuts: Path, transcripts: Sequence[Path], out: Path, keep: LabelFi
     ids = {cut.id for cut in speech}
     kept = [kept_labels(path, ids, cuts, keep) for path in transcripts]
     texts = {each: [labels[each] for labels in kept if each in labels] for each in ids}
-    labelled = [with_texts(cut, texts[cut.id]) for cut in speech if texts[cut.id]]
-    if not labelled:
+    labeled = [with_texts(cut, texts[cut.id]) for cut in speech if texts[cut.id]]
+    if not labeled:
         raise UserError(f"no label is left for {out}: filter less, or train a better model first")
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary:
-        CutSet.from_cuts(labelled).to_file(temporary)
+        CutSet.from_cuts(labeled).to_file(temporary)
     several = sum(len(each) > 1 for each in texts.values())
     more = f", {several:,} of them by several models" if len(transcripts) > 1 else ""
-    say(f"{out}: {len(labelled):,} of {len(speech):,} utterances are labelled{more}")
+    say(f"{out}: {len(labeled):,} of {len(speech):,} utterances are labeled{more}")
 
 
 def kept_labels(path: Path, ids: Collection[str], cuts: Path, keep: LabelFilter) -> dict[str, str]:

@@ -31,7 +31,7 @@ from priormatch.models.recognizer import Recognizer
 from priormatch.progress import duration_text, say
 from priormatch.runs.cards import PAPER, judged
 from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule
-from priormatch.runs.work import leave_recogniser_card, load_validation, matching_schedule, thin
+from priormatch.runs.work import leave_recognizer_card, load_validation, matching_schedule, thin
 from priormatch.search.fusion import fusion_of_hypotheses
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector
@@ -54,16 +54,16 @@ def weighing_of(
     )
 
 
-def transcribed_sample(transcribed: Path, unlabelled: Corpus, settings: Settings) -> Corpus | None:
-    """Of the unlabelled utterances whose transcripts are known, those to score a proposal's labels on, if any."""
+def transcribed_sample(transcribed: Path, unlabeled: Corpus, settings: Settings) -> Corpus | None:
+    """Of the unlabeled utterances whose transcripts are known, those to score a proposal's labels on, if any."""
     most = settings.matching.score_labels_on
     if most == 0:
         return None
-    ids = {cut.id for cut in unlabelled.cuts}
+    ids = {cut.id for cut in unlabeled.cuts}
     known = [cut for cut in read_cuts(transcribed) if cut.id in ids and cut_text(cut)]
     if not known:
         say(
-            f"{transcribed} has no transcript of an utterance of {unlabelled.name}:"
+            f"{transcribed} has no transcript of an utterance of {unlabeled.name}:"
             " the proposal's labels are not scored"
         )
         return None
@@ -73,8 +73,8 @@ def transcribed_sample(transcribed: Path, unlabelled: Corpus, settings: Settings
 def match(
     model: Path,
     prior: Path | None,
-    labelled: Path,
-    unlabelled: Path,
+    labeled: Path,
+    unlabeled: Path,
     lengths: Path | None,
     validation: Mapping[str, Path],
     settings: Settings,
@@ -85,7 +85,7 @@ def match(
 ) -> None:
     """Local prior matching from files: the model at `model` is the online model, and without another the proposal.
 
-    The proposal's labels are scored on unlabelled utterances that `transcribed` has, with their transcripts.
+    The proposal's labels are scored on unlabeled utterances that `transcribed` has, with their transcripts.
     """
     device = find_device(settings.device)
     online = Recognizer.load(model, device)
@@ -93,11 +93,11 @@ def match(
     if judge is not None:
         judge.require_tokenizer(online.tokenizer, str(model))
     heard = None if lengths is None else read_transcripts(lengths)
-    speech = Corpus.load(unlabelled, settings.audio)
+    speech = Corpus.load(unlabeled, settings.audio)
     match_corpora(
         online,
         judge,
-        Corpus.load(labelled, settings.audio, transcribed=True),
+        Corpus.load(labeled, settings.audio, transcribed=True),
         speech,
         None if heard is None else {each.id: each.pieces for each in heard},
         load_validation(validation, settings),
@@ -114,8 +114,8 @@ def match(
 def match_corpora(
     online: Recognizer,
     prior: Prior | None,
-    labelled: Corpus,
-    unlabelled: Corpus,
+    labeled: Corpus,
+    unlabeled: Corpus,
     reference_lengths: Mapping[str, int] | None,
     validation: Mapping[str, Corpus],
     settings: Settings,
@@ -129,15 +129,15 @@ def match_corpora(
     """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
 
     The prior may be missing where matching.prior_exponent is 0 and it has no say in the search, and reference lengths
-    where there is no filter, or where they are to be those of the labelled speaking rate.
+    where there is no filter, or where they are to be those of the labeled speaking rate.
     `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
-    proposal's labels are scored. Beams of a few unlabelled utterances, transcribed ones where there are any, are kept
+    proposal's labels are scored. Beams of a few unlabeled utterances, transcribed ones where there are any, are kept
     in `out/inspected.jsonl`. The card tells what that of the prior, in its folder, tells.
     """
     matching = settings.matching
     require_inputs(prior, reference_lengths, settings)
     if prior is not None:
-        prior.require_tokenizer(online.tokenizer, "the recogniser")
+        prior.require_tokenizer(online.tokenizer, "the recognizer")
         if contexts is not None:
             prior.require_context()
     if first_proposal.tokenizer != online.tokenizer:
@@ -149,9 +149,9 @@ def match_corpora(
     proposal = Proposal(first_proposal, cer, matching.refresh, matching.average)
     lengths = reference_lengths or {}
     if reference_lengths is None and matching.reference_lengths == "speaking_rate":
-        lengths = lengths_by_rate(unlabelled.cuts, pieces_a_second(labelled.cuts, online.tokenizer))
-    speech = with_lengths(unlabelled, lengths) if matching.length_filter else unlabelled
-    say(f"{out.name}: {duration_text(3600 * speech.hours)} unlabelled, proposal's validation CER {cer:.2f} %")
+        lengths = lengths_by_rate(unlabeled.cuts, pieces_a_second(labeled.cuts, online.tokenizer))
+    speech = with_lengths(unlabeled, lengths) if matching.length_filter else unlabeled
+    say(f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, proposal's validation CER {cer:.2f} %")
     if prior is not None and matching.hypotheses == "asr" and matching.prior_exponent == 0:
         say(f"{out.name}: the prior has no say here; matching.prior_exponent=1 would give it the weights")
     weighing = weighing_of(settings, lengths, contexts or {})
@@ -164,15 +164,15 @@ def match_corpora(
         inspector = inspector_of(shown, prior, weighing, settings, out)
     training = settings.training
     task = Matching(
-        online, labelled, speech, validation, targets, proposal, training, matching, transcribed, inspector
+        online, labeled, speech, validation, targets, proposal, training, matching, transcribed, inspector
     )
     best = fit(task, matching_schedule(settings), out, log)
     proposal.model.save(out / "proposal")
     how = f"Trained further on untranscribed speech by {PAPER}."
-    data = {"transcribed speech": labelled, "untranscribed speech": speech}
+    data = {"transcribed speech": labeled, "untranscribed speech": speech}
     recipe = recipe_of_matching(settings)
     more = [] if prior is None else [judged(prior, prior_folder)]
-    leave_recogniser_card(out, online, how, data, validation, best, recipe, settings, more)
+    leave_recognizer_card(out, online, how, data, validation, best, recipe, settings, more)
 
 
 def inspector_of(
@@ -214,7 +214,7 @@ def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
         )
     if lengths is None and matching.length_filter and matching.reference_lengths != "speaking_rate":
         raise UserError(
-            "there are no reference lengths: give them, take those of the labelled speaking rate"
+            "there are no reference lengths: give them, take those of the labeled speaking rate"
             " (matching.reference_lengths=speaking_rate), or switch the filter off (matching.length_filter=[])"
         )
 
@@ -224,7 +224,7 @@ def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> di
     heard = {each.id: each.hypothesis for each in transcripts or []}
     if not any(heard.values()):
         raise UserError(
-            "matching.context needs transcripts of the unlabelled speech, not lengths alone: give what"
+            "matching.context needs transcripts of the unlabeled speech, not lengths alone: give what"
             " `priormatch lengths` wrote, or match without (matching.context=false)"
         )
     require_recordings(corpus.cuts, corpus.name)
@@ -260,8 +260,8 @@ def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
 
 def train_on_pseudo_labels(
     model: Path,
-    labelled: Path,
-    pseudo_labelled: Path,
+    labeled: Path,
+    pseudo_labeled: Path,
     validation: Mapping[str, Path],
     settings: Settings,
     out: Path,
@@ -269,11 +269,11 @@ def train_on_pseudo_labels(
 ) -> None:
     """Train on from `model` on transcripts and fixed pseudo-labels, mixed and scheduled as in matching."""
     online = Recognizer.load(model, find_device(settings.device))
-    paired = Corpus.load(labelled, settings.audio, transcribed=True)
-    speech = Corpus.load(pseudo_labelled, settings.audio, transcribed=True)
+    paired = Corpus.load(labeled, settings.audio, transcribed=True)
+    speech = Corpus.load(pseudo_labeled, settings.audio, transcribed=True)
     sets = load_validation(validation, settings)
     task = Matching(online, paired, speech, sets, given_labels, None, settings.training, settings.matching)
     best = fit(task, matching_schedule(settings), out, log)
-    how = "Trained further on speech that another recogniser transcribed."
+    how = "Trained further on speech that another recognizer transcribed."
     data = {"transcribed speech": paired, "speech with pseudo-labels": speech}
-    leave_recogniser_card(out, online, how, data, sets, best, recipe_of_schedule(settings), settings)
+    leave_recognizer_card(out, online, how, data, sets, best, recipe_of_schedule(settings), settings)

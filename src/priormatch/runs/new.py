@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from priormatch.config import NormaliserKind, load_settings, recipe_path
+from priormatch.config import NormalizerKind, load_settings, recipe_path
 from priormatch.config_checks import keys_of
 from priormatch.config_docs import WIDTH, commented_part
 from priormatch.data.look import Speech, letters, look_at_speech, look_at_text
-from priormatch.data.normaliser import Normaliser, kind_for
+from priormatch.data.normalizer import Normalizer, kind_for
 from priormatch.data.tokenizer import CONTROL_PIECES, MARK
 from priormatch.doctor.amounts import amount_findings
 from priormatch.errors import UserError
@@ -29,7 +29,7 @@ PIECES = 1000
 UPDATES, UPDATES_AN_HOUR = 10_000, 1_000
 CPU_UPDATES = 2_000
 MOST_WORKERS = 8
-MANY_HOURS = 50  # of labelled speech, from which on the paper's own sizes may pay
+MANY_HOURS = 50  # of labeled speech, from which on the paper's own sizes may pay
 OF_THE_DEMO = """
     model.n_mels model.channels model.blocks model.kernel model.size model.dropout
     prior.model.embedding prior.model.width prior.model.bottlenecks prior.model.head prior.batch_tokens
@@ -41,7 +41,7 @@ OF_THE_DEMO = """
 
 # What a user is likely to change, beside what was chosen for the data at hand.
 SHOWN = """
-    name labelled unlabelled text validation test topline device wandb
+    name labeled unlabeled text validation test topline device wandb
     audio.longest audio.workers language.normalizer language.alphabet tokenizer.pieces
     training.seed training.updates training.batch.seconds training.optimizer.learning_rate
     training.window_updates training.validate_every training.augment.speeds
@@ -60,29 +60,29 @@ class Rule:
     chosen: dict[str, Any]
 
 
-def new_recipe(file: Path, labelled: str, unlabelled: str, text: str, tests: Mapping[str, str]) -> None:
+def new_recipe(file: Path, labeled: str, unlabeled: str, text: str, tests: Mapping[str, str]) -> None:
     """Look at the data and write the recipe, unless the file exists."""
     if file.exists():
         raise UserError(f"{file} exists already: give another name, or remove it first")
     if not file.parent.is_dir():
         raise UserError(f"{file.parent} is no folder: make it first, or give another place for the recipe")
-    speech = {"labelled": look(labelled, "labelled", transcribed=True)}
-    speech["unlabelled"] = look(unlabelled, "unlabelled", transcribed=False)
+    speech = {"labeled": look(labeled, "labeled", transcribed=True)}
+    speech["unlabeled"] = look(unlabeled, "unlabeled", transcribed=False)
     for name, path in tests.items():
         look(path, f"test {name}", transcribed=True)
     sentences, language = look_at_text(Path(text)), []
     if (kind := kind_for(letters(sentences))) != "english":
-        sentences, language = look_at_text(Path(text), Normaliser(kind)), [language_rule(kind)]
+        sentences, language = look_at_text(Path(text), Normalizer(kind)), [language_rule(kind)]
     gpu = torch.cuda.is_available()
-    doubts = list(amount_findings(speech["labelled"], speech["unlabelled"]))
+    doubts = list(amount_findings(speech["labeled"], speech["unlabeled"]))
     for doubt in doubts:
         say(str(doubt))
-    rules = language + rules_for(speech["labelled"].hours, pieces_for(sentences), gpu, os.cpu_count() or 1)
+    rules = language + rules_for(speech["labeled"].hours, pieces_for(sentences), gpu, os.cpu_count() or 1)
     rules += [Rule(f"{doubt.what}; {doubt.advice}.", {}) for doubt in doubts]
     given = {
         "name": file.stem,
-        "labelled": labelled,
-        "unlabelled": unlabelled,
+        "labeled": labeled,
+        "unlabeled": unlabeled,
         "text": text,
         "test": dict(tests),
     }
@@ -115,7 +115,7 @@ def pieces_for(sentences: Sequence[str]) -> int:
 
 
 def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
-    """What to choose for so many hours of labelled speech, so many word pieces, and a machine."""
+    """What to choose for so many hours of labeled speech, so many word pieces, and a machine."""
     rules = [
         Rule(
             f"{pieces:,} word pieces: {PIECES:,}, or as many as the text has letters and words that come three times.",
@@ -124,23 +124,23 @@ def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
         gpu_rule(hours, cores) if gpu else cpu_rule(),
     ]
     if gpu and hours >= MANY_HOURS:
-        why = f"From {MANY_HOURS} labelled hours on, the larger models of recipes/librispeech-100h-360h.yaml may pay."
+        why = f"From {MANY_HOURS} labeled hours on, the larger models of recipes/librispeech-100h-360h.yaml may pay."
         rules.append(Rule(why, {}))
     return rules
 
 
-def language_rule(kind: NormaliserKind) -> Rule:
+def language_rule(kind: NormalizerKind) -> Rule:
     """The way of writing for a language that is not English."""
-    why = f"The normaliser {kind}, as many letters of the text are not English."
+    why = f"The normalizer {kind}, as many letters of the text are not English."
     return Rule(why, {"language.normalizer": kind})
 
 
 def gpu_rule(hours: float, cores: int) -> Rule:
-    """The models of the base recipe, trained for longer where there is more labelled speech."""
+    """The models of the base recipe, trained for longer where there is more labeled speech."""
     updates = max(UPDATES, round(UPDATES_AN_HOUR * hours))
     workers = min(max(cores // 2, 1), MOST_WORKERS)
     return Rule(
-        f"{updates:,} updates: {UPDATES:,}, or {UPDATES_AN_HOUR:,} for each labelled hour if that is more;"
+        f"{updates:,} updates: {UPDATES:,}, or {UPDATES_AN_HOUR:,} for each labeled hour if that is more;"
         f" {workers} processes that read audio: half of the cores, at most {MOST_WORKERS}.",
         schedule(updates, updates // 20) | {"audio.workers": workers},
     )

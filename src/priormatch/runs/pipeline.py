@@ -8,13 +8,14 @@ from typing import Any
 from priormatch.config import Settings, changed, to_yaml
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX
-from priormatch.data.normaliser import normaliser_of
+from priormatch.data.normalizer import normalizer_of
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import use_threads
 from priormatch.errors import UserError
 from priormatch.files import replace_text, set_aside
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.matching.rounds import FIRST_ROUND, MATCHING, rounds_of
+from priormatch.old_names import existing_manifest
 from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
@@ -64,13 +65,13 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         """Word pieces from the transcripts or from the text."""
         wanted, out = self.settings.tokenizer, self.pieces
-        source = self.data.labelled if wanted.source == "transcripts" else self.data.text
+        source = self.data.labeled if wanted.source == "transcripts" else self.data.text
         with self.stage("tokenizer", {"tokenizer": wanted}, {"source": source}).work() as todo:
             if todo:
                 from_text = wanted.source == "text"
                 sentences = work.sentences_of(source) if from_text else work.transcripts_of(source)
-                normaliser = normaliser_of(self.settings.language)
-                work.make_tokenizer(sentences, wanted.pieces, out, normaliser)
+                normalizer = normalizer_of(self.settings.language)
+                work.make_tokenizer(sentences, wanted.pieces, out, normalizer)
         return Tokenizer.load(out)
 
     def prior(self, tokenizer: Tokenizer) -> Path:
@@ -86,10 +87,10 @@ class Run:
         return out / "model"
 
     def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:
-        """A recogniser trained from scratch on the labelled speech, and on `more`."""
+        """A recognizer trained from scratch on the labeled speech, and on `more`."""
         out = self.folder / name
         inputs = {
-            "labelled": self.data.labelled,
+            "labeled": self.data.labeled,
             "tokenizer": self.pieces,
             **self.data.validation,
         }
@@ -98,9 +99,9 @@ class Run:
         wanted = recipe_of_training(self.settings) | {"updates": updates}
         with self.stage(name, wanted, inputs).work() as todo:
             if todo:
-                labelled = [self.data.labelled] if more is None else [self.data.labelled, more]
+                labeled = [self.data.labeled] if more is None else [self.data.labeled, more]
                 work.train_supervised(
-                    labelled,
+                    labeled,
                     self.data.validation,
                     tokenizer,
                     self.settings,
@@ -111,14 +112,14 @@ class Run:
         return out / "model"
 
     def longer(self, start: Path, tokenizer: Tokenizer) -> Path:
-        """The supervised recogniser trained on for as long as matching will, on the labelled speech alone."""
+        """The supervised recognizer trained on for as long as matching will, on the labeled speech alone."""
         out = self.folder / "supervised-longer"
         wanted = recipe_of_schedule(self.settings)
-        inputs = {"labelled": self.data.labelled, "start": start, **self.data.validation}
+        inputs = {"labeled": self.data.labeled, "start": start, **self.data.validation}
         with self.stage(out.name, wanted, inputs).work() as todo:
             if todo:
                 work.train_supervised(
-                    [self.data.labelled],
+                    [self.data.labeled],
                     self.data.validation,
                     tokenizer,
                     self.settings,
@@ -129,19 +130,19 @@ class Run:
         return out / "model"
 
     def lengths(self, model: Path) -> Path:
-        """Greedy transcripts of the unlabelled speech, which give the reference lengths."""
+        """Greedy transcripts of the unlabeled speech, which give the reference lengths."""
         out = self.folder / "lengths" / "lengths.jsonl"
         wanted = {"audio": audible(self.settings)}
-        inputs = {"model": model, "unlabelled": self.data.unlabelled}
+        inputs = {"model": model, "unlabeled": self.data.unlabeled}
         with self.stage("lengths", wanted, inputs).work() as todo:
             if todo:
-                work.decode_to(model, self.data.unlabelled, self.settings, out)
+                work.decode_to(model, self.data.unlabeled, self.settings, out)
         return out
 
     def labels(self, transcripts: Path) -> Path:
-        """The unlabelled speech with transcripts as its text, less what has an empty one."""
-        out, cuts = self.folder / "labels" / f"labelled{SUFFIX}", self.data.unlabelled
-        with self.stage("labels", {}, {"unlabelled": cuts, "transcripts": transcripts}).work() as todo:
+        """The unlabeled speech with transcripts as its text, less what has an empty one."""
+        out, cuts = existing_manifest(self.folder / "labels", "labeled", SUFFIX), self.data.unlabeled
+        with self.stage("labels", {}, {"unlabeled": cuts, "transcripts": transcripts}).work() as todo:
             if todo:
                 label_cuts(cuts, [transcripts], out, ALL)
         return out
@@ -165,17 +166,17 @@ class Run:
         return out
 
     def transcripts_with_prior(self, model: Path, prior: Path, fusion: Path) -> Path:
-        """Transcripts of the unlabelled speech, decoded with the prior."""
+        """Transcripts of the unlabeled speech, decoded with the prior."""
         out = self.folder / "lengths-asr_lm" / "lengths.jsonl"
-        inputs = {"model": model, "prior": prior, "fusion": fusion, "unlabelled": self.data.unlabelled}
+        inputs = {"model": model, "prior": prior, "fusion": fusion, "unlabeled": self.data.unlabeled}
         with self.stage("lengths-asr_lm", {"audio": audible(self.settings)}, inputs).work() as todo:
             if todo:
                 tuned = changed(self.settings, read_tuned(fusion))
-                work.decode_to(model, self.data.unlabelled, tuned, out, prior=prior)
+                work.decode_to(model, self.data.unlabeled, tuned, out, prior=prior)
         return out
 
     def reference_lengths(self, tokenizer: Tokenizer, greedy: Path, model: Path, prior: Path) -> Path:
-        """The reference lengths that the settings ask for, one estimate for each unlabelled utterance."""
+        """The reference lengths that the settings ask for, one estimate for each unlabeled utterance."""
         match self.settings.matching.reference_lengths:
             case "greedy":
                 return greedy
@@ -189,13 +190,13 @@ class Run:
         source, data = self.settings.matching.reference_lengths, self.data
         name = f"lengths-{source}"
         out = self.folder / name / "lengths.jsonl"
-        known = data.labelled if source == "speaking_rate" else data.topline
+        known = data.labeled if source == "speaking_rate" else data.topline
         if known is None:
             raise UserError(
-                "matching.reference_lengths=oracle needs the transcripts of the unlabelled speech: give"
+                "matching.reference_lengths=oracle needs the transcripts of the unlabeled speech: give"
                 " topline=CUTS, or choose another source"
             )
-        inputs = {"known": known, "unlabelled": data.unlabelled, "tokenizer": self.pieces}
+        inputs = {"known": known, "unlabeled": data.unlabeled, "tokenizer": self.pieces}
         with self.stage(name, {}, inputs).work() as todo:
             if todo:
                 if source == "oracle":
@@ -203,24 +204,24 @@ class Run:
                 else:
                     rate = pieces_a_second(read_cuts(known), tokenizer)
                     say(f"{name}: {rate:.2f} pieces a second")
-                    lengths = lengths_by_rate(read_cuts(data.unlabelled), rate)
+                    lengths = lengths_by_rate(read_cuts(data.unlabeled), rate)
                 work.write_lengths(lengths, out)
         return out
 
     def pseudo_label(self, model: Path, labels: Path) -> Path:
-        """A recogniser trained on fixed pseudo-labels, from `model` or from the copy that matching starts from."""
+        """A recognizer trained on fixed pseudo-labels, from `model` or from the copy that matching starts from."""
         out, model = self.folder / "pseudo_label", work.kept_copy(model, self.settings.matching.start)
         wanted = recipe_of_schedule(self.settings)
         inputs = {
             "model": model,
-            "labelled": self.data.labelled,
-            "pseudo_labelled": labels,
+            "labeled": self.data.labeled,
+            "pseudo_labeled": labels,
             **self.data.validation,
         }
         with self.stage("pseudo_label", wanted, inputs).work() as todo:
             if todo:
                 matching_work.train_on_pseudo_labels(
-                    model, self.data.labelled, labels, self.data.validation, self.settings, out, self.folder
+                    model, self.data.labeled, labels, self.data.validation, self.settings, out, self.folder
                 )
         return out / "model"
 
@@ -256,14 +257,14 @@ class Run:
         settings = settings if fusion is None else changed(settings, read_tuned(fusion))
         wanted = recipe_of_matching(settings)
         inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
-        inputs |= {"labelled": data.labelled, "unlabelled": data.unlabelled, **data.validation}
+        inputs |= {"labeled": data.labeled, "unlabeled": data.unlabeled, **data.validation}
         with self.stage(name, wanted, inputs).work() as todo:
             if todo:
                 matching_work.match(
                     start,
                     prior,
-                    data.labelled,
-                    data.unlabelled,
+                    data.labeled,
+                    data.unlabeled,
                     lengths,
                     data.validation,
                     settings,
@@ -310,7 +311,7 @@ def run_in(folder: Path, settings: Settings) -> None:
     this = Run(folder, settings, data)
     matching = settings.matching
     if matching.context:
-        matching_work.require_recordings(read_cuts(data.unlabelled), str(data.unlabelled))
+        matching_work.require_recordings(read_cuts(data.unlabeled), str(data.unlabeled))
 
     tokenizer = this.tokenizer()
     prior = this.prior(tokenizer)
@@ -364,6 +365,6 @@ def finish(this: Run, results: dict[str, Any]) -> None:
     picture = f" and {path.with_suffix('.png')}" if drawn else ""
     say(f"results: {path}{picture}")
     say(
-        f"models: {this.folder / 'lpm' / 'model'} and its neighbours; TensorBoard: {this.folder / 'tensorboard'}"
+        f"models: {this.folder / 'lpm' / 'model'} and its neighbors; TensorBoard: {this.folder / 'tensorboard'}"
     )
     say(f"report, to open in a browser: {write_report([this.folder])}")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from priormatch.data.normaliser import LANGUAGE_FILE
+from priormatch.data.normalizer import LANGUAGE_FILE
 from priormatch.data.tokenizer import MODEL_FILE
 from priormatch.errors import UserError
 from priormatch.matching.prior import Prior
@@ -12,19 +12,19 @@ from priormatch.models.folder import SETTINGS, WEIGHTS, kind_of
 from priormatch.models.hub import require_name, upload
 from priormatch.models.recognizer import Recognizer
 from priormatch.progress import say
-from priormatch.runs.cards import plain_card, usage, with_licence
+from priormatch.runs.cards import plain_card, usage, with_license
 
 FILES = [WEIGHTS, SETTINGS, MODEL_FILE, LANGUAGE_FILE, CARD]
 """Of a model's folder, all that goes to the Hub."""
 
 
 def load_model(folder: Path) -> Recognizer | Prior:
-    """The recogniser or prior of a folder, its weights fitted in."""
+    """The recognizer or prior of a folder, its weights fitted in."""
     return Prior.load(folder) if kind_of(folder) == "prior" else Recognizer.load(folder)
 
 
 def publish(
-    folder: Path, name: str, private: bool = False, revision: str | None = None, licence: str = ""
+    folder: Path, name: str, private: bool = False, revision: str | None = None, license: str = ""
 ) -> None:
     """Load a model to see that it is whole, complete its card unless that has been edited, and upload it."""
     if not folder.is_dir():
@@ -35,12 +35,12 @@ def publish(
     if card is None and not (folder / CARD).exists():
         card = plain_card(name.partition("/")[2], model)
     if card is not None:
-        card = with_licence(card, licence) if licence else card
+        card = with_license(card, license) if license else card
         write_card(folder, replace(card, sections=card.sections | {"Use": usage(model, name)}))
         if "license" not in card.facts:
-            say(f"{folder / CARD} names no licence: give --license, or others may not use the model")
-    elif licence:
-        raise UserError(f"{folder / CARD} has been edited: write `license: {licence}` there yourself")
+            say(f"{folder / CARD} names no license: give --license, or others may not use the model")
+    elif license:
+        raise UserError(f"{folder / CARD} has been edited: write `license: {license}` there yourself")
     files = [folder / file for file in FILES if (folder / file).is_file()]
     size = sum(file.stat().st_size for file in files)
     say(f"{folder}: {size / 1e6:,.1f} MB go to {name} ...")

@@ -7,7 +7,7 @@ from priormatch.runs.stage import plain
 from priormatch.search.fusion import fusion_of_hypotheses
 
 COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on", "inspect_on")
-"""Settings that change what is told, not what is learnt."""
+"""Settings that change what is told, not what is learned."""
 OF_SEVERAL = ("second_round",)
 """Settings of several trainings, each of which has settings of its own."""
 SCHEDULE = (
@@ -32,14 +32,14 @@ def audible(settings: Settings) -> dict[str, Any]:
     return {"longest": settings.audio.longest, "shortest": settings.audio.shortest}
 
 
-def learnt(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
-    """The settings of a training that change what is learnt."""
+def learned(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
+    """The settings of a training that change what is learned."""
     return {name: value for name, value in plain(settings).items() if name not in (*COSMETIC, *OF_SEVERAL)}
 
 
 def recipe_of_training(settings: Settings) -> dict[str, Any]:
-    """What a supervised recogniser depends on."""
-    return {"model": settings.model, "training": learnt(settings.training), "audio": audible(settings)}
+    """What a supervised recognizer depends on."""
+    return {"model": settings.model, "training": learned(settings.training), "audio": audible(settings)}
 
 
 def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
@@ -49,12 +49,12 @@ def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
 
 
 def recipe_of_fusion(fusion: FusionSettings) -> dict[str, Any]:
-    """What a search with the prior depends on; that it is not centred goes without saying."""
-    return {name: value for name, value in plain(fusion).items() if name != "centred" or value}
+    """What a search with the prior depends on; that it is not centered goes without saying."""
+    return {name: value for name, value in plain(fusion).items() if name != "centered" or value}
 
 
 def recipe_of_matching(settings: Settings) -> dict[str, Any]:
     """What local prior matching depends on."""
     fusion = fusion_of_hypotheses(settings)
     searched = {} if fusion is None else {"fusion": recipe_of_fusion(fusion)}
-    return recipe_of_training(settings) | {"matching": learnt(settings.matching)} | searched
+    return recipe_of_training(settings) | {"matching": learned(settings.matching)} | searched

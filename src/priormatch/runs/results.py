@@ -160,9 +160,9 @@ def draw(results: Mapping[str, Any], path: Path) -> bool:
             [value - low for value, (low, _) in zip(values, bounds, strict=True)],
             [high - value for value, (_, high) in zip(values, bounds, strict=True)],
         ]
-        colours = ["#9aa5b1", "#d9a441", "#2f6f9f", "#6b9e6b"]
+        colors = ["#9aa5b1", "#d9a441", "#2f6f9f", "#6b9e6b"]
         positions = range(len(systems))
-        axis.barh(positions, values, xerr=reach, color=colours[: len(systems)], capsize=3)
+        axis.barh(positions, values, xerr=reach, color=colors[: len(systems)], capsize=3)
         axis.set_yticks(positions, [NAMES.get(system, system) for system in systems])
         axis.set_title(test)
         axis.set_xlabel("word error rate, %")

@@ -1,4 +1,4 @@
-"""`priormatch score`: error rates of decoded files under named normalisers, and two systems compared."""
+"""`priormatch score`: error rates of decoded files under named normalizers, and two systems compared."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from priormatch.errors import UserError
 from priormatch.evaluation.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
 from priormatch.evaluation.confusions import AlignedUtterance, misheard
 from priormatch.evaluation.error_rates import ErrorCounts, character_errors, grouped, word_errors
-from priormatch.evaluation.normalisers import NORMALISERS
+from priormatch.evaluation.normalizers import NORMALIZERS
 from priormatch.evaluation.perplexity import likelihoods, perplexity
 from priormatch.evaluation.references import references_of
 from priormatch.evaluation.transcripts import Transcript, both_sides
@@ -26,7 +26,7 @@ FEW = 10
 
 @dataclass(frozen=True)
 class Score:
-    """Error rates of a file under one normaliser, in percent; `units` is how many of `resampled` the interval draws.
+    """Error rates of a file under one normalizer, in percent; `units` is how many of `resampled` the interval draws.
 
     `misheard` are the utterances with errors, worst first; `notes` what a reader should know before trusting it.
     """
@@ -76,7 +76,7 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Heard:
-    """A file under one normaliser: the word errors of each utterance, the unit each is drawn with, and notes."""
+    """A file under one normalizer: the word errors of each utterance, the unit each is drawn with, and notes."""
 
     path: Path
     normalizer: str
@@ -108,12 +108,12 @@ def score(
     normalizers: Sequence[str] = ("none",),
     resampled: str = "utterances",
 ) -> Scoring:
-    """Score files, or all files of folders, under each normaliser; of two paths the second is compared with the first.
+    """Score files, or all files of folders, under each normalizer; of two paths the second is compared with the first.
 
     A prior adds its perplexity a piece of the hypotheses and of the references.
     """
     unit = require_known(resampled, UNITS, "nothing to draw")
-    normalizers = [require_known(name, NORMALISERS, "no normaliser") for name in dict.fromkeys(normalizers)]
+    normalizers = [require_known(name, NORMALIZERS, "no normalizer") for name in dict.fromkeys(normalizers)]
     found = [found_sets(path) for path in paths]
     pairs, notes = pairs_of(paths, found)
     said = [references_of(path) for path in references]
@@ -122,7 +122,7 @@ def score(
         raw = read_scored(path, said)
         units = units_for(path, raw, references, unit)
         for name in normalizers:
-            clean = normalised(raw, name)
+            clean = normalized(raw, name)
             notes_on = [*missing(raw, said), *noteworthy(raw, clean)]
             errors = word_errors(*both_sides(clean))
             heard[path, name] = Heard(path, name, clean, errors, units, notes_on)
@@ -150,9 +150,9 @@ def require_known(name: str, known: Collection[Name], what: str) -> Name:
     raise UserError(f"{name!r} is {what}: choose from {', '.join(known)}")
 
 
-def normalised(transcripts: Sequence[Transcript], name: str) -> list[Transcript]:
-    """Both sides of every utterance under the normaliser of that name."""
-    apply = NORMALISERS[name]
+def normalized(transcripts: Sequence[Transcript], name: str) -> list[Transcript]:
+    """Both sides of every utterance under the normalizer of that name."""
+    apply = NORMALIZERS[name]
     return [
         replace(each, hypothesis=apply(each.hypothesis), reference=apply(each.reference or ""))
         for each in transcripts
@@ -167,13 +167,13 @@ def missing(transcripts: Sequence[Transcript], said: Sequence[Mapping[str, str]]
 
 
 def noteworthy(raw: Sequence[Transcript], clean: Sequence[Transcript]) -> Iterator[str]:
-    """Notes on texts without words, and on what the normaliser takes away that was spoken."""
+    """Notes on texts without words, and on what the normalizer takes away that was spoken."""
     if count := sum(not each.reference for each in clean):
         yield f"references without a word, so that all heard there is inserted: {count:,}"
     if count := sum(not each.hypothesis for each in clean):
         yield f"hypotheses without a word: {count:,}"
     if count := sum(digits(one) > digits(other) for one, other in zip(raw, clean, strict=True)):
-        yield f"utterances whose digits were deleted (write numbers as words, or normalise otherwise): {count:,}"
+        yield f"utterances whose digits were deleted (write numbers as words, or normalize otherwise): {count:,}"
 
 
 def digits(transcript: Transcript) -> int:

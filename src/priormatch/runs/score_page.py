@@ -27,7 +27,7 @@ WIDTH = 110
 
 
 def show(scoring: Scoring, details: int | None) -> None:
-    """Print the page on standard output, in colours where that is a terminal."""
+    """Print the page on standard output, in colors where that is a terminal."""
     console = Console()
     width = console.width if console.is_terminal else WIDTH
     for line in page(scoring, details, width):
@@ -72,7 +72,7 @@ def page(scoring: Scoring, details: int | None, width: int) -> Iterator[Text]:
 
 
 def notes_once(scores: Sequence[Score]) -> Iterator[str]:
-    """Each note once, behind all normalisers and files that it is of."""
+    """Each note once, behind all normalizers and files that it is of."""
     normalizers: dict[tuple[str, Path], list[str]] = {}
     for each in scores:
         for note in each.notes:
@@ -94,7 +94,7 @@ def listed(title: str, lines: Iterable[str]) -> Iterator[Text]:
 
 
 def rates_table(scores: Sequence[Score]) -> Iterator[Text]:
-    """The rates of every score, its normaliser beside them."""
+    """The rates of every score, its normalizer beside them."""
     perplexity = ["perplexity", "of references"] if any(each.perplexities for each in scores) else []
     figures = ["WER %", "95 %", "CER %", "sub", "del", "ins", "words", "utterances", *perplexity]
     rows = []

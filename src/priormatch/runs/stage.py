@@ -21,6 +21,7 @@ from priormatch.errors import UserError
 from priormatch.files import TEMPORARY, read_text, replace_text, set_aside
 from priormatch.json_text import parse_json
 from priormatch.models.card import CARD
+from priormatch.old_names import NEW_NAMES, OLD_NAMES, with_names
 from priormatch.progress import duration_text, say
 from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
@@ -180,7 +181,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     """What `stage.json` says, or None where there is none."""
     file = folder / FILE
     try:
-        record = parse_json(read_text(file))
+        record = with_names(parse_json(read_text(file)), NEW_NAMES)
         if not (isinstance(record, dict) and record.keys() >= {"recipe", "finished", "seconds"}):
             return None
         known = {"files": {}, **record}
@@ -214,8 +215,8 @@ def fingerprint(path: Path) -> Any:
 
 
 def digest(value: Any) -> str:
-    """A short hash of anything JSON can hold."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    """A short hash of anything JSON can hold, under the old names, so that older stages keep their hashes."""
+    return hashlib.sha256(json.dumps(with_names(value, OLD_NAMES), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def plain(value: Any) -> Any:

@@ -31,7 +31,7 @@ OriginOf = Callable[[Path], Origin]
 def load_models(
     model: Path, prior: Path | None, device: str, threads: int = 0
 ) -> tuple[Recognizer, Prior | None]:
-    """A recogniser and, where one is given, a prior of the same pieces."""
+    """A recognizer and, where one is given, a prior of the same pieces."""
     use_threads(threads)
     place = find_device(device)
     recognizer = Recognizer.load(model, place)

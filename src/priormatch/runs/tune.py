@@ -28,7 +28,7 @@ from priormatch.search.tuning import (
     MATCHING_SHARE,
     Errors,
     Trials,
-    centred,
+    centered,
     descend,
     finite,
     starts_from,
@@ -46,7 +46,7 @@ def tune(
 ) -> None:
     """Find the fusion settings with the lowest mean WER on validation sets, from settings.fusion and other starts.
 
-    `for_matching` only `centred` ones are tried, with the limits of settings.fusion and the usual ones. Without a bonus
+    `for_matching` only `centered` ones are tried with the limits of settings.fusion and the usual ones. Without a bonus
     hypotheses end early otherwise, and with one for each piece words of many pieces that the prior foresees crowd out
     others; their WER tells little of either, but a model that learns from them does it more and more. Of the best
     weight `MATCHING_SHARE` is taken.
@@ -74,7 +74,7 @@ def tune(
         measured = trials.measured(measure)
         if for_matching:
             weights = [weight for weight in GRID["lm_weight"] if weight > 0]
-            best = min(centred(settings.fusion, weights), key=measured)
+            best = min(centered(settings.fusion, weights), key=measured)
             best = replace(best, lm_weight=round(MATCHING_SHARE * best.lm_weight, 3))
         else:
             best = descend(measured, starts_from(settings.fusion), GRID)

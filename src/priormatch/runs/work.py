@@ -10,7 +10,7 @@ import torch
 
 from priormatch.config import PriorSettings, Settings, TrainingSettings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
-from priormatch.data.normaliser import ENGLISH, Normaliser
+from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
@@ -31,20 +31,20 @@ from priormatch.training.wandb_log import wandb_plan
 
 
 def make_tokenizer(
-    sentences: Sequence[str], pieces: int, out: Path, normaliser: Normaliser = ENGLISH
+    sentences: Sequence[str], pieces: int, out: Path, normalizer: Normalizer = ENGLISH
 ) -> None:
     """Train a tokenizer into a folder and say how it spells."""
-    tokenizer = train_tokenizer(sentences, pieces, normaliser)
+    tokenizer = train_tokenizer(sentences, pieces, normalizer)
     tokenizer.save(out)
     sample = sentences[:: max(len(sentences) // 10_000, 1)]
     per_word = tokenizer.pieces_per_word(sample)
     say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} pieces a word")
     if per_word > 4:
         say("that is close to letters: more text, or fewer pieces, usually spells better")
-    unlike = sum(normaliser(sentence) != sentence for sentence in sample)
-    if unlike and normaliser != ENGLISH:  # LibriSpeech's transcripts keep apostrophes that ours strips
+    unlike = sum(normalizer(sentence) != sentence for sentence in sample)
+    if unlike and normalizer != ENGLISH:  # LibriSpeech's transcripts keep apostrophes that ours strips
         say(
-            f"{unlike:,} of {len(sample):,} sentences are not as the normaliser {normaliser.name} writes them:"
+            f"{unlike:,} of {len(sample):,} sentences are not as the normalizer {normalizer.name} writes them:"
             " prepare the text with the same language.normalizer"
         )
 
@@ -104,7 +104,7 @@ def thin(corpus: Corpus, most: int) -> Corpus:
 
 
 def train_supervised(
-    labelled: Sequence[Path],
+    labeled: Sequence[Path],
     validation: Mapping[str, Path],
     tokenizer: Tokenizer,
     settings: Settings,
@@ -113,16 +113,16 @@ def train_supervised(
     start: Path | None = None,
     updates: int | None = None,
 ) -> None:
-    """Train a recogniser on transcribed speech, from scratch, or on from `start` under matching's schedule."""
+    """Train a recognizer on transcribed speech, from scratch, or on from `start` under matching's schedule."""
     training, matching = settings.training, settings.matching
     device = find_device(settings.device)
     torch.manual_seed(training.seed)
     model = Recognizer(settings.model, tokenizer) if start is None else Recognizer.load(start)
     model.to(device)
-    cuts = [cut for path in labelled for cut in Corpus.load(path, settings.audio, transcribed=True).cuts]
-    corpus = Corpus(cuts, settings.audio, ", ".join(map(str, labelled)))
+    cuts = [cut for path in labeled for cut in Corpus.load(path, settings.audio, transcribed=True).cuts]
+    corpus = Corpus(cuts, settings.audio, ", ".join(map(str, labeled)))
     say(
-        f"{out.name}: {parameters(model)} parameters on {device}, {duration_text(3600 * corpus.hours)} labelled"
+        f"{out.name}: {parameters(model)} parameters on {device}, {duration_text(3600 * corpus.hours)} labeled"
     )
     if start is None:
         schedule, size = schedule_of(training, updates or training.updates, settings), training.batch
@@ -134,11 +134,11 @@ def train_supervised(
     recipe = recipe_of_training(settings) if start is None else recipe_of_schedule(settings)
     recipe |= {"updates": schedule.updates}
     speech = {"transcribed speech": corpus}
-    leave_recogniser_card(out, model, "Trained on transcribed speech.", speech, sets, best, recipe, settings)
+    leave_recognizer_card(out, model, "Trained on transcribed speech.", speech, sets, best, recipe, settings)
 
 
 def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settings: Settings) -> Schedule:
-    """How a recogniser or a prior is trained from scratch; more updates halve the rate as often, and later."""
+    """How a recognizer or a prior is trained from scratch; more updates halve the rate as often, and later."""
     decay_every = round(training.optimizer.decay_every * updates / training.updates)
     return Schedule(
         updates,
@@ -153,7 +153,7 @@ def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settin
 
 
 def matching_schedule(settings: Settings) -> Schedule:
-    """How a trained recogniser is trained further."""
+    """How a trained recognizer is trained further."""
     training, matching = settings.training, settings.matching
     return Schedule(
         matching.updates,
@@ -181,7 +181,7 @@ def kept_copy(model: Path, name: str) -> Path:
     return copy if name else model
 
 
-def leave_recogniser_card(
+def leave_recognizer_card(
     out: Path,
     model: Recognizer,
     how: str,
@@ -192,7 +192,7 @@ def leave_recogniser_card(
     settings: Settings,
     more: Sequence[str] = (),
 ) -> None:
-    """Describe a recogniser in its folder, `out/model`, with `more` lines about its data."""
+    """Describe a recognizer in its folder, `out/model`, with `more` lines about its data."""
     data = [*(heard(role, corpus, settings) for role, corpus in speech.items()), *more]
     score = f"mean CER on {', '.join(validation)}, by which it was chosen: {best:.2f} %"
     card = trained_card(title_of(out, settings), model, how, data, score, recipe, settings.card)

@@ -63,7 +63,7 @@ def beam_search(
     first k are complete, the k best others stay open, unless they are more than `threshold` below the best
     extension. An utterance is done when it has k complete hypotheses and the worst of them beats every open one,
     when nothing may follow its open ones, or after `longest` classes. With k = 1 this is greedy search. No length
-    normalisation. How often the host looks whether all are done, by default at every step and on a GPU at every
+    normalization. How often the host looks whether all are done, by default at every step and on a GPU at every
     eighth, changes nothing but the time it takes.
     """
     first = state if isinstance(state, Tensor) else state[0]

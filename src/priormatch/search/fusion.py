@@ -15,7 +15,7 @@ AcousticStep = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
 """A `Step` that gives log q (B, k, C'), its state, and the frames that are attended to most (B, k)."""
 
 States = tuple[Tensor, Tensor, Tensor]
-"""Of the recogniser (B, k, D) and of the language model (B, k, S), and the frame attended to last (B, k)."""
+"""Of the recognizer (B, k, D) and of the language model (B, k, S), and the frame attended to last (B, k)."""
 
 
 def fused_search(
@@ -44,7 +44,7 @@ def fusion_of_hypotheses(settings: Settings) -> FusionSettings | None:
 
 
 def feeds_back(matching: MatchingSettings) -> bool:
-    """Whether what is learnt from hypotheses comes back in later ones, so that a fault of the search would grow."""
+    """Whether what is learned from hypotheses comes back in later ones, so that a fault of the search would grow."""
     return matching.refresh != "never"
 
 
@@ -89,7 +89,7 @@ def fused_step(
 def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSettings) -> Tensor:
     """log q + λ log p + bonus, which the end does not get, and -inf for a class that must not follow.
 
-    Centred, log p is less its mean over the classes, Σ p log p.
+    Centered, log p is less its mean over the classes, Σ p log p.
     The end may follow where log q(end) >= γ · max log q, any other class where log q >= max log q - δ. log_q
     (..., C') may have more classes than log_p (..., C), such as cannot be. -> (..., C')
     """
@@ -98,7 +98,7 @@ def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSetting
     allowed[..., eos] = True
     if math.isfinite(settings.eos_threshold):  # else infinity times zero, where q is sure
         allowed[..., eos] = log_q[..., eos] >= settings.eos_threshold * highest[..., 0]
-    if settings.centred:
+    if settings.centered:
         log_p = log_p - (log_p.exp() * log_p).sum(dim=-1, keepdim=True)
     bonus = log_p.new_full(log_p.shape[-1:], settings.token_bonus)
     bonus[eos : eos + 1].zero_()

@@ -11,6 +11,7 @@ from priormatch.config import FusionSettings, load_settings
 from priormatch.errors import UserError
 from priormatch.files import replace_text, writing
 from priormatch.json_text import parse_json
+from priormatch.old_names import NEW_NAMES, with_names
 from priormatch.yaml_files import read_yaml
 
 GRID: Mapping[str, Sequence[float]] = {
@@ -27,7 +28,7 @@ Grid = Mapping[str, Sequence[float]]
 NAMES = [each.name for each in fields(FusionSettings)]
 LIMITS: dict[str, Any] = {"eos_threshold": 1.5, "token_margin": 10.0, "attention_jump": 30.0}
 STARTS: Sequence[Mapping[str, Any]] = [
-    {"lm_weight": weight, "centred": False, "token_bonus": bonus, **limits}
+    {"lm_weight": weight, "centered": False, "token_bonus": bonus, **limits}
     for weight, bonus in ((0.2, 0.5), (0.5, 1.0), (1.0, 2.0))
     for limits in (dict.fromkeys(LIMITS, math.inf), LIMITS)
 ]
@@ -37,8 +38,8 @@ TOGETHER = ["lm_weight", "token_bonus"]
 """Settings that also take steps together: what the prior takes from longer hypotheses, the bonus gives back."""
 
 MATCHING_SHARE = 0.4
-"""Of the best weight, what hypotheses are found with: each renewal adds the prior to what has learnt some of it."""
-MATCHING_RULE = f"centred, {MATCHING_SHARE:g} of the best weight"
+"""Of the best weight, what hypotheses are found with: each renewal adds the prior to what has learned some of it."""
+MATCHING_RULE = f"centered, {MATCHING_SHARE:g} of the best weight"
 """How values for matching are found, to tell them from those that were found otherwise."""
 
 
@@ -73,10 +74,10 @@ def starts_from(settings: FusionSettings) -> list[FusionSettings]:
     return [settings, *(replace(settings, **start) for start in STARTS)]
 
 
-def centred(settings: FusionSettings, weights: Sequence[float]) -> list[FusionSettings]:
-    """The settings with each of the weights, centred and without a bonus, with their own limits and the usual ones."""
+def centered(settings: FusionSettings, weights: Sequence[float]) -> list[FusionSettings]:
+    """The settings with each of the weights, centered and without a bonus, with their own limits and the usual ones."""
     return [
-        replace(settings, lm_weight=weight, centred=True, token_bonus=0.0, **limits)
+        replace(settings, lm_weight=weight, centered=True, token_bonus=0.0, **limits)
         for limits in ({}, LIMITS)
         for weight in weights
     ]
@@ -90,7 +91,7 @@ def walk(
     Equal ones are passed over: a limit that nothing reached may bite when it is closer still.
     """
     best, fewest, here = start, measure(start), start
-    while (there := neighbour(here, grid, names, step)) is not None:
+    while (there := neighbor(here, grid, names, step)) is not None:
         here, errors = there, measure(there)
         if errors > fewest:
             break
@@ -99,7 +100,7 @@ def walk(
     return best
 
 
-def neighbour(settings: FusionSettings, grid: Grid, names: Sequence[str], step: int) -> FusionSettings | None:
+def neighbor(settings: FusionSettings, grid: Grid, names: Sequence[str], step: int) -> FusionSettings | None:
     """The same with the next higher values (`step` 1) or the next lower ones (-1); None where one has no next."""
     next_values: dict[str, Any] = {}
     for name in names:
@@ -180,7 +181,7 @@ def read_tuned(path: Path) -> list[str]:
     if not path.is_file():
         raise UserError(f"no fusion settings at {path}: {advice}")
     try:
-        tree = read_yaml(path)
+        tree = with_names(read_yaml(path), NEW_NAMES)
         values = tree.get("fusion") if isinstance(tree, dict) else None
         if not isinstance(values, dict):
             raise UserError("no part is called fusion")

@@ -39,7 +39,7 @@ Advance = Callable[[float, float], None]
 
 
 class Say(StrEnum):
-    """Where the prior has its say: nowhere, in the weights of the recogniser's beam, or in the search for the beam."""
+    """Where the prior has its say: nowhere, in the weights of the recognizer's beam, or in the search for the beam."""
 
     none = "none"
     weights = "weights"
@@ -87,7 +87,7 @@ class Stretch:
 def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
     """The weights inside a beam, which sum to one; None where the prior's are wanted and there is no prior.
 
-    They are q renormalised, p_y renormalised (the local prior, eq. 4 of the paper), or what a search with both goes by.
+    They are q renormalized, p_y renormalized (the local prior, eq. 4 of the paper), or what a search with both goes by.
     """
     of_say: dict[Say, list[float | None]] = {
         Say.none: [each.log_q for each in beam],

@@ -24,7 +24,7 @@ def make_page(listener: Listener, head: str) -> gr.Blocks:
             [(label, each.value) for each, label in CHOICES.items()],
             value=Say.weights.value,
             label="The prior's say",
-            info="In the weights it weighs what the recogniser found, and makes its own choice of it; in the search it"
+            info="In the weights it weighs what the recognizer found, and makes its own choice of it; in the search it"
             " helps to find the transcript.",
             visible=listener.prior is not None,
         )

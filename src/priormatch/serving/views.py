@@ -9,9 +9,9 @@ from priormatch.config import FusionSettings
 from priormatch.serving.beams import KINDS, SUFFIXES, Say, Stretch, weights
 
 SOURCES = {
-    Say.none: "the recogniser’s: rank 1 of each beam",
-    Say.weights: "the recogniser’s: rank 1 of each beam",
-    Say.search: "of recogniser and prior: rank 1 of each beam",
+    Say.none: "the recognizer’s: rank 1 of each beam",
+    Say.weights: "the recognizer’s: rank 1 of each beam",
+    Say.search: "of recognizer and prior: rank 1 of each beam",
 }
 NO_SPEECH = "No speech was heard in this recording: it is quiet, too short, or the same noise throughout."
 

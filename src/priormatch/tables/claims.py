@@ -27,8 +27,8 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("four hypotheses are better than one, 860 hours", 23, 21),
         Claim("more than four do not help, 360 hours", 13, 15),
         Claim("with more speech they do, 860 hours", 25, 23),
-        Claim("more unlabelled speech is better", 23, 13),
-        Claim("more unlabelled than labelled batches, 1:4 rather than 4:1", 13, 3),
+        Claim("more unlabeled speech is better", 23, 13),
+        Claim("more unlabeled than labeled batches, 1:4 rather than 4:1", 13, 3),
         Claim("but not too many, 1:4 rather than 1:9", 13, 18),
     ],
     "tab3_init_update": [
@@ -61,13 +61,13 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("than pseudo-labels", 11, 6),
         Claim("than pseudo-labels by ASR + LM, 360 hours", 11, 7),
         Claim("than pseudo-labels by ASR + LM, 860 hours", 12, 8),
-        Claim("more unlabelled speech is better", 12, 11),
+        Claim("more unlabeled speech is better", 12, 11),
         Claim("a larger model on far more speech is better still", 13, 12),
         Claim("decoded with a language model, matching is better than supervised training", 19, 17),
         Claim("than pseudo-labels", 19, 14),
         Claim("than pseudo-labels by ASR + LM, 360 hours", 19, 15),
         Claim("than pseudo-labels by ASR + LM, 860 hours", 20, 16),
-        Claim("more unlabelled speech is better", 20, 19),
+        Claim("more unlabeled speech is better", 20, 19),
         Claim("a larger model on far more speech is better still", 21, 20),
         Claim("matching with more of it than pseudo-labels of less", 12, 6),
         Claim("than those by ASR + LM", 12, 7),
@@ -108,7 +108,7 @@ CLAIMS: dict[str, list[Claim]] = {
         ),
         Claim("and than what pseudo-labels do", 6, 4),
         Claim("and than what pseudo-labels by ASR + LM do", 6, 5),
-        Claim("the more so with more unlabelled speech", 7, 6),
+        Claim("the more so with more unlabeled speech", 7, 6),
     ],
     "tabA1_alpha": [
         Claim("a weight of 0.2 is better than 0.02", 4, 1),
@@ -116,7 +116,7 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("than 0.1", 4, 3),
         Claim("than 0.5", 4, 5),
     ],
-    "tabA2_reflen": [Claim("true lengths are hardly better than those of the recogniser", 1, 3)],
+    "tabA2_reflen": [Claim("true lengths are hardly better than those of the recognizer", 1, 3)],
     "tabA3_kd_ext": [
         Claim("matching is better than distillation by ASR + LM, proposal A", 28, 1),
         Claim("than distillation with a fixed teacher, proposal A", 28, 10),
@@ -126,15 +126,15 @@ CLAIMS: dict[str, list[Claim]] = {
     ],
     "tabA4_cer": [
         Claim("matching makes fewer character errors than supervised training", 3, 1),
-        Claim("fewer with more unlabelled speech", 4, 3),
+        Claim("fewer with more unlabeled speech", 4, 3),
         Claim("decoded with a language model: fewer than supervised training", 8, 6),
-        Claim("fewer with more unlabelled speech", 9, 8),
+        Claim("fewer with more unlabeled speech", 9, 8),
     ],
     "tabA5_main_ext": [
         Claim("matching is better than supervised training", 37, 35),
         Claim("than pseudo-labels by ASR + LM", 37, 26),
         Claim("than pseudo-labels by an ensemble, on other speech", 37, 28),
-        Claim("more unlabelled speech is better", 38, 37),
+        Claim("more unlabeled speech is better", 38, 37),
     ],
     "x1_open_questions": [
         Claim("with the length filter rather than without, the prior's weights", 1, 3),
@@ -188,7 +188,7 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("the same, with more of the prior in the search", 6, 7),
         Claim("less of the prior in the search, several hypotheses", 3, 6),
         Claim("the same, one hypothesis", 5, 7),
-        Claim("centred scores rather than a bonus for each piece", 3, 8),
+        Claim("centered scores rather than a bonus for each piece", 3, 8),
         Claim("the same, with more of the prior in the search", 6, 9),
         Claim("a second round with the prior rather than a weak say in every search", 11, 3),
         Claim("two rounds of matching rather than of labels that stay", 11, 12),
@@ -238,7 +238,7 @@ def verdict(
 ) -> list[Verdict]:
     """Whether a claim held in a column; nothing where one of its rows was not measured."""
     if (estimate := difference(column, better, mine, than, theirs)) is not None:
-        return [Verdict(claim, column, paper, in_words(estimate).strip("*"), judgement(estimate))]
+        return [Verdict(claim, column, paper, in_words(estimate).strip("*"), judgment(estimate))]
     values = [(a.values.get(column), b.values.get(column)) for a, b in zip(mine, theirs, strict=True)]
     apart = [a - b for a, b in values if a is not None and b is not None]
     if not apart or any(column in each.errors for each in (*mine, *theirs)):
@@ -247,7 +247,7 @@ def verdict(
     return [Verdict(claim, column, paper, f"{statistics.fmean(apart):+.2f} ({each})", "open")]
 
 
-def judgement(estimate: Estimate) -> str:
+def judgment(estimate: Estimate) -> str:
     """Whether a row that should be better is, by its interval."""
     if not estimate.excludes_zero:
         return "open"

@@ -16,17 +16,17 @@ from priormatch.runs.data import RunData, make_demo_data
 from priormatch.runs.stage import Stage
 from priormatch.tables.models import Speech
 from priormatch.tables.study import Part, Places, Plan, Study
-from priormatch.tables.systems import LARGE, System, Unlabelled
+from priormatch.tables.systems import LARGE, System, Unlabeled
 
 LAYOUTS: dict[str, dict[str, str]] = {
     "small": {
-        "labelled": "labelled",
-        "unlabelled": "unlab-clean unlab-other",
+        "labeled": "labeled",
+        "unlabeled": "unlab-clean unlab-other",
         "transcribed": "unlab-clean-transcribed unlab-other-transcribed",
     },
     "paper": {
-        "labelled": "train-clean-100",
-        "unlabelled": "train-clean-360 train-other-500",
+        "labeled": "train-clean-100",
+        "unlabeled": "train-clean-360 train-other-500",
         "transcribed": "train-clean-360 train-other-500",
     },
 }
@@ -49,7 +49,7 @@ CHOSEN = [
 ]
 """What Table X2 was run to choose."""
 
-LONGER: dict[str, dict[Unlabelled, list[str]]] = {
+LONGER: dict[str, dict[Unlabeled, list[str]]] = {
     "paper": {
         "clean": [
             "matching.updates=3200000",
@@ -82,7 +82,7 @@ def make_plan(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Pl
         raise UserError(f"{taken[0]} is not for tables, whose rows say it: leave it out")
     seeded = [*given, f"training.seed={seed}"]
     settings, longer = load_settings(recipe, seeded), LONGER.get(scale, {})
-    main: dict[Unlabelled, Settings] = dict.fromkeys(get_args(Unlabelled), settings)
+    main: dict[Unlabeled, Settings] = dict.fromkeys(get_args(Unlabeled), settings)
     main |= {each: load_settings(recipe, [*more, *seeded]) for each, more in longer.items()}
     return Plan(settings, main)
 
@@ -118,7 +118,7 @@ def data_of(scale: str, data: Path | None) -> Path | None:
 
 
 def demo_study(places: Places) -> Study:
-    """A study on the embedded corpus: half of its unlabelled speech stands for the paper's 360 hours."""
+    """A study on the embedded corpus: half of its unlabeled speech stands for the paper's 360 hours."""
     folder = places.folder
     data = make_demo_data(places.settings, folder)
     assert data.topline is not None
@@ -127,7 +127,7 @@ def demo_study(places: Places) -> Study:
         for kind in PARTS
         for end in ("", "-transcribed")
     }
-    whole = {"": data.unlabelled, "-transcribed": data.topline}
+    whole = {"": data.unlabeled, "-transcribed": data.topline}
     with Stage(
         folder / "halves", {}, {f"cuts{end}": path for end, path in whole.items()}, keep_old=True
     ).work() as todo:
@@ -140,7 +140,7 @@ def demo_study(places: Places) -> Study:
         for part, paths in sets.items()
     }
     parts = {kind: (halves[kind, ""], halves[kind, "-transcribed"]) for kind in PARTS}
-    speech: Speech = {"clean": parts["clean"], "all": (data.unlabelled, data.topline)}
+    speech: Speech = {"clean": parts["clean"], "all": (data.unlabeled, data.topline)}
     data = replace(data, validation=renamed["dev"], test=renamed["test"])
     return Study(folder, places.plan, places.ensemble, data, speech, parts)
 
@@ -156,7 +156,7 @@ def write_half(cuts: Path, first: int, out: Path) -> None:
 def wanted_files(scale: str) -> list[str]:
     """What a scale's data folder must hold."""
     layout = LAYOUTS[scale]
-    names = [*layout["labelled"].split(), *layout["unlabelled"].split(), *layout["transcribed"].split()]
+    names = [*layout["labeled"].split(), *layout["unlabeled"].split(), *layout["transcribed"].split()]
     sets = [f"{part}-{kind}" for part in ("dev", "test") for kind in PARTS]
     return [*dict.fromkeys(f"{name}{SUFFIX}" for name in [*names, *sets]), "text.txt", "text-validation.txt"]
 
@@ -168,7 +168,7 @@ def light_files(scale: str) -> list[str]:
 
 def is_of_scale(system: System, scale: str) -> bool:
     """Whether a scale has the model and the speech of a system."""
-    if system.unlabelled == "light":
+    if system.unlabeled == "light":
         return bool(light_files(scale))
     return scale == "paper" or not set(LARGE) <= set(system.settings)
 
@@ -182,20 +182,20 @@ def prepared_study(scale: str, places: Places, data: Path) -> Study:
     """A study on a folder of manifests and text."""
     folder, layout = places.folder, LAYOUTS[scale]
     found = {key: [data / f"{name}{SUFFIX}" for name in names.split()] for key, names in layout.items()}
-    both = joined(folder / "both", {key: found[key] for key in ("unlabelled", "transcribed")})
+    both = joined(folder / "both", {key: found[key] for key in ("unlabeled", "transcribed")})
     parts = {
-        kind: (found["unlabelled"][number], found["transcribed"][number]) for number, kind in enumerate(PARTS)
+        kind: (found["unlabeled"][number], found["transcribed"][number]) for number, kind in enumerate(PARTS)
     }
-    speech: dict[Unlabelled, tuple[Path, Path | None]] = {
+    speech: dict[Unlabeled, tuple[Path, Path | None]] = {
         "clean": parts["clean"],
-        "all": (both["unlabelled"], both["transcribed"]),
+        "all": (both["unlabeled"], both["transcribed"]),
     }
     if (light := light_files(scale)) and not missing_files(light, data):
-        whole = joined(folder / "light", {"unlabelled": [data / name for name in light]})
-        speech["light"] = whole["unlabelled"], None
+        whole = joined(folder / "light", {"unlabeled": [data / name for name in light]})
+        speech["light"] = whole["unlabeled"], None
     run_data = RunData(
-        labelled=found["labelled"][0],
-        unlabelled=parts["clean"][0],
+        labeled=found["labeled"][0],
+        unlabeled=parts["clean"][0],
         text=data / "text.txt",
         held_out_text=data / "text-validation.txt",
         validation={f"dev-{kind}": data / f"dev-{kind}{SUFFIX}" for kind in PARTS},

@@ -56,8 +56,8 @@ DEV = {"demo": (150, 4.0), "small": (660, 4.2), "paper": (2783, 6.8)}
 """Of each of a scale's two dev sets, about how many utterances it has, and the seconds of one."""
 
 Step = Literal["prior", "supervised", "further", "labels", "matching", "validation"]
-"""An update of a prior, of a recogniser from scratch, with matching's batch, on fixed labels as well, of matching; and
-a recogniser that hears an utterance to be validated.
+"""An update of a prior, of a recognizer from scratch, with matching's batch, on fixed labels as well, of matching; and
+a recognizer that hears an utterance to be validated.
 """
 
 
@@ -73,7 +73,7 @@ class Work:
 
     @property
     def validations(self) -> int:
-        """How often a recogniser is validated in these updates; one that has been trained before, at first too."""
+        """How often a recognizer is validated in these updates; one that has been trained before, at first too."""
         match self.step:
             case "prior" | "validation":
                 return 0
@@ -148,7 +148,7 @@ def of_model(place: Path, settings: Settings) -> Work:
 
 
 def validations_of(trainings: Sequence[Work], scale: str) -> list[Work]:
-    """The validations of all trainings together, by the size of the recogniser."""
+    """The validations of all trainings together, by the size of the recognizer."""
     found: dict[str, Work] = {}
     for training in trainings:
         if training.validations:
@@ -281,7 +281,7 @@ def seconds_an_utterance(settings: Settings, device: torch.device) -> float:
 
 
 def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -> Task:
-    """What makes the updates of a recogniser."""
+    """What makes the updates of a recognizer."""
     training, matching = settings.training, settings.matching
     if step in ("supervised", "further"):
         size = training.batch if step == "supervised" else matching.batch

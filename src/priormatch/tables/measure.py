@@ -26,7 +26,7 @@ from priormatch.tables.systems import System
 
 RATE = re.compile(r"(?P<part>dev|test)_(?P<kind>clean|other)_(?P<rate>wer|cer)")
 RECOVERED = re.compile(r"(?P<wer>test_(clean|other)_wer)r(_(?P<top>\d+))?_pct")
-BASE_HOURS, TOP_HOURS = "100", "460"  # labelled speech at the ends of the recovered share
+BASE_HOURS, TOP_HOURS = "100", "460"  # labeled speech at the ends of the recovered share
 LABELS = re.compile(r"train_(?P<kind>clean|other)_\d+_wer")
 PERPLEXITY = re.compile(r"lm_ppl_dev_(?P<kind>clean|other)")
 STRENGTH = "lm_token_ppl"  # of the prior itself
@@ -89,11 +89,11 @@ def _set_of(match: re.Match[str]) -> str:
 
 
 def labels_of(study: Study, row: Row, system: System) -> Path:
-    """What unlabelled speech is taught by: fixed labels, or the greedy transcripts of a proposal, first or last."""
+    """What unlabeled speech is taught by: fixed labels, or the greedy transcripts of a proposal, first or last."""
     if system.kind == "pseudo_labels":
         assert system.labels is not None
-        return study.models.transcripts(system.labels, system.unlabelled)
-    return study.models.greedy(system.unlabelled) if row["step"] == "0" else study.heard(system)
+        return study.models.transcripts(system.labels, system.unlabeled)
+    return study.models.greedy(system.unlabeled) if row["step"] == "0" else study.heard(system)
 
 
 def ends_of(rows: Sequence[Row], row: Row, column: str) -> tuple[str, int, int] | None:

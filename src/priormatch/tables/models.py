@@ -1,4 +1,4 @@
-"""Models that systems share, and what the recogniser among them hears in unlabelled speech."""
+"""Models that systems share, and what the recognizer among them hears in unlabeled speech."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ from priormatch.runs.data import RunData
 from priormatch.runs.pipeline import Run
 from priormatch.runs.recipe import recipe_of_training
 from priormatch.runs.stage import plain
-from priormatch.tables.systems import Labels, Unlabelled
+from priormatch.tables.systems import Labels, Unlabeled
 
-Speech = Mapping[Unlabelled, tuple[Path, Path | None]]
-"""Unlabelled cuts, and the same with their transcripts where there are any."""
+Speech = Mapping[Unlabeled, tuple[Path, Path | None]]
+"""Unlabeled cuts, and the same with their transcripts where there are any."""
 
 
 @dataclass(frozen=True)
@@ -72,48 +72,48 @@ class Models:
             return self.hearing.supervised
         return self.base.supervised("supervised", self.tokenizer, self.settings.training.updates)
 
-    def greedy(self, unlabelled: Unlabelled, copy: str = "") -> Path:
-        """What the supervised model, or a copy that was kept, hears in unlabelled speech, by itself."""
+    def greedy(self, unlabeled: Unlabeled, copy: str = "") -> Path:
+        """What the supervised model, or a copy that was kept, hears in unlabeled speech, by itself."""
         if self.hearing is not self:
-            return self.hearing.greedy(unlabelled, copy)
-        return self.run_on(unlabelled, copy).lengths(work.kept_copy(self.supervised, copy))
+            return self.hearing.greedy(unlabeled, copy)
+        return self.run_on(unlabeled, copy).lengths(work.kept_copy(self.supervised, copy))
 
-    def transcripts(self, source: Labels, unlabelled: Unlabelled, copy: str = "") -> Path:
-        """What the supervised model, or a copy of it, hears in unlabelled speech, by itself or with the prior."""
+    def transcripts(self, source: Labels, unlabeled: Unlabeled, copy: str = "") -> Path:
+        """What the supervised model, or a copy of it, hears in unlabeled speech, by itself or with the prior."""
         if source == "asr":
-            return self.greedy(unlabelled, copy)
+            return self.greedy(unlabeled, copy)
         model = work.kept_copy(self.supervised, copy)
-        return self.run_on(unlabelled, copy).transcripts_with_prior(
-            model, self.prior, self.fusion(unlabelled, copy)
+        return self.run_on(unlabeled, copy).transcripts_with_prior(
+            model, self.prior, self.fusion(unlabeled, copy)
         )
 
-    def fusion(self, unlabelled: Unlabelled, copy: str = "", for_matching: bool = False) -> Path:
+    def fusion(self, unlabeled: Unlabeled, copy: str = "", for_matching: bool = False) -> Path:
         """Values for decoding or matching with the prior, tuned for the supervised model or a copy that was kept."""
         model = work.kept_copy(self.supervised, copy)
-        run = self.run(self.folder / "fusion" / (copy or "best"), unlabelled)
+        run = self.run(self.folder / "fusion" / (copy or "best"), unlabeled)
         return run.fusion(model, self.prior, for_matching)
 
-    def lengths(self, unlabelled: Unlabelled, settings: Settings) -> Path:
+    def lengths(self, unlabeled: Unlabeled, settings: Settings) -> Path:
         """Reference lengths as the settings want them, by the model that proposes at first."""
         copy = settings.matching.proposal
         match settings.matching.reference_lengths:
             case "greedy":
-                return self.greedy(unlabelled, copy)
+                return self.greedy(unlabeled, copy)
             case "asr_lm":
-                return self.transcripts("asr_lm", unlabelled, copy)
+                return self.transcripts("asr_lm", unlabeled, copy)
             case "speaking_rate" | "oracle":
-                run = self.run_on(unlabelled, copy, settings)
+                run = self.run_on(unlabeled, copy, settings)
                 return run.lengths_without_hearing(self.tokenizer)
 
-    def run_on(self, unlabelled: Unlabelled, copy: str = "", settings: Settings | None = None) -> Run:
-        """The run of what a model hears in a set of unlabelled speech."""
-        name = f"{unlabelled}-by-{copy}" if copy else unlabelled
-        return self.run(self.folder / "unlabelled" / name, unlabelled, settings)
+    def run_on(self, unlabeled: Unlabeled, copy: str = "", settings: Settings | None = None) -> Run:
+        """The run of what a model hears in a set of unlabeled speech."""
+        name = f"{unlabeled}-by-{copy}" if copy else unlabeled
+        return self.run(self.folder / "unlabeled" / name, unlabeled, settings)
 
-    def run(self, folder: Path, unlabelled: Unlabelled, settings: Settings | None = None) -> Run:
-        """A run with that unlabelled speech, and the tokenizer that all share."""
-        cuts, transcribed = self.speech[unlabelled]
-        data = replace(self.data, unlabelled=cuts, topline=transcribed)
+    def run(self, folder: Path, unlabeled: Unlabeled, settings: Settings | None = None) -> Run:
+        """A run with that unlabeled speech, and the tokenizer that all share."""
+        cuts, transcribed = self.speech[unlabeled]
+        data = replace(self.data, unlabeled=cuts, topline=transcribed)
         first = self if self.first is None else self.first
         return Run(folder, settings or self.settings, data, first.folder)
 

@@ -40,7 +40,7 @@ RECOVERED = """\
 ## Recovered word error rates
 
 The share of the way from the supervised system to the topline that a row has come, in percent, with the 95 % interval
-of the same bootstrap. Columns with 960 have the topline that has the labels of all unlabelled speech.
+of the same bootstrap. Columns with 960 have the topline that has the labels of all unlabeled speech.
 """
 
 

@@ -10,7 +10,7 @@ MISSING = "NA"
 
 TITLES = {
     "tab1_hypotheses": "Table 1: hypotheses and what the prior says of them, before and after matching",
-    "tab2_beam_mix": "Table 2: beam size, mixing and the amount of unlabelled speech",
+    "tab2_beam_mix": "Table 2: beam size, mixing and the amount of unlabeled speech",
     "tab3_init_update": "Table 3: where proposal and online model start, and how the proposal is updated",
     "tab4_length_filter": "Table 4: the length filter",
     "tab5_lm_ppl": "Table 5: the strength of the prior",
@@ -18,7 +18,7 @@ TITLES = {
     "tab7_main": "Table 7: the main results",
     "tab8_label_quality": "Table 8: the quality of labels",
     "tab9_decode_ppl": "Table 9: what the prior thinks of greedy transcripts",
-    "tabA1_alpha": "Table A1: the weight of the loss on unlabelled speech",
+    "tabA1_alpha": "Table A1: the weight of the loss on unlabeled speech",
     "tabA2_reflen": "Table A2: the source of reference lengths",
     "tabA3_kd_ext": "Table A3: distillation from other starts",
     "tabA4_cer": "Table A4: character error rates of the main results",

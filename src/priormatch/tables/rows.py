@@ -11,7 +11,7 @@ from priormatch.tables.systems import (
     LARGE,
     System,
     distilled,
-    labelled,
+    labeled,
     matched,
     overrides,
     system_of,
@@ -38,7 +38,7 @@ TWO_ROUNDS: dict[str, object] = {"second_round": 0.4}
 
 BOTH = "860h(S)+All(T)"
 Named = tuple[str, str, System]
-"""A method, the unlabelled speech and text that it has, and its system."""
+"""A method, the unlabeled speech and text that it has, and its system."""
 
 PLAIN: dict[str, dict[str, str]] = {
     "tab2_beam_mix": {"beam_k": "4", "mix_paired_to_unpaired": "1:4"},
@@ -102,7 +102,7 @@ def own_rows(table: str) -> list[tuple[Row, System]]:
 
 
 def main_systems() -> list[Named]:
-    """A topline with the labels of all unlabelled speech, and other ways to use that speech without them."""
+    """A topline with the labels of all unlabeled speech, and other ways to use that speech without them."""
     return [
         ("Supervised", MISSING, System("topline", "all")),
         ("LPM_large", BOTH, with_settings(matched("all"), *LARGE)),
@@ -157,7 +157,7 @@ def open_questions() -> list[tuple[Row, System]]:
 def open_row(
     method: str, weights: str = "prior", bounds: str = USUAL, k: int = 4, /, **matching: object
 ) -> tuple[Row, System]:
-    """A row of our own table with its system, on all unlabelled speech."""
+    """A row of our own table with its system, on all unlabeled speech."""
     row = {"method": method, "weights": weights, "length_filter": bounds, "k": str(k)}
     row |= {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     chosen = {} if bounds == USUAL else {"length_filter": bounds}
@@ -171,9 +171,9 @@ def main_settings() -> list[tuple[Row, System]]:
     spoken = often | {"reference_lengths": "speaking_rate"}
     both = spoken | BY_BOTH
     by_rate, by_both = "T = 100, lengths by speaking rate", "hypotheses by ASR + LM"
-    labels, unfiltered = labelled("asr_lm", "all"), labelled("asr_lm", "all", filtered=False)
+    labels, unfiltered = labeled("asr_lm", "all"), labeled("asr_lm", "all", filtered=False)
     improving = matched("all", **both, **WEIGHTS["uniform"], beam_size=1)
-    fixed, renewed = (replace(distilled(teacher, "8"), unlabelled="all") for teacher in ("Fix", "Imp"))
+    fixed, renewed = (replace(distilled(teacher, "8"), unlabeled="all") for teacher in ("Fix", "Imp"))
     low, usual, high = 2.5e-4, 5e-4, 1e-3
     grid: list[tuple[str, str, System, Sequence[float]]] = [
         ("LPM", "T = 200", matched("all"), (usual,)),
@@ -210,13 +210,13 @@ def searches() -> list[tuple[Row, System]]:
     """Hypotheses of a search with the prior, and what may weigh them.
 
     The prior's weight is tuned, or said in the row: as much as is best for the first proposal at small scale, or scores
-    that are not centred and have a bonus for each piece instead, what a piece costs on average there. In a second round
+    that are not centered and have a bonus for each piece instead, what a piece costs on average. In a second round
     the first one's model proposes with the prior's help, and stays as it is; labels that stay may have one too.
     """
     tuned, posterior = BY_BOTH, WEIGHTS["posterior"]
     none, much, by_bonus, much_by_bonus = (
-        USUAL_LIMITS | {"lm_weight": weight, "centred": centred, "token_bonus": bonus}
-        for weight, centred, bonus in ((0, True, 0), (0.4, True, 0), (0.15, False, 0.45), (0.4, False, 1.17))
+        USUAL_LIMITS | {"lm_weight": weight, "centered": centered, "token_bonus": bonus}
+        for weight, centered, bonus in ((0, True, 0), (0.4, True, 0), (0.15, False, 0.45), (0.4, False, 1.17))
     )
     rows: list[tuple[str, str, str, dict[str, object], Mapping[str, object]]] = [
         ("ASR", "4", "prior", {}, {}),
@@ -251,15 +251,11 @@ def reference_of(table: str, lines: Sequence[Line], line: Line, start: str = "C"
     if line.system is None or table not in PLAIN:
         return None
     same = [name for name in ("decode_lm", "init_proposal") if name in line.row and name not in PLAIN[table]]
-    speech = "all" if line.system.unlabelled == "light" else line.system.unlabelled
+    speech = "all" if line.system.unlabeled == "light" else line.system.unlabeled
     wanted = {name: line.row[name] for name in same} | PLAIN[table]
     if "init_online" in line.row:
         wanted["init_online"] = start
     for each in lines:
-        if (
-            each.system is not None
-            and each.system.unlabelled == speech
-            and wanted.items() <= each.row.items()
-        ):
+        if each.system is not None and each.system.unlabeled == speech and wanted.items() <= each.row.items():
             return each if each is not line else None
     return None

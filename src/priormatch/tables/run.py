@@ -77,7 +77,7 @@ def with_speech(request: Request, table: str, lines: Sequence[Line]) -> list[Lin
     silent = [
         line.number
         for line in lines
-        if missing and line.system is not None and line.system.unlabelled == "light"
+        if missing and line.system is not None and line.system.unlabeled == "light"
     ]
     if silent:
         rows = f"row{'s' if len(silent) > 1 else ''} {as_ranges(silent)}"

@@ -17,21 +17,21 @@ from priormatch.runs.pipeline import Run
 from priormatch.runs.stage import differences
 from priormatch.search.fusion import feeds_back
 from priormatch.tables.models import Models, Speech, recipe_of_models
-from priormatch.tables.systems import Labels, System, Unlabelled
+from priormatch.tables.systems import Labels, System, Unlabeled
 
 Part = Literal["clean", "other"]
 LABELS: dict[Part, LabelFilter] = {"clean": LabelFilter(keep_best=0.9), "other": LabelFilter(keep_best=0.4)}
-"""What Kahn et al. keep of the labels of each part of the unlabelled speech."""
+"""What Kahn et al. keep of the labels of each part of the unlabeled speech."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of a scale and seed: of most systems, and of the main results by their unlabelled speech."""
+    """The settings of a scale and seed: of most systems, and of the main results by their unlabeled speech."""
 
     settings: Settings
-    main: Mapping[Unlabelled, Settings]
+    main: Mapping[Unlabeled, Settings]
     known: dict[System, Settings] = field(default_factory=dict)
-    differ: dict[tuple[bool, Unlabelled, str], bool] = field(default_factory=dict)
+    differ: dict[tuple[bool, Unlabeled, str], bool] = field(default_factory=dict)
 
     def settings_of(self, system: System) -> Settings:
         """The settings that a system is trained with."""
@@ -43,11 +43,11 @@ class Plan:
 
     def base_of(self, system: System) -> Settings:
         """The settings that a system's own change: the scale's, or those of its main results."""
-        return self.main[system.unlabelled] if system.main else self.settings
+        return self.main[system.unlabeled] if system.main else self.settings
 
     def differs(self, system: System, setting: str) -> bool:
         """Whether a setting of a system is not what it has anyway."""
-        key = system.main, system.unlabelled, setting
+        key = system.main, system.unlabeled, setting
         if key not in self.differ:
             base = self.base_of(system)
             self.differ[key] = changed(base, [setting]) != base
@@ -58,10 +58,10 @@ class Plan:
         different = [each for each in system.settings if self.differs(system, each)]
         words = [
             system.kind,
-            *([] if system.kind == "supervised" else [system.unlabelled]),
+            *([] if system.kind == "supervised" else [system.unlabeled]),
             *([system.labels] if system.labels else []),
             *(["ensemble"] if system.ensemble else []),
-            *([f"by={system.labeller}"] if system.labeller else []),
+            *([f"by={system.labeler}"] if system.labeler else []),
             *([] if system.filtered else ["unfiltered"]),
             *(
                 f"{each}{'best' if each.endswith('=') else ''}".removeprefix("matching.")
@@ -83,7 +83,7 @@ class Places:
     """A folder with the work of one scale and seed: what lies where in it, and with which settings it is made.
 
     What all systems share lies at its top: tokenizer, prior, supervised model; `others/NAME` has further models that
-    a few systems need. `unlabelled/NAME` holds what belongs to a set of unlabelled speech, and `systems/NAME` a system,
+    a few systems need. `unlabeled/NAME` holds what belongs to a set of unlabeled speech, and `systems/NAME` a system,
     its transcripts and its figures.
     """
 
@@ -147,7 +147,7 @@ class Study(Places):
     data: RunData
     speech: Speech
     parts: Mapping[Part, tuple[Path, Path]]
-    """The cuts of the clean and of the other part of all unlabelled speech, without and with their transcripts."""
+    """The cuts of the clean and of the other part of all unlabeled speech, without and with their transcripts."""
     others: dict[Path, Models] = field(default_factory=dict)
 
     @cached_property
@@ -168,18 +168,18 @@ class Study(Places):
         return [self.models_with(each) for each in self.settings_of_models(system)]
 
     def teachers(self, system: System) -> list[tuple[Models, str]]:
-        """Who hears the unlabelled speech for a system: models, and which copy of their recogniser."""
+        """Who hears the unlabeled speech for a system: models, and which copy of their recognizer."""
         models = self.models_of(system)
         if system.kind == "pseudo_labels":
-            return [(each, system.labeller) for each in models]
+            return [(each, system.labeler) for each in models]
         copy = self.settings_of(system).matching.proposal
         return [(models[0], copy)] if system.kind == "matched" else []
 
     def heard_by(self, teacher: Models, system: System) -> Path:
         """What a teacher hears for a system: transcripts to be labels, or reference lengths."""
         if system.labels is not None:
-            return teacher.transcripts(system.labels, system.unlabelled, system.labeller)
-        return teacher.lengths(system.unlabelled, self.settings_of(system))
+            return teacher.transcripts(system.labels, system.unlabeled, system.labeler)
+        return teacher.lengths(system.unlabeled, self.settings_of(system))
 
     def needs(self, system: System) -> list[tuple[Models, Literal["prior", "supervised"]]]:
         """The models that must be there before a system can be trained; a topline begins from nothing."""
@@ -197,10 +197,10 @@ class Study(Places):
         if not self.is_tuned(system):
             return None
         copy = self.settings_of(system).matching.proposal
-        return self.models_of(system)[0].fusion(system.unlabelled, copy, self.feeds_back(system))
+        return self.models_of(system)[0].fusion(system.unlabeled, copy, self.feeds_back(system))
 
     def prepare(self, system: System) -> Path | None:
-        """Make what a system shares with others: what it learns unlabelled speech by, labels or reference lengths."""
+        """Make what a system shares with others: what it learns unlabeled speech by, labels or reference lengths."""
         heard = [self.heard_by(teacher, system) for teacher, _ in self.teachers(system)]
         if not heard:
             return None
@@ -210,7 +210,7 @@ class Study(Places):
         """Train a system."""
         taught_by, settings = self.prepare(system), self.settings_of(system)
         models, *_ = self.models_of(system)
-        run = self.models.run(self.folder_of(system), system.unlabelled, settings)
+        run = self.models.run(self.folder_of(system), system.unlabeled, settings)
         run.folder.mkdir(parents=True, exist_ok=True)
         if system.kind == "supervised":
             return run.longer(models.supervised, models.tokenizer)
@@ -224,9 +224,9 @@ class Study(Places):
     def labels(self, system: System, transcripts: Sequence[Path]) -> Path:
         """The pseudo-labels of a system, each part of the speech filtered as Kahn et al. do, or none."""
         pieces, place = self.filtered_parts(system), self.place_of_labels(system)
-        run = self.models.run_on(system.unlabelled, system.labeller)
-        out = place / f"labelled{SUFFIX}"
-        inputs = {f"unlabelled-{part}": cuts for part, (cuts, _) in pieces.items()}
+        run = self.models.run_on(system.unlabeled, system.labeler)
+        out = place / f"labeled{SUFFIX}"
+        inputs = {f"unlabeled-{part}": cuts for part, (cuts, _) in pieces.items()}
         inputs |= {f"transcripts-{number}": path for number, path in enumerate(transcripts)}
         filters = {f"filter-{part}": keep for part, (_, keep) in pieces.items()}
         with run.stage(place.name, filters, inputs).work() as todo:
@@ -240,14 +240,14 @@ class Study(Places):
     def place_of_labels(self, system: System) -> Path:
         """Where the pseudo-labels of a system lie."""
         ends = [*(["ensemble"] if system.ensemble else []), *([] if system.filtered else ["unfiltered"])]
-        folder = self.models.run_on(system.unlabelled, system.labeller).folder
+        folder = self.models.run_on(system.unlabeled, system.labeler).folder
         return folder / "-".join(["labels", str(system.labels), *ends])
 
     def filtered_parts(self, system: System) -> dict[str, tuple[Path, LabelFilter]]:
         """The speech to label, part by part, with the filter of each."""
         if not system.filtered:
-            return {"whole": (self.speech[system.unlabelled][0], ALL)}
-        parts: Sequence[Part] = ("clean",) if system.unlabelled == "clean" else ("clean", "other")
+            return {"whole": (self.speech[system.unlabeled][0], ALL)}
+        parts: Sequence[Part] = ("clean",) if system.unlabeled == "clean" else ("clean", "other")
         return {part: (self.parts[part][0], LABELS[part]) for part in parts}
 
     def decode(self, system: System, part: str, with_prior: bool = False) -> dict[str, Path]:
@@ -261,9 +261,9 @@ class Study(Places):
         return run.decode(f"{part}-with-prior", model, prior, run.fusion(model, prior))
 
     def heard(self, system: System) -> Path:
-        """Greedy transcripts of the unlabelled speech by the last proposal of a matched system."""
+        """Greedy transcripts of the unlabeled speech by the last proposal of a matched system."""
         proposal = self.train(system).with_name("proposal")
-        return self.models.run(self.folder_of(system), system.unlabelled).lengths(proposal)
+        return self.models.run(self.folder_of(system), system.unlabeled).lengths(proposal)
 
 
 def as_file_name(words: str) -> str:

@@ -8,7 +8,7 @@ from priormatch.tables.paper import MISSING, Row
 
 Kind = Literal["supervised", "topline", "matched", "pseudo_labels"]
 Labels = Literal["asr", "asr_lm"]
-Unlabelled = Literal["clean", "all", "light"]
+Unlabeled = Literal["clean", "all", "light"]
 """The paper's 360 hours, its 860, and the 60,000 of Libri-Light."""
 
 KEPT = {
@@ -24,27 +24,27 @@ LENGTHS = {"Oracle": "oracle", "ASR+LM_decode": "asr_lm", "ASR_only_decode": "gr
 
 @dataclass(frozen=True)
 class System:
-    """One trained recogniser: how, on which unlabelled speech, and what differs from the scale's settings.
+    """One trained recognizer: how, on which unlabeled speech, and what differs from the scale's settings.
 
-    A `supervised` one is trained on for as long as matching is; a `topline` has the transcripts of the unlabelled
+    A `supervised` one is trained on for as long as matching is; a `topline` has the transcripts of the unlabeled
     speech; `pseudo_labels` learns from fixed labels, by the best supervised model, by a copy that was kept, or by an
     ensemble: several supervised models, one of whose labels is drawn at each visit of an utterance.
     """
 
     kind: Kind
-    unlabelled: Unlabelled = "clean"
+    unlabeled: Unlabeled = "clean"
     settings: tuple[str, ...] = ()
     labels: Labels | None = None
-    labeller: str = ""
+    labeler: str = ""
     ensemble: bool = False
     filtered: bool = True  # whether labels are filtered as Kahn et al. do
     loss_scale: float = 1.0  # times the scale's own loss weight, which stands for the paper's 0.2
     main: bool = False  # of the main results, which the paper trains for longer
 
 
-def matched(unlabelled: Unlabelled = "clean", /, **matching: object) -> System:
+def matched(unlabeled: Unlabeled = "clean", /, **matching: object) -> System:
     """Matching of some kind, by default as the scale has it; the proposal starts from A."""
-    return System("matched", unlabelled, overrides(matching))
+    return System("matched", unlabeled, overrides(matching))
 
 
 def with_settings(system: System, *more: str) -> System:
@@ -70,11 +70,11 @@ def distilled(teacher: str, beam_size: str, proposal: str = "A") -> System:
     )
 
 
-def labelled(
-    source: Labels, unlabelled: Unlabelled = "clean", labeller: str = "A", filtered: bool = True
+def labeled(
+    source: Labels, unlabeled: Unlabeled = "clean", labeler: str = "A", filtered: bool = True
 ) -> System:
-    """Fixed pseudo-labels, learnt from where matching starts."""
-    return System("pseudo_labels", unlabelled, (), source, KEPT[labeller], filtered=filtered)
+    """Fixed pseudo-labels, learned from where matching starts."""
+    return System("pseudo_labels", unlabeled, (), source, KEPT[labeler], filtered=filtered)
 
 
 def system_of(table: str, row: Row, position: int) -> System | None:
@@ -84,7 +84,7 @@ def system_of(table: str, row: Row, position: int) -> System | None:
             return None  # beams, not error rates: tables/hypotheses.py
         case "tab2_beam_mix":
             mixing = row["mix_paired_to_unpaired"].replace(":", ",")
-            speech: Unlabelled = "clean" if row["unlabeled_hours"] == "360" else "all"
+            speech: Unlabeled = "clean" if row["unlabeled_hours"] == "360" else "all"
             return matched(speech, beam_size=row["beam_k"], mixing=f"[{mixing}]")
         case "tab3_init_update":
             if row["dev_clean_wer"] == MISSING:
@@ -103,14 +103,14 @@ def system_of(table: str, row: Row, position: int) -> System | None:
             if row["method"] == "LPM":
                 return matched(proposal=KEPT[row.get("init_proposal", "A")])
             if row["hyp_source"] == "ASR+LM":
-                return labelled("asr_lm", labeller=row.get("init_proposal", "A"), filtered=False)
+                return labeled("asr_lm", labeler=row.get("init_proposal", "A"), filtered=False)
             return distilled(row["teacher"], row["k"], row.get("init_proposal", "A"))
         case "tabA1_alpha":
             return replace(matched(), loss_scale=float(row["alpha"]) / ALPHA)
         case "tabA2_reflen":
             return matched(reference_lengths=LENGTHS[row["reference_length"]])
         case "tab8_label_quality":
-            system = matched("all") if row["method"] == "LPM" else labelled("asr_lm", "all")
+            system = matched("all") if row["method"] == "LPM" else labeled("asr_lm", "all")
             return replace(system, main=True)
         case _:
             system_or_none = main_system(row)
@@ -118,23 +118,23 @@ def system_of(table: str, row: Row, position: int) -> System | None:
 
 
 def main_system(row: Row) -> System | None:
-    """The system of a row of the main results and of the analyses of them."""
+    """The system of a row of the main results and of the analyzes of them."""
     method, speech = row.get("method") or row["system"], row.get("unlabeled_hours") or row["unlabeled"]
-    unlabelled: Unlabelled = "all" if speech.startswith("860") else "clean"
+    unlabeled: Unlabeled = "all" if speech.startswith("860") else "clean"
     if row.get("source", "this") not in ("this", "kahn2019"):
         return None
     match method.rstrip("*"):
         case "Supervised" | "GroundTruth":
             return System("topline" if row["labeled_hours"] == "460" else "supervised")
         case "LPM":
-            return matched(unlabelled)
+            return matched(unlabeled)
         case "LPM_large":
             return with_settings(matched("light"), *LARGE)
         case "PL(ASR)":
-            return labelled("asr", unlabelled)
+            return labeled("asr", unlabeled)
         case "PL(ASR+LM)":
-            return labelled("asr_lm", unlabelled)
+            return labeled("asr_lm", unlabeled)
         case "PL(Ensemble)":
-            return replace(labelled("asr_lm", unlabelled), ensemble=True)
+            return replace(labeled("asr_lm", unlabeled), ensemble=True)
         case _:
             return None

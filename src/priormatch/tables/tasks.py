@@ -17,7 +17,7 @@ from priormatch.tables.pool import Task
 from priormatch.tables.request import Request
 from priormatch.tables.rows import Line
 from priormatch.tables.study import Study
-from priormatch.tables.systems import System, Unlabelled
+from priormatch.tables.systems import System, Unlabeled
 
 
 class Job(NamedTuple):
@@ -120,11 +120,11 @@ class Work:
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
         if system.kind == "matched" and study.is_tuned(system):
             after |= {
-                self.tuning(job.seed, teacher, copy, system.unlabelled, study.feeds_back(system))
+                self.tuning(job.seed, teacher, copy, system.unlabeled, study.feeds_back(system))
                 for teacher, copy in teachers
             }
         if system.kind == "pseudo_labels":
-            after = {self.labelling(job.seed, study.place_of_labels(system), system, after)}
+            after = {self.labeling(job.seed, study.place_of_labels(system), system, after)}
         prior = self.model(job.seed, study.models, "prior")
         name, log = f"{job.folder.name}, seed {job.seed}", job.folder / "log.txt"
         train = partial(train_one, self.request, job.seed, system)
@@ -145,7 +145,7 @@ class Work:
         source = self.studies[seed].source_of(system)
         after = {self.model(seed, teacher.hearing, "supervised")}
         if source == "asr_lm":
-            after.add(self.tuning(seed, teacher, copy, system.unlabelled, for_matching=False))
+            after.add(self.tuning(seed, teacher, copy, system.unlabeled, for_matching=False))
         key = Shared(seed, teacher.hearing.folder, source, copy)
         earlier = self.heard[key].after if key in self.heard else frozenset[Hashable]()
         systems = self.listeners.setdefault(key, [])
@@ -156,18 +156,18 @@ class Work:
         return key
 
     def tuning(
-        self, seed: int, teacher: Models, copy: str, unlabelled: Unlabelled, for_matching: bool
+        self, seed: int, teacher: Models, copy: str, unlabeled: Unlabeled, for_matching: bool
     ) -> Shared:
         """Values for a teacher's search with the prior."""
         after = {self.model(seed, teacher.hearing, "supervised"), self.model(seed, teacher.judging, "prior")}
         what, which = FUSION[for_matching], copy or "best"
         key = Shared(seed, teacher.folder, what, copy)
-        work = partial(tune_fusion, self.request, seed, teacher.settings, unlabelled, copy, for_matching)
+        work = partial(tune_fusion, self.request, seed, teacher.settings, unlabeled, copy, for_matching)
         name, log = f"{what} {which} of {key.folder.name}", key.folder / f"log-{what}-{which}.txt"
         self.heard[key] = Task(name, work, log, frozenset(after))
         return key
 
-    def labelling(self, seed: int, place: Path, system: System, after: set[Shared]) -> Shared:
+    def labeling(self, seed: int, place: Path, system: System, after: set[Shared]) -> Shared:
         """The pseudo-labels of a system, and of others with the same."""
         key = Shared(seed, place, "labels")
         work = partial(make_labels, self.request, seed, system)
@@ -183,10 +183,10 @@ def make_model(request: Request, seed: int, settings: Settings, what: str) -> No
 
 
 def tune_fusion(
-    request: Request, seed: int, settings: Settings, unlabelled: Unlabelled, copy: str, for_matching: bool
+    request: Request, seed: int, settings: Settings, unlabeled: Unlabeled, copy: str, for_matching: bool
 ) -> None:
     """Tune a teacher's search with the prior."""
-    request.study(seed).models_with(settings).fusion(unlabelled, copy, for_matching)
+    request.study(seed).models_with(settings).fusion(unlabeled, copy, for_matching)
 
 
 def hear(request: Request, key: Shared, systems: Sequence[System]) -> None:

@@ -77,7 +77,7 @@ def _read(file: Path, advice: str) -> Checkpoint:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimiser's state by parameter name."""
+    """The optimizer's state by parameter name."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
         f"{names[parameter]}|{key}": torch.as_tensor(value)

@@ -1,4 +1,4 @@
-"""The beams of a few unlabelled utterances, kept while matching goes on: the first proposal's and the latest one's."""
+"""The beams of a few unlabeled utterances, kept while matching goes on: the first proposal's and the latest one's."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""The training loop: one for the supervised recogniser, the prior and local prior matching."""
+"""The training loop: one for the supervised recognizer, the prior and local prior matching."""
 
 import math
 import time
@@ -58,7 +58,7 @@ class Task(Protocol):
         """Write the model's folder."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What a checkpoint must hold beside the model and the optimiser."""
+        """What a checkpoint must hold beside the model and the optimizer."""
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Take up what `state` gave."""

@@ -1,4 +1,4 @@
-"""Training on labelled and unlabelled speech together, towards transcripts and towards targets."""
+"""Training on labeled and unlabeled speech together, toward transcripts and toward targets."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ from priormatch.shapes import on_grid
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import of_prefix, with_prefix
 from priormatch.training.inspected import Inspector
-from priormatch.training.supervised import has_ctc, label_losses, labelled_stream
+from priormatch.training.supervised import has_ctc, label_losses, labeled_stream
 
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
@@ -32,19 +32,19 @@ def share_of(size: BatchSettings, share: float) -> BatchSettings:
 
 
 class Matching:
-    """Pulls the online model towards transcripts on labelled speech and towards targets on unlabelled speech.
+    """Pulls the online model toward transcripts on labeled speech and toward targets on unlabeled speech.
 
     With `combine = alternate` an update is of one kind or the other; with `sum` it holds both, and the mixing
     sets their shares of the batch. A proposal, where there is one, is refreshed after each validation, an epoch of
-    its unlabelled speech may visit a selection, and what it hears in `transcribed` utterances is scored, no more;
+    its unlabeled speech may visit a selection, and what it hears in `transcribed` utterances is scored, no more;
     an inspector, where there is one, looks into the beams of every new proposal.
     """
 
     def __init__(
         self,
         online: Recognizer,
-        labelled: Corpus,
-        unlabelled: Corpus,
+        labeled: Corpus,
+        unlabeled: Corpus,
         validation: Mapping[str, Corpus],
         targets: TargetsOf,
         proposal: Proposal | None,
@@ -56,22 +56,22 @@ class Matching:
         self.model, self.validation, self.targets, self.proposal = online, validation, targets, proposal
         self.training, self.matching, self.transcribed = training, matching, transcribed
         self.inspector = inspector
-        online.longest_heard = max(online.longest_heard, labelled.longest, unlabelled.longest)
+        online.longest_heard = max(online.longest_heard, labeled.longest, unlabeled.longest)
         if proposal is not None and proposal.policy != "never":
             proposal.model.longest_heard = online.longest_heard
         share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
-        self.paired = labelled_stream(labelled, online, training, share_of(matching.batch, share))
-        reader = UtteranceReader(unlabelled, online.tokenizer)
+        self.paired = labeled_stream(labeled, online, training, share_of(matching.batch, share))
+        reader = UtteranceReader(unlabeled, online.tokenizer)
         size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
         self.selection = None
         if matching.selected < 1 and proposal is not None:
-            ids = [cut.id for cut in unlabelled.cuts]
+            ids = [cut.id for cut in unlabeled.cuts]
             self.selection = Selection(ids, matching.selected, matching.selected_at_random, training.seed)
         self.unpaired = BatchStream(
             reader,
             size,
             training.seed,
-            workers=unlabelled.audio.workers,
+            workers=unlabeled.audio.workers,
             choose=None if self.selection is None else self.selection.choose,
         )
         self.ids: list[str] = []
@@ -143,8 +143,8 @@ class Matching:
             }
             new = update == 0 or refreshed or self.proposal.policy == "average"
             if new and self.transcribed is not None:
-                heard = validation_errors(self.proposal.model, {"unlabelled": self.transcribed})
-                figures["label_wer"] = heard["unlabelled"]["wer"]
+                heard = validation_errors(self.proposal.model, {"unlabeled": self.transcribed})
+                figures["label_wer"] = heard["unlabeled"]["wer"]
             if new and self.inspector is not None:
                 self.inspector(self.proposal.model, update)
         return cer, figures

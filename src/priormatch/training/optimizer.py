@@ -1,4 +1,4 @@
-"""Optimisers and their schedules."""
+"""Optimizers and their schedules."""
 
 import math
 from collections.abc import Iterable

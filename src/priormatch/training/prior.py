@@ -30,7 +30,7 @@ def exponential(value: float) -> float:
 
 
 class Sentences:
-    """Tokenised sentences in one flat array, each ending with EOS."""
+    """Tokenized sentences in one flat array, each ending with EOS."""
 
     def __init__(self, texts: Sequence[str], tokenizer: Tokenizer) -> None:
         rows = [classes for text in texts if (classes := tokenizer.encode(text))]
@@ -53,7 +53,7 @@ class Sentences:
 
 
 class PriorTraining:
-    """Minimises the cross-entropy of sentences; scored by perplexity a piece on held-out ones.
+    """Minimizes the cross-entropy of sentences; scored by perplexity a piece on held-out ones.
 
     A model with `context` reads half of the sentences, drawn anew for each epoch, with the one before them in the
     text: EOS, that one, EOS, the sentence, EOS; so it learns to judge a sentence alone as well as after another.

@@ -1,4 +1,4 @@
-"""Supervised training of a recogniser."""
+"""Supervised training of a recognizer."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,7 +73,7 @@ def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, 
     return losses.view_as(lengths).masked_fill(lengths == 0, 0.0)
 
 
-def labelled_stream(
+def labeled_stream(
     corpus: Corpus, model: Recognizer, settings: TrainingSettings, size: BatchSettings
 ) -> BatchStream:
     """Batches of transcribed speech, augmented as the settings say."""
@@ -82,19 +82,19 @@ def labelled_stream(
 
 
 class Supervised:
-    """Minimises the cross-entropy of transcripts; scored by the mean CER of the validation sets."""
+    """Minimizes the cross-entropy of transcripts; scored by the mean CER of the validation sets."""
 
     def __init__(
         self,
         model: Recognizer,
-        labelled: Corpus,
+        labeled: Corpus,
         validation: Mapping[str, Corpus],
         settings: TrainingSettings,
         size: BatchSettings,
     ) -> None:
         self.model, self.validation, self.settings = model, validation, settings
-        model.longest_heard = max(model.longest_heard, labelled.longest)
-        self.stream = labelled_stream(labelled, model, settings, size)
+        model.longest_heard = max(model.longest_heard, labeled.longest)
+        self.stream = labeled_stream(labeled, model, settings, size)
         self.ids: list[str] = []
         self.step = Graphed(self._step, model, recorded=not has_ctc(model, settings))
 

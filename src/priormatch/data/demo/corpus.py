@@ -24,6 +24,7 @@ from priormatch.data.spoken import check_installed, in_parallel, without_text, w
 from priormatch.errors import UserError
 from priormatch.files import read_text, writing
 from priormatch.json_text import parse_json
+from priormatch.old_names import NEW_NAMES, OLD_NAMES, existing_manifest, with_names
 from priormatch.progress import track
 
 VERSION = 2
@@ -49,8 +50,8 @@ UNSEEN_VOICES = (
 SEEN = Conditions(rate=(155, 185), pitch=(42, 58), snr=(20.0, 30.0))
 UNSEEN = Conditions(rate=(145, 200), pitch=(38, 66), snr=(15.0, 30.0))
 
-CUTS = ("labelled", "unlabelled", "validation-seen", "validation-unseen", "test-seen", "test-unseen")
-TRANSCRIBED = "unlabelled-transcribed"
+CUTS = ("labeled", "unlabeled", "validation-seen", "validation-unseen", "test-seen", "test-unseen")
+TRANSCRIBED = "unlabeled-transcribed"
 TEXTS = ("text.txt", "text-validation.txt")
 Settings = dict[str, object]
 SETTINGS = "demo.json"
@@ -61,8 +62,8 @@ UNFINISHED = ".unfinished"
 class DemoSizes:
     """How many utterances or sentences each part of the corpus has; an utterance lasts some 3 s."""
 
-    labelled: int = 230
-    unlabelled: int = 1800
+    labeled: int = 230
+    unlabeled: int = 1800
     validation: int = 150
     test: int = 1000
     text: int = 7000
@@ -88,7 +89,7 @@ def prepare_demo(
 ) -> None:
     """Make the demo corpus in the folder `out`, or leave it alone where it is already made.
 
-    The files are cuts (labelled, unlabelled, unlabelled-transcribed, validation-seen, validation-unseen,
+    The files are cuts (labeled, unlabeled, unlabeled-transcribed, validation-seen, validation-unseen,
     test-seen and test-unseen, each `.jsonl.gz`), sentences (text.txt, text-validation.txt), audio/*.wav, and
     demo.json, which comes last and holds the settings. No two utterances or lines have the same sentence. The
     same seed and sizes give the same corpus, whatever the number of processes (by default one a core).
@@ -116,8 +117,8 @@ def _make(
     (work / "audio").mkdir(parents=True)
     (out / SETTINGS).unlink(missing_ok=True)  # from here on the folder counts as unfinished
     cuts = _record_parts(parts, work, out, processes)
-    cuts[TRANSCRIBED] = cuts["unlabelled"]
-    cuts["unlabelled"] = [without_text(cut) for cut in cuts["unlabelled"]]
+    cuts[TRANSCRIBED] = cuts["unlabeled"]
+    cuts["unlabeled"] = [without_text(cut) for cut in cuts["unlabeled"]]
     for name, part_cuts in cuts.items():
         write_cuts(work / f"{name}.jsonl.gz", part_cuts)
     for name, sentences in texts.items():
@@ -140,8 +141,8 @@ def _is_finished(out: Path, settings: Settings) -> bool:
 
     A corpus that was moved is not finished, since its cuts name the old folder, nor is one that lacks a file.
     """
-    manifests = [f"{name}.jsonl.gz" for name in (*CUTS, TRANSCRIBED)]
-    outputs = [out / name for name in ("audio", *TEXTS, *manifests)]
+    manifests = [existing_manifest(out, name, ".jsonl.gz") for name in (*CUTS, TRANSCRIBED)]
+    outputs = [*(out / name for name in ("audio", *TEXTS)), *manifests]
     present = [path for path in outputs if path.exists()]
     if (out / SETTINGS).exists():
         found = _read_settings(out / SETTINGS)
@@ -159,7 +160,7 @@ def _is_finished(out: Path, settings: Settings) -> bool:
 
 def _read_settings(path: Path) -> Settings:
     try:
-        settings = parse_json(read_text(path))
+        settings = with_names(parse_json(read_text(path)), NEW_NAMES)
     except ValueError:
         settings = None
     if not isinstance(settings, dict):
@@ -169,12 +170,12 @@ def _read_settings(path: Path) -> Settings:
 
 def _deal(seed: int, sizes: DemoSizes) -> tuple[list[Part], dict[str, list[str]]]:
     """Draw all sentences of the corpus at once, all different, and deal them to its parts and texts."""
-    counts = (sizes.labelled, sizes.unlabelled, *2 * [sizes.validation], *2 * [sizes.test])
+    counts = (sizes.labeled, sizes.unlabeled, *2 * [sizes.validation], *2 * [sizes.test])
     text_counts = (sizes.text, sizes.text_validation)
     deck = iter(draw_sentences(sum(counts + text_counts), random.Random(f"sentences {seed}")))
     parts = []
     for name, count in zip(CUTS, counts, strict=True):
-        seen = name == "labelled" or name.endswith("-seen")
+        seen = name == "labeled" or name.endswith("-seen")
         voices, conditions = (SEEN_VOICES, SEEN) if seen else (UNSEEN_VOICES, UNSEEN)
         parts.append(Part(name, voices[:count], conditions, list(islice(deck, count)), seed))
     return parts, {name: list(islice(deck, count)) for name, count in zip(TEXTS, text_counts, strict=True)}
@@ -197,7 +198,10 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
     """Record all that one voice says in a part, end to end in one file, and cut it into utterances."""
     sentences = part.sentences[part.voices.index(voice) :: len(part.voices)]
     name = f"{part.name}-{voice}"
-    rng = np.random.default_rng([part.seed, zlib.crc32(name.encode())])
+    stream = (
+        f"{OLD_NAMES.get(part.name, part.name)}-{voice}"  # the corpus stays as it was under the old names
+    )
+    rng = np.random.default_rng([part.seed, zlib.crc32(stream.encode())])
     utterances = record(sentences, voice, part.conditions, rng)
     audio = np.concatenate(utterances)
     content = io.BytesIO()  # libsndfile does not say why it could not write a file

@@ -18,13 +18,13 @@ from priormatch.data.spoken import FRAME, check_installed, without_text, write_c
 from priormatch.data.synthetic.passages import Characters, cut_passages, survey
 from priormatch.data.synthetic.recording import JOURNAL, Reading, Recorded, expected_seconds, record
 from priormatch.data.synthetic.voices import CASTS, VERSION, Speaker, speakers_of
-from priormatch.data.text import normalise_sentence
+from priormatch.data.text import normalize_sentence
 from priormatch.data.text_files import read_sentences
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing
 from priormatch.progress import Meter
 
-UNLABELLED = ("unlab-clean", "unlab-other")
+UNLABELED = ("unlab-clean", "unlab-other")
 TEXT, TEXT_VALIDATION = "text.txt", "text-validation.txt"
 DESCRIPTION = "synthetic.json"
 SENTENCES_A_REPORT = 10_000
@@ -34,12 +34,12 @@ SENTENCES_A_REPORT = 10_000
 class SyntheticOptions:
     """What a synthetic corpus is made of, its text aside."""
 
-    labelled: float = 9.0
-    """Hours of labelled speech."""
+    labeled: float = 9.0
+    """Hours of labeled speech."""
     unlab_clean: float = 18.0
-    """Hours of unlabelled speech in clean voices."""
+    """Hours of unlabeled speech in clean voices."""
     unlab_other: float = 18.0
-    """Hours of unlabelled speech in other voices."""
+    """Hours of unlabeled speech in other voices."""
     dev: float = 0.75
     """Hours of dev-clean, and of dev-other."""
     test: float = 0.75
@@ -60,7 +60,7 @@ class SyntheticOptions:
             "dev-other": self.dev,
             "test-clean": self.test,
             "test-other": self.test,
-            "labelled": self.labelled,
+            "labeled": self.labeled,
             "unlab-clean": self.unlab_clean,
             "unlab-other": self.unlab_other,
         }
@@ -99,14 +99,14 @@ def prepare_synthetic(
 ) -> dict[str, Path]:
     """Make a corpus in the folder `out` from files of text, one sentence a line, and give the paths of its manifests.
 
-    - labelled, unlab-clean and unlab-other (without transcripts), unlab-clean-transcribed and unlab-other-transcribed
+    - labeled, unlab-clean and unlab-other (without transcripts), unlab-clean-transcribed and unlab-other-transcribed
       (the same with them), dev-clean, dev-other, test-clean and test-other, each `.jsonl.gz`; audio/*.wav. A recording
       holds 5 to 20 consecutive sentences of the text, read by one speaker; its cuts follow one another and name it.
     - text.txt and text-validation.txt: the sentences that are nowhere spoken, in their order, for the prior.
     - synthetic.json: the version, the options, and what every part has, with its speakers.
 
     `voices.py` tells which voices a part has. The same text and options give the same corpus, whatever the number of
-    jobs (by default one a core), and with more unlabelled speech the other parts stay the same. What a kill left
+    jobs (by default one a core), and with more unlabeled speech the other parts stay the same. What a kill left
     undone is gone on with: whole recordings are kept.
     """
     check_installed()
@@ -139,8 +139,8 @@ def deal(characters: Characters, options: SyntheticOptions) -> tuple[list[Turn],
         while passages and seconds < 3600 * hours:
             passage, speaker = passages.pop(), speakers[number % len(speakers)]
             turns.append(Turn(part, f"{part}-{number:05d}", speaker, passage))
-            spelt = int(characters[passage.start : passage.stop].sum())
-            seconds += expected_seconds(spelt, len(passage), speaker)
+            spelled = int(characters[passage.start : passage.stop].sum())
+            seconds += expected_seconds(spelled, len(passage), speaker)
             number += 1
         in_all += seconds
     if not passages:
@@ -154,10 +154,10 @@ def deal(characters: Characters, options: SyntheticOptions) -> tuple[list[Turn],
 
 
 def _read(files: Sequence[Path], description: str) -> Iterator[str]:
-    """Yield the normalised sentences of files with one a line, and show how many."""
+    """Yield the normalized sentences of files with one a line, and show how many."""
     with Meter(description, None) as meter:
         lines = chain.from_iterable(map(read_sentences, files))
-        for number, sentence in enumerate(filter(None, map(normalise_sentence, lines)), start=1):
+        for number, sentence in enumerate(filter(None, map(normalize_sentence, lines)), start=1):
             yield sentence
             if number % SENTENCES_A_REPORT == 0:
                 meter.advance(SENTENCES_A_REPORT)
@@ -202,7 +202,7 @@ def _make(
     for turn, reading, recorded in zip(turns, readings, record(readings, out / "audio", jobs), strict=True):
         parts[turn.part] += _cuts(reading, recorded, out / "audio")
     description = _describe(turns, parts, options)
-    for name in UNLABELLED:
+    for name in UNLABELED:
         parts[f"{name}-transcribed"] = parts[name]
         parts[name] = [without_text(cut) for cut in parts[name]]
     manifests = {name: out / f"{name}{SUFFIX}" for name in sorted(parts)}

@@ -18,6 +18,7 @@ from priormatch.data.synthetic.voices import VERSION, Speaker
 from priormatch.data.waveforms import wav_header
 from priormatch.files import replace_text, replacing, writing
 from priormatch.json_text import parse_json
+from priormatch.old_names import OLD_NAMES
 from priormatch.progress import Meter
 
 LEVEL = (-29.0, -21.0)
@@ -90,7 +91,9 @@ def record(readings: Sequence[Reading], folder: Path, jobs: int) -> list[Recorde
 
 def read_aloud(reading: Reading) -> tuple[npt.NDArray[np.int16], list[Span]]:
     """Speak sentences one after the other; 16 bits at 16 kHz (N,), and where each sentence is."""
-    rng = np.random.default_rng([reading.seed, zlib.crc32(reading.name.encode())])
+    part, _, number = reading.name.rpartition("-")
+    stream = f"{OLD_NAMES.get(part, part)}-{number}"  # the corpus stays as it was under the old names
+    rng = np.random.default_rng([reading.seed, zlib.crc32(stream.encode())])
     manner = reading.speaker.manner
     spoken = speak(_requests(reading, rng))
     pieces, spans, end = [], [], 0

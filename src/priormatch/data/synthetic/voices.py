@@ -1,7 +1,7 @@
 """Who speaks in the synthetic corpus, and how: clean voices, other voices, and which part has which.
 
 A voice is an accent and a variant of espeak-ng, the variant being the vocal tract; a speaker is a voice with a pace and
-a pitch of its own. Labelled speech is clean. Half the voices of unlab-clean are those of labelled, speaker by speaker,
+a pitch of its own. Labeled speech is clean. Half the voices of unlab-clean are those of labeled, speaker by speaker,
 and half are new; the voices of unlab-other are all new. No accent and variant of a dev or test set is heard together in
 training or in another of these sets, and their variants are not heard in training at all. The five accents of other
 speech are the same in training, dev and test, since espeak-ng has no more.
@@ -55,7 +55,7 @@ class Cast:
 CLEAN = Manner(rate=(155, 185), rate_stray=6, pitch=(40, 60), pitch_stray=3, snr=(20.0, 35.0))
 OTHER = Manner(rate=(135, 210), rate_stray=12, pitch=(28, 72), pitch_stray=6, snr=(8.0, 22.0))
 
-LABELLED_VOICES = (
+LABELED_VOICES = (
     "en-us+m3",
     "en-us+f2",
     "en+m7",
@@ -63,7 +63,7 @@ LABELLED_VOICES = (
     "en-gb-x-rp+m1",
     "en-gb-x-rp+f4",
 )
-UNLABELLED_VOICES = (
+UNLABELED_VOICES = (
     "en-us+Mike",
     "en-us+f5",
     "en+max",
@@ -111,8 +111,8 @@ CASTS = {
         ),
         OTHER,
     ),
-    "labelled": Cast(LABELLED_VOICES, CLEAN),
-    "unlab-clean": Cast(LABELLED_VOICES + UNLABELLED_VOICES, CLEAN),
+    "labeled": Cast(LABELED_VOICES, CLEAN),
+    "unlab-clean": Cast(LABELED_VOICES + UNLABELED_VOICES, CLEAN),
     "unlab-other": Cast(OTHER_VOICES, OTHER),
 }
 """The parts of the corpus, in the order in which they choose their passages."""

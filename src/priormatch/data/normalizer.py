@@ -1,6 +1,6 @@
-"""How a language is written: text to the words a recogniser writes, for English and for any other language.
+"""How a language is written: text to the words a recognizer writes, for English and for any other language.
 
-One normaliser serves transcripts, the prior's text and scores alike, and a tokenizer's folder names it.
+One normalizer serves transcripts, the prior's text and scores alike, and a tokenizer's folder names it.
 """
 
 import unicodedata
@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-from priormatch.config import LanguageSettings, NormaliserKind
-from priormatch.data.text import APOSTROPHES, Unspoken, normalise_sentence
+from priormatch.config import LanguageSettings, NormalizerKind
+from priormatch.data.text import APOSTROPHES, Unspoken, normalize_sentence
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.yaml_files import read_yaml
@@ -28,17 +28,17 @@ _SARA_AM = (("\u0e4d\u0e32", "\u0e33"), ("\u0ecd\u0eb2", "\u0eb3"))
 
 
 @dataclass(frozen=True)
-class Normaliser:
+class Normalizer:
     """Reduces text to the words of a language: lower case, one space between, no punctuation; idempotent.
 
-    - english: as the paper's text was; see `normalise_sentence`.
-    - unicode: `normalise_unicode`, for every language that parts its words by spaces.
+    - english: as the paper's text was; see `normalize_sentence`.
+    - unicode: `normalize_unicode`, for every language that parts its words by spaces.
     - turkic: the same, but I becomes ı and İ becomes i.
 
     With an `alphabet`, in small letters, a text that holds another letter is of no use.
     """
 
-    kind: NormaliserKind = "english"
+    kind: NormalizerKind = "english"
     alphabet: str = ""
 
     @property
@@ -58,17 +58,17 @@ class Normaliser:
     def __call__(self, text: str) -> str:
         """The words of a text, whatever their letters; empty where there is none."""
         if self.kind == "english":
-            return normalise_sentence(text)
-        return normalise_unicode(text, self.kind == "turkic")
+            return normalize_sentence(text)
+        return normalize_unicode(text, self.kind == "turkic")
 
     def foreign(self, words: str) -> list[str]:
-        """Letters of normalised words that the given alphabet lacks, in order; none where none is given."""
+        """Letters of normalized words that the given alphabet lacks, in order; none where none is given."""
         return sorted(set(words) - self._letters - {" "}) if self._letters else []
 
     def spoken(self, transcript: str) -> str:
-        """Normalise a transcript; raise `Unspoken` where that does not give the words spoken.
+        """Normalize a transcript; raise `Unspoken` where that does not give the words spoken.
 
-        Normalisation deletes digits, and a transcript with words missing would teach nonsense.
+        Normalization deletes digits, and a transcript with words missing would teach nonsense.
         """
         if any(map(str.isdigit, transcript)):
             raise Unspoken(transcript, "has digits: write numbers as words", "digits in the transcript")
@@ -96,11 +96,11 @@ class Normaliser:
             replace_text(file, yaml.safe_dump(known, allow_unicode=True, sort_keys=False))
 
 
-ENGLISH = Normaliser()
+ENGLISH = Normalizer()
 
 
-def kind_for(letters: Counter[str]) -> NormaliserKind:
-    """The normaliser that suits text with these letters: another than English's where one in a hundred is foreign."""
+def kind_for(letters: Counter[str]) -> NormalizerKind:
+    """The normalizer that suits text with these letters: another than English's where one in a hundred is foreign."""
     written = {each for each in letters if unicodedata.category(each)[0] in "LM"}
     counts = Counter({each: letters[each] for each in written})
     most = FOREIGN * counts.total()
@@ -109,15 +109,15 @@ def kind_for(letters: Counter[str]) -> NormaliserKind:
     return "turkic" if counts["ı"] > most else "unicode"
 
 
-def normaliser_of(language: LanguageSettings) -> Normaliser:
-    """The normaliser that settings ask for."""
+def normalizer_of(language: LanguageSettings) -> Normalizer:
+    """The normalizer that settings ask for."""
     if language.alphabet != language.alphabet.lower():
         raise UserError(f"the alphabet {language.alphabet!r} has capitals: give its small letters alone")
-    return Normaliser(language.normalizer, language.alphabet)
+    return Normalizer(language.normalizer, language.alphabet)
 
 
-def normaliser_in(folder: Path) -> Normaliser:
-    """The normaliser of the text that a tokenizer, a recogniser or a prior in that folder was made from."""
+def normalizer_in(folder: Path) -> Normalizer:
+    """The normalizer of the text that a tokenizer, a recognizer or a prior in that folder was made from."""
     file = folder / LANGUAGE_FILE
     if not file.exists():
         return ENGLISH
@@ -128,11 +128,11 @@ def normaliser_in(folder: Path) -> Normaliser:
             raise ValueError(f"normalizer={kind}, alphabet={alphabet}")
     except (OSError, UserError, ValueError, TypeError, KeyError) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise UserError(f"{file} names no normaliser ({reason}): make or copy the folder again") from error
-    return Normaliser(cast(NormaliserKind, kind), alphabet)
+        raise UserError(f"{file} names no normalizer ({reason}): make or copy the folder again") from error
+    return Normalizer(cast(NormalizerKind, kind), alphabet)
 
 
-def normalise_unicode(text: str, turkic: bool = False, numbers: bool = False) -> str:
+def normalize_unicode(text: str, turkic: bool = False, numbers: bool = False) -> str:
     """Reduce text in any script to lower-case words with one space between; idempotent.
 
     Letters and the marks on them stay (ß, é, й, the vowel signs of Indic scripts, Arabic and Hebrew points), and so

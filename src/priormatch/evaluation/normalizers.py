@@ -5,7 +5,7 @@ Error rates move with these rules as much as with the model, so every score name
 
 from collections.abc import Callable, Mapping
 
-from priormatch.data.normaliser import ENGLISH, Normaliser, normalise_unicode
+from priormatch.data.normalizer import ENGLISH, Normalizer, normalize_unicode
 
 
 def none(text: str) -> str:
@@ -15,14 +15,14 @@ def none(text: str) -> str:
 
 def basic(text: str) -> str:
     """Lower-case words of any script, as `unicode` writes them, but numbers stay too; idempotent."""
-    return normalise_unicode(text, numbers=True)
+    return normalize_unicode(text, numbers=True)
 
 
-NORMALISERS: Mapping[str, Callable[[str], str]] = {
+NORMALIZERS: Mapping[str, Callable[[str], str]] = {
     "none": none,
     "basic": basic,
     "english": ENGLISH,
-    "unicode": Normaliser("unicode"),
-    "turkic": Normaliser("turkic"),
+    "unicode": Normalizer("unicode"),
+    "turkic": Normalizer("turkic"),
 }
 """By the names that scores carry; the last three are those of `priormatch prepare`, and delete digits."""

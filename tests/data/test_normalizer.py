@@ -8,19 +8,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from priormatch.config import LanguageSettings, load_settings
-from priormatch.data.normaliser import (
+from priormatch.data.normalizer import (
     ENGLISH,
     LANGUAGE_FILE,
-    Normaliser,
+    Normalizer,
     kind_for,
-    normaliser_in,
-    normaliser_of,
+    normalizer_in,
+    normalizer_of,
 )
-from priormatch.data.text import normalise_sentence, split_sentences
+from priormatch.data.text import normalize_sentence, split_sentences
 from priormatch.errors import UserError
 
-UNICODE, TURKIC = Normaliser("unicode"), Normaliser("turkic")
-RUSSIAN = Normaliser("unicode", "абвгдеёжзийклмнопрстуфхцчшщъыьэюя")
+UNICODE, TURKIC = Normalizer("unicode"), Normalizer("turkic")
+RUSSIAN = Normalizer("unicode", "абвгдеёжзийклмнопрстуфхцчшщъыьэюя")
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_turkic():
 
 @given(st.text(), st.sampled_from([UNICODE, TURKIC]))
 @example("e\u00ad\u0301 'a'' \u0345 aŉb", UNICODE)
-def test_normalising_twice_changes_nothing(text, normaliser):
-    once = normaliser(text)
-    assert normaliser(once) == once
+def test_normalizing_twice_changes_nothing(text, normalizer):
+    once = normalizer(text)
+    assert normalizer(once) == once
     assert once == " ".join(once.split()) == unicodedata.normalize("NFC", once)
     assert all(unicodedata.category(word[0])[0] == "L" for word in once.split())
 
 
 @given(st.text())
 def test_english_is_left_as_it_was(text):
-    assert ENGLISH(text) == normalise_sentence(text)
+    assert ENGLISH(text) == normalize_sentence(text)
 
 
 def test_words_in_other_letters_than_the_alphabets_are_no_transcript():
@@ -83,8 +83,8 @@ def test_words_in_other_letters_than_the_alphabets_are_no_transcript():
 
 
 def test_an_alphabet_may_be_written_in_any_form():
-    assert Normaliser("unicode", "a e e\u0301").foreign("é a") == []
-    assert Normaliser("unicode", "a e").foreign("é a'") == ["'", "é"]
+    assert Normalizer("unicode", "a e e\u0301").foreign("é a") == []
+    assert Normalizer("unicode", "a e").foreign("é a'") == ["'", "é"]
 
 
 def test_names():
@@ -92,10 +92,10 @@ def test_names():
     assert "'" in ENGLISH.letters and not UNICODE.letters and len(RUSSIAN.letters) == 33
 
 
-def test_a_folder_remembers_its_normaliser(tmp_path):
-    assert normaliser_in(tmp_path) == ENGLISH
+def test_a_folder_remembers_its_normalizer(tmp_path):
+    assert normalizer_in(tmp_path) == ENGLISH
     RUSSIAN.save(tmp_path)
-    assert normaliser_in(tmp_path) == RUSSIAN
+    assert normalizer_in(tmp_path) == RUSSIAN
     ENGLISH.save(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -105,16 +105,16 @@ def test_a_folder_remembers_its_normaliser(tmp_path):
 )
 def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / LANGUAGE_FILE).write_text(text)
-    with pytest.raises(UserError, match=r"language\.yaml names no normaliser"):
-        normaliser_in(tmp_path)
+    with pytest.raises(UserError, match=r"language\.yaml names no normalizer"):
+        normalizer_in(tmp_path)
 
 
 def test_settings():
     settings = load_settings(None, ["language.normalizer=unicode", "language.alphabet=aäbc yes"])
-    assert normaliser_of(settings.language) == Normaliser("unicode", "aäbc yes")
-    assert normaliser_of(LanguageSettings()) == ENGLISH
+    assert normalizer_of(settings.language) == Normalizer("unicode", "aäbc yes")
+    assert normalizer_of(LanguageSettings()) == ENGLISH
     with pytest.raises(UserError, match="the alphabet 'aÄ' has capitals: give its small letters"):
-        normaliser_of(LanguageSettings("unicode", "aÄ"))
+        normalizer_of(LanguageSettings("unicode", "aÄ"))
     with pytest.raises(UserError, match="normalizer"):
         load_settings(None, ["language.normalizer=german"])
 
@@ -146,5 +146,5 @@ def test_sentences_end_with_the_stops_of_other_scripts(sentences):
         ("", "english"),
     ],
 )
-def test_the_normaliser_that_suits_a_text(text, kind):
+def test_the_normalizer_that_suits_a_text(text, kind):
     assert kind_for(Counter(text.replace(" ", ""))) == kind

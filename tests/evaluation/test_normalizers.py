@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from priormatch.config import LanguageSettings, NormaliserKind
-from priormatch.data.normaliser import INSIDE, normaliser_of
-from priormatch.evaluation.normalisers import NORMALISERS, basic, none
+from priormatch.config import LanguageSettings, NormalizerKind
+from priormatch.data.normalizer import INSIDE, normalizer_of
+from priormatch.evaluation.normalizers import NORMALIZERS, basic, none
 
 
 @pytest.mark.parametrize(
@@ -38,31 +38,31 @@ def test_none_only_squeezes_white_space():
     assert none(" Don’t \t stop,\u00a0e\u0301te\u0301 \n") == "Don’t stop, e\u0301te\u0301"
 
 
-@pytest.mark.parametrize("kind", get_args(NormaliserKind))
+@pytest.mark.parametrize("kind", get_args(NormalizerKind))
 def test_those_of_a_language_are_what_prepare_does(kind):
     text = "'Tis U.S. law, since 1990! IŞIK"
-    assert NORMALISERS[kind](text) == normaliser_of(LanguageSettings(kind))(text)
+    assert NORMALIZERS[kind](text) == normalizer_of(LanguageSettings(kind))(text)
 
 
 def test_english_by_hand():
-    assert NORMALISERS["english"]("'Tis U.S. law, since 1990!") == "'tis us law since"
+    assert NORMALIZERS["english"]("'Tis U.S. law, since 1990!") == "'tis us law since"
 
 
 @given(st.text())
 def test_basic_is_unicode_that_keeps_numbers(text):
     plain = "".join(" " if unicodedata.category(each)[0] == "N" else each for each in basic(text))
-    assert NORMALISERS["unicode"](plain) == NORMALISERS["unicode"](basic(text))
+    assert NORMALIZERS["unicode"](plain) == NORMALIZERS["unicode"](basic(text))
     without = text.translate(
         {code: " " for code in map(ord, text) if unicodedata.category(chr(code))[0] in "NS"}
     )
-    assert basic(without) == NORMALISERS["unicode"](without)
+    assert basic(without) == NORMALIZERS["unicode"](without)
 
 
 @given(st.text())
 @example("İ ŉ ΑΣ' ͅΑ")
 @example("a'\u0301b")
-def test_normalising_twice_changes_nothing_more(text):
-    for name, normalize in NORMALISERS.items():
+def test_normalizing_twice_changes_nothing_more(text):
+    for name, normalize in NORMALIZERS.items():
         once = normalize(text)
         assert normalize(once) == once, name
         assert once == " ".join(once.split()), name
