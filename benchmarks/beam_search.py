@@ -20,11 +20,11 @@ from measure import Table, describe, fresh_medians, versions
 from torch import Tensor
 from torch.nn import functional
 
+from priormatch.decoding.beam import BLOCK, Beam, beam_search
 from priormatch.device import find_device, has_kernels, mixed_precision
 from priormatch.errors import UserError
-from priormatch.graphs import Arena
+from priormatch.kernels.graphs import Arena
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps
-from priormatch.search.beam import BLOCK, Beam, beam_search
 
 OURS, PLAIN = "priormatch", "priormatch without kernels"
 PROJECTIONS, FILLED = "output projections alone", "output projections, classes filled up to whole blocks"
@@ -138,7 +138,7 @@ def _plain(decoder: AttentionDecoder, sizes: Sizes) -> Search:
 
 
 def _with_kernels(decoder: AttentionDecoder, sizes: Sizes) -> Search:
-    from priormatch.models.gpu_search import GpuSearch
+    from priormatch.kernels.gpu_search import GpuSearch
 
     recorded: list[GpuSearch] = []  # at the first call, as in a run whose batches have one shape
 

@@ -9,9 +9,9 @@ import json
 
 import numpy as np
 
-from priormatch.evaluation.bootstrap import bootstrap_interval
-from priormatch.evaluation.error_rates import ErrorCounts, grouped
 from priormatch.progress import track
+from priormatch.scoring.bootstrap import bootstrap_interval
+from priormatch.scoring.error_rates import ErrorCounts, grouped
 
 SPEAKERS = (3, 5, 10, 20, 40)
 UTTERANCES, WORDS = 20, 10  # of each speaker, of each utterance

@@ -35,12 +35,12 @@ from priormatch.data.pack import pack
 from priormatch.data.waveforms import one_thread, read_samples
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.models.recognizer import Recognizer
 from priormatch.progress import Meter, say
+from priormatch.recognizers.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import make_update
 from priormatch.training.optimizer import make_optimizer
-from priormatch.training.supervised import Supervised
+from priormatch.training.supervised_step import Supervised
 
 FLAC, PACKED, PEER, MEMORY = "FLAC", "packed", "lhotse, FLAC", "memory"
 MODEL = ModelSettings(channels=[10, 12, 12], blocks=[2, 2, 2])  # 17.65 M with 5,001 classes

@@ -33,16 +33,16 @@ from priormatch.config import (
 )
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.batches import Batch
+from priormatch.decoding.beam import Beam
 from priormatch.device import find_device, plainly
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
-from priormatch.matching.prior import Prior
-from priormatch.models.recognizer import Recognizer
-from priormatch.search.beam import Beam
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Task, make_update
-from priormatch.training.matching import Matching
+from priormatch.training.matching_step import Matching
 from priormatch.training.optimizer import make_optimizer
-from priormatch.training.supervised import Supervised
+from priormatch.training.supervised_step import Supervised
 
 UPDATE = 10**6  # behind the soft window
 BEAM_SIZE = 4

@@ -93,7 +93,7 @@ def tiny_model_settings() -> ModelSettings:
 @pytest.fixture
 def tiny_recognizer(tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer):
     """An untrained recognizer for the tiny language, in evaluation mode."""
-    from priormatch.models.recognizer import Recognizer
+    from priormatch.recognizers.recognizer import Recognizer
 
     return Recognizer(tiny_model_settings, tiny_tokenizer).eval()
 
@@ -109,6 +109,6 @@ def tiny_prior_settings() -> ConvLMSettings:
 @pytest.fixture
 def tiny_prior(tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer):
     """An untrained prior for the tiny language, in evaluation mode."""
-    from priormatch.matching.prior import Prior
+    from priormatch.recognizers.prior import Prior
 
     return Prior(tiny_prior_settings, tiny_tokenizer).eval()

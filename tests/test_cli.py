@@ -21,7 +21,7 @@ from priormatch.cli.app import GOES_ON, app
 from priormatch.cli.help import plain, purpose
 from priormatch.cli.options import matching_settings_of, settings_of
 from priormatch.config import FusionSettings
-from priormatch.search.tuning import write_tuned
+from priormatch.decoding.tuning import write_tuned
 
 VERBS = [
     "run",

@@ -15,7 +15,7 @@ from priormatch.config import (
     recipe_path,
     to_yaml,
 )
-from priormatch.config_checks import BOUNDS, keys_of
+from priormatch.config.checks import BOUNDS, keys_of
 from priormatch.errors import UserError
 
 
@@ -151,7 +151,7 @@ def test_a_text_setting_can_be_emptied(recipe):
         ("training.optimizer.lerning_rate", "training.optimizer.learning_rate"),
         ("prior.model.embeding", "prior.model.embedding"),
         ("beam_size", "fusion.beam_size"),
-        ("unlabeled", "unlabeled"),
+        ("unlabelled", "unlabeled"),
     ],
 )
 def test_a_misspelled_key_is_given_its_neighbor(recipe, wrong, right):

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from priormatch.config import KeepSettings, Settings, all_keys, load_settings, recipe_names, recipe_path
-from priormatch.config_docs import (
+from priormatch.config.reference import (
     choices,
     commented_part,
     commented_yaml,

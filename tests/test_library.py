@@ -17,10 +17,10 @@ from priormatch import Recognizer, Settings, UserError, library, load_settings, 
 from priormatch.config import recipe_path
 from priormatch.data.batches import Corpus, read_cuts
 from priormatch.data.recordings import PART_OF
-from priormatch.evaluation.decoding import greedy_transcripts
-from priormatch.matching.prior import Prior
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
 from priormatch.progress import Meter
+from priormatch.recognizers.decode import greedy_transcripts
+from priormatch.recognizers.prior import Prior
 
 TINY = (
     "device=cpu",
@@ -164,7 +164,7 @@ def test_lengths_are_those_of_greedy_decoding_unless_given(finished, models, spe
 
 def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(models, speech, tmp_path, monkeypatch):
     monkeypatch.setattr(library, "greedy_transcripts", None)  # not called
-    by_rate = tiny("matching.reference_lengths=speaking_rate", "matching.length_filter=[0.8,1.25]")
+    by_rate = tiny("matching.reference_lengths=speaking_rate", "matching.length_filter=[0.05,20]")
     found = match(**models, **speech, out=tmp_path / "found", settings=by_rate)
     rate = pieces_a_second(read_cuts(speech["labeled"]), models["model"].tokenizer)
     lengths = lengths_by_rate(read_cuts(speech["unlabeled"]), rate)
@@ -199,6 +199,7 @@ def test_that_a_prior_has_no_say_is_told(models, speech, tmp_path, capsys, prior
 
 
 CONTEXT = ("matching.context=true", "prior.model.context=true")
+WIDE = "matching.length_filter=[0.05,20]"  # keeps several hypotheses of an untrained model
 
 
 @pytest.fixture
@@ -227,17 +228,17 @@ def test_contexts_are_what_was_heard_before_unless_given(reader, consecutive, tm
     before = {f"unlabeled-{n}": heard[f"unlabeled-{n - 1}"] for n in range(8) if n % 4}
     assert any(before.values())
     given = {**reader, **consecutive}
-    own = match(**given, out=tmp_path / "own", settings=tiny(*CONTEXT))
-    told = match(**given, out=tmp_path / "told", settings=tiny(), contexts=before)
+    own = match(**given, out=tmp_path / "own", settings=tiny(*CONTEXT, WIDE))
+    told = match(**given, out=tmp_path / "told", settings=tiny(WIDE), contexts=before)
     assert same(weights(own), weights(told))
-    plain = match(**given, out=tmp_path / "plain", settings=tiny())
+    plain = match(**given, out=tmp_path / "plain", settings=tiny(WIDE))
     assert not same(weights(own), weights(plain))
     other = match(
-        **given, out=tmp_path / "other", settings=tiny(*CONTEXT), contexts=dict.fromkeys(before, "at")
+        **given, out=tmp_path / "other", settings=tiny(*CONTEXT, WIDE), contexts=dict.fromkeys(before, "at")
     )
     assert not same(weights(own), weights(other))
     with pytest.raises(UserError, match=r"other settings \(contexts\)"):
-        match(**given, out=tmp_path / "told", settings=tiny(), contexts=dict.fromkeys(before, "at"))
+        match(**given, out=tmp_path / "told", settings=tiny(WIDE), contexts=dict.fromkeys(before, "at"))
 
 
 def test_matching_with_contexts_goes_on_after_a_stop(reader, consecutive, tmp_path, monkeypatch, capsys):

@@ -7,8 +7,8 @@ import pytest
 
 from priormatch.config import load_settings
 from priormatch.data.normalizer import normalizer_in
+from priormatch.decoding.tuning import read_tuned
 from priormatch.errors import UserError
-from priormatch.search.tuning import read_tuned
 from priormatch.yaml_files import MOST_BYTES, MOST_DEPTH, MOST_NODES, checked, read_yaml
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(

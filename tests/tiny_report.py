@@ -9,9 +9,9 @@ import yaml
 from lhotse import CutSet, Recording
 
 from priormatch.data.manifest import utterance
-from priormatch.evaluation.alignment import align
-from priormatch.evaluation.hypotheses import Hypothesis, Inspection
-from priormatch.evaluation.transcripts import Transcript, write_transcripts
+from priormatch.matching.hypotheses import Hypothesis, Inspection
+from priormatch.scoring.alignment import align
+from priormatch.scoring.transcripts import Transcript, write_transcripts
 from priormatch.training.inspected import Inspected, to_line
 
 SAID = ["meeting at nine", "doctor at ten", "monday morning", "tuesday"]

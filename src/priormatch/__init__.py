@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from priormatch.config import load_settings as load_settings
     from priormatch.config import recipe_path as recipe_path
     from priormatch.data.tokenizer import Tokenizer as Tokenizer
+    from priormatch.decoding.beam import Beam as Beam
+    from priormatch.decoding.beam import beam_search as beam_search
     from priormatch.errors import UserError as UserError
     from priormatch.library import match as match
     from priormatch.matching.lpm import LengthFilter as LengthFilter
     from priormatch.matching.lpm import lpm_loss as lpm_loss
     from priormatch.matching.lpm import weigh as weigh
-    from priormatch.matching.objective import sequence_loss as sequence_loss
-    from priormatch.matching.prior import Prior as Prior
-    from priormatch.models.recognizer import Recognizer as Recognizer
-    from priormatch.search.beam import Beam as Beam
-    from priormatch.search.beam import beam_search as beam_search
+    from priormatch.models.objective import sequence_loss as sequence_loss
+    from priormatch.recognizers.prior import Prior as Prior
+    from priormatch.recognizers.recognizer import Recognizer as Recognizer
 
 _HOMES = {
-    "Beam": "search.beam",
+    "Beam": "decoding.beam",
     "LengthFilter": "matching.lpm",
-    "Prior": "matching.prior",
-    "Recognizer": "models.recognizer",
-    "Settings": "config",
+    "Prior": "recognizers.prior",
+    "Recognizer": "recognizers.recognizer",
+    "Settings": "config.settings",
     "Tokenizer": "data.tokenizer",
     "UserError": "errors",
-    "beam_search": "search.beam",
-    "load_settings": "config",
+    "beam_search": "decoding.beam",
+    "load_settings": "config.load",
     "lpm_loss": "matching.lpm",
     "match": "library",
-    "recipe_path": "config",
-    "sequence_loss": "matching.objective",
+    "recipe_path": "config.load",
+    "sequence_loss": "models.objective",
     "weigh": "matching.lpm",
 }
 

@@ -11,17 +11,17 @@ import torch
 
 from priormatch.config import FusionSettings, Settings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.decoding.fusion import feeds_back, fusion_of_hypotheses, untuned
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import greedy_transcripts
-from priormatch.matching.prior import Prior
-from priormatch.models.recognizer import Recognizer
+from priormatch.pipeline.match import heard_before, match_corpora, refuse_names
+from priormatch.pipeline.recipe import recipe_of_matching
+from priormatch.pipeline.work import thin
 from priormatch.progress import say
-from priormatch.runs.matching import heard_before, match_corpora, refuse_names
-from priormatch.runs.recipe import recipe_of_matching
+from priormatch.recognizers.decode import greedy_transcripts
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
 from priormatch.runs.stage import Stage, digest
-from priormatch.runs.work import thin
-from priormatch.search.fusion import feeds_back, fusion_of_hypotheses, untuned
 
 AnyPath = str | os.PathLike[str]
 Cuts = AnyPath | Iterable[Any]

@@ -19,10 +19,10 @@ from tiny_run import command, make_folders
 
 from priormatch.config import FusionSettings
 from priormatch.data.pauses import Cutting
-from priormatch.evaluation.decoding import plain_search
-from priormatch.evaluation.transcribing import transcribe
-from priormatch.models.recognizer import Recognizer
-from priormatch.serving.beams import SUFFIXES
+from priormatch.recognizers.decode import plain_search
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.transcribing import transcribe
+from priormatch.serve.beams import SUFFIXES
 
 pytestmark = pytest.mark.browser
 pytest.importorskip("gradio", reason="needs the extra `page`: make test-browser")

@@ -93,7 +93,7 @@ def test_files_that_are_not_audio(tmp_path: Path, decode: bool) -> None:
     (tmp_path / "text.flac").write_text("hello, I am a text")
     soundfile.write(tmp_path / "silent.wav", NOISE[:0], 16_000)
     assert check_audio(tmp_path / "empty.wav", decode) == "the file is empty"
-    assert check_audio(tmp_path / "text.flac", decode) == "cannot be opened: Format not recognized"
+    assert check_audio(tmp_path / "text.flac", decode) == "cannot be opened: Format not recognised"
     assert check_audio(tmp_path / "silent.wav", decode) == "holds no audio"
     assert check_audio(tmp_path / "none.wav", decode) == "cannot be opened: No such file or directory"
 

@@ -95,7 +95,7 @@ def damaged(path: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("text.wav", "cannot be opened: Format not recognized"),
+        ("text.wav", "cannot be opened: Format not recognised"),
         ("empty.wav", "the file is empty"),
         ("gone.wav", "No such file"),
         ("a.raw", "convert it to WAV"),

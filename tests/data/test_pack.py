@@ -153,7 +153,7 @@ def test_unreadable_utterances_are_skipped_and_listed(cuts: list[MonoCut], tmp_p
     )
     header, line = (tmp_path / "out/tiny.bad.tsv").read_text().splitlines()
     assert header == "id\treason"
-    assert line == f"tiny-2\t{source_of(cuts[2])}: cannot be opened: Format not recognized"
+    assert line == f"tiny-2\t{source_of(cuts[2])}: cannot be opened: Format not recognised"
 
 
 def test_too_many_unreadable_ones_stop_and_mended_ones_are_taken_in(

@@ -8,11 +8,11 @@ import soundfile
 from lhotse import CutSet, Recording
 
 from priormatch.data.batches import read_cuts
-from priormatch.data.corpora import prepare_librispeech
 from priormatch.data.manifest import utterance
 from priormatch.data.pack import pack
 from priormatch.data.recordings import PART_OF, place_of, previous_in_recording
 from priormatch.errors import UserError
+from priormatch.prepare.corpora import prepare_librispeech
 
 
 def recording(name: str) -> Recording:

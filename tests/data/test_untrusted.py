@@ -15,13 +15,13 @@ from own_files import read, reasons, texts, write_audio
 from priormatch.config import AudioSettings
 from priormatch.data import text_files
 from priormatch.data.batches import Corpus, UtteranceReader, once, read_cuts
-from priormatch.data.intake import Intake
-from priormatch.data.look import look_at_speech
 from priormatch.data.normalizer import normalize_unicode
-from priormatch.data.own import prepare_own
 from priormatch.data.text_files import prepare_text, read_sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
+from priormatch.prepare.intake import Intake
+from priormatch.prepare.look import look_at_speech
+from priormatch.prepare.own import prepare_own
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@ from pathlib import Path
 import pytest
 
 from priormatch.config import AudioSettings, Settings
-from priormatch.data.look import Speech
 from priormatch.data.normalizer import ENGLISH, Normalizer
-from priormatch.data.source import Utterance
 from priormatch.doctor.amounts import amount_findings
-from priormatch.doctor.data import (
+from priormatch.doctor.data_checks import (
     decoding_findings,
     duration_findings,
     findings,
@@ -17,6 +15,8 @@ from priormatch.doctor.data import (
     text_finding,
     transcript_findings,
 )
+from priormatch.prepare.look import Speech
+from priormatch.prepare.source import Utterance
 
 
 def statuses(found):

@@ -1,5 +1,5 @@
-from priormatch.doctor.models import findings
-from priormatch.matching.prior import Prior
+from priormatch.doctor.model_checks import findings
+from priormatch.recognizers.prior import Prior
 
 
 def run_folder(folder, recognizer, prior, tokenizer):

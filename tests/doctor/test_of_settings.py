@@ -3,7 +3,7 @@
 import pytest
 
 from priormatch.config import load_settings, recipe_names, recipe_path
-from priormatch.doctor.of_settings import findings
+from priormatch.doctor.settings_checks import findings
 
 MASKS = ["training.augment.frequency_masks=2", "training.augment.frequency_width=27"]
 

@@ -33,7 +33,7 @@ TINY = (
     " prior.model.embedding=12 prior.model.width=8 prior.model.bottlenecks=[[4,8,1]] prior.model.head=10"
     " matching.length_filter=[]"
 )
-LENIENT = "from priormatch.runs import matching; matching.require_fit = lambda cer, most: None\n"
+LENIENT = "from priormatch.pipeline import match; match.require_fit = lambda cer, most: None\n"
 """For examples in Python: after so few updates no recognizer is fit to propose."""
 LAUNCHER = f"""#!/bin/sh
 case $1 in

@@ -11,8 +11,8 @@ from tiny_run import RECIPE, command
 
 from priormatch.data.normalizer import Normalizer, normalizer_in
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.matching.prior import Prior
-from priormatch.models.recognizer import Recognizer
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
 
 GERMAN = ["Grüße", "Straße", "größer", "Äpfel", "über", "schön"]
 RUSSIAN = ["Ёлка", "мой", "день", "объём", "щи", "эхо"]
@@ -92,7 +92,7 @@ def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("voice", "words"), [("de", GERMAN), ("ru", RUSSIAN)])
 def test_spoken_words_are_learned_and_written_in_their_own_letters(voice, words, tmp_path, monkeypatch):
     pytest.importorskip("espeakng_loader")
-    from priormatch.data import spoken
+    from priormatch.prepare import spoken
 
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(RECIPE)

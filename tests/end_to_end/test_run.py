@@ -13,14 +13,14 @@ import pytest
 from tiny_run import command, files, make_folders
 
 from priormatch.config import load_settings
-from priormatch.evaluation import decoding
-from priormatch.models.card import read_card
+from priormatch.decoding.tuning import read_tuned
+from priormatch.pipeline import run as pipeline
+from priormatch.pipeline.recipe import recipe_of_fusion
 from priormatch.progress import Meter
-from priormatch.report.run import read_run
-from priormatch.runs import pipeline
-from priormatch.runs.recipe import recipe_of_fusion
+from priormatch.recognizers import decode as decoding
+from priormatch.recognizers.card import read_card
+from priormatch.report.run_folder import read_run
 from priormatch.runs.stage import fingerprint, plain, read_record
-from priormatch.search.tuning import read_tuned
 from priormatch.training.inspected import read_inspected
 
 OWN = ("run", "tiny.yaml", "labeled=labeled", "unlabeled=unlabeled", "text=text.txt")

@@ -12,7 +12,7 @@ from scipy.signal import butter, resample_poly, sosfilt
 from tiny_run import command
 
 from priormatch import Recognizer
-from priormatch.evaluation.error_rates import word_errors
+from priormatch.scoring.error_rates import word_errors
 
 pytest.importorskip("espeakng_loader")
 
@@ -25,7 +25,7 @@ class Speakers:
     """People who say sentences that the demo's corpus does not have, with pauses between them."""
 
     def __init__(self, corpus: Path) -> None:
-        from priormatch.data.demo.grammar import draw_sentences
+        from priormatch.prepare.demo.grammar import draw_sentences
 
         known = {line for name in ("text", "text-validation") for line in (corpus / f"{name}.txt").open()}
         drawn = draw_sentences(12_000, random.Random("recordings"))
@@ -34,8 +34,8 @@ class Speakers:
 
     def talk(self, seconds: float) -> tuple[np.ndarray, str]:
         """Samples at 16 kHz for so many seconds, and what is said in them."""
-        from priormatch.data.demo.corpus import SEEN, SEEN_VOICES
-        from priormatch.data.demo.speech import record
+        from priormatch.prepare.demo.corpus import SEEN, SEEN_VOICES
+        from priormatch.prepare.demo.speech import record
 
         parts: list[np.ndarray] = []
         said: list[str] = []
@@ -88,7 +88,7 @@ def test_a_folder_of_all_kinds_of_recordings(trained, spoken, monkeypatch, capsy
     said = capsys.readouterr().err
     assert "5 recordings transcribed, 1 of them without speech" in said
     assert "2 recordings could not be read:" in said
-    assert "  speech/text.wav: cannot be opened: Format not recognized\n" in said
+    assert "  speech/text.wav: cannot be opened: Format not recognised\n" in said
     assert "  speech/empty.wav: the file is empty\n" in said
 
     found = {path.stem: json.loads(path.read_text()) for path in Path("out").rglob("*.json")}

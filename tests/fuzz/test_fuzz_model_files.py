@@ -18,10 +18,10 @@ from torch import Tensor
 from priormatch.config import ConvLMSettings, ModelSettings, all_keys, load_settings
 from priormatch.data.normalizer import normalizer_in
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.matching.prior import Prior
-from priormatch.models.recognizer import Recognizer
-from priormatch.report.run import read_settings
-from priormatch.search.tuning import read_tuned
+from priormatch.decoding.tuning import read_tuned
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.report.run_folder import read_settings
 from priormatch.training.checkpoint import DAMAGED, FILE, OLD, read_checkpoint, write_checkpoint
 
 pytestmark = pytest.mark.slow

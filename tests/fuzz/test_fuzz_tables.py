@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tiny_language import speak
 
 from priormatch.data.batches import read_cuts
-from priormatch.data.intake import Intake
-from priormatch.data.look import decode_some, look_at_speech
-from priormatch.data.own import recognize
+from priormatch.prepare.intake import Intake
+from priormatch.prepare.look import decode_some, look_at_speech
+from priormatch.prepare.own import recognize
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from priormatch.config import LanguageSettings
-from priormatch.data.look import look_at_text
 from priormatch.data.normalizer import normalizer_of
 from priormatch.data.text_files import prepare_text, read_book_ids, read_sentences
+from priormatch.prepare.look import look_at_text
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import torch
 
 from priormatch.errors import UserError
 from priormatch.matching.lpm import Policy, Proposal, require_fit
-from priormatch.models.recognizer import Recognizer
+from priormatch.recognizers.recognizer import Recognizer
 
 
 def same_weights(one: Recognizer, other: Recognizer) -> bool:

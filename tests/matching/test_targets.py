@@ -11,6 +11,7 @@ import torch
 from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.data.tokenizer import Tokenizer
+from priormatch.decoding.beam import Beam
 from priormatch.matching.lpm import (
     BeamTargets,
     LengthFilter,
@@ -22,10 +23,9 @@ from priormatch.matching.lpm import (
     lpm_loss,
     weigh,
 )
-from priormatch.matching.objective import sequence_loss
-from priormatch.matching.prior import Prior
-from priormatch.models.recognizer import Recognizer
-from priormatch.search.beam import Beam
+from priormatch.models.objective import sequence_loss
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
 
 WATCH = Stopwatch(torch.device("cpu"))

@@ -2,7 +2,7 @@
 
 from priormatch.config import FusionSettings, load_settings
 from priormatch.matching.lpm import LengthFilter, Weighing, keep_all
-from priormatch.runs.matching import weighing_of
+from priormatch.pipeline.match import weighing_of
 
 
 def test_the_papers_weighing_is_the_default() -> None:

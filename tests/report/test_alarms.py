@@ -7,7 +7,7 @@ import yaml
 from tiny_report import make_run, matching_lines
 
 from priormatch.report.alarms import alarms, largest_entropy, of_matching, skipped_updates
-from priormatch.report.run import read_run
+from priormatch.report.run_folder import read_run
 
 SETTINGS = {"matching.beam_size": 4}
 

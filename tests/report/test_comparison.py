@@ -5,7 +5,7 @@ import yaml
 from tiny_report import make_run
 
 from priormatch.report.comparison import compared, differing
-from priormatch.report.run import read_run
+from priormatch.report.run_folder import read_run
 from priormatch.runs.results import NAMES
 
 

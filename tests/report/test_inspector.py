@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tiny_report import beam
 
-from priormatch.report.beams import Beam, Heard, Utterance, heard
+from priormatch.report.inspector import Beam, Heard, Utterance, heard
 from priormatch.report.sound import Sound
 
 

@@ -10,7 +10,7 @@ from tiny_run import command
 from priormatch.errors import UserError
 from priormatch.report.curves import refreshes
 from priormatch.report.page import render, write_report
-from priormatch.report.run import read_run
+from priormatch.report.run_folder import read_run
 from priormatch.report.sound import LONGEST, embed
 
 VOID = {"meta"}

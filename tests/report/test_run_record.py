@@ -6,7 +6,7 @@ import pytest
 from tiny_report import make_run, matching_lines, write_metrics, write_stage
 
 from priormatch.errors import UserError
-from priormatch.report.run import flat, read_run, values
+from priormatch.report.run_folder import flat, read_run, values
 from priormatch.report.scores import read_scores
 
 

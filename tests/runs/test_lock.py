@@ -11,8 +11,8 @@ from subprocess import PIPE
 import pytest
 
 from priormatch.errors import UserError
+from priormatch.experiments.pool import Pool, Task
 from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
-from priormatch.tables.pool import Pool, Task
 
 HOLD = """
 import sys

@@ -5,7 +5,7 @@ import math
 import pytest
 from rich.console import Console
 
-from priormatch.evaluation.decoding import Transcript, write_transcripts
+from priormatch.recognizers.decode import Transcript, write_transcripts
 from priormatch.runs.results import (
     difference_in_words,
     draw,

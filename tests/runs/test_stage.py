@@ -10,9 +10,9 @@ import pytest
 from priormatch.config import BatchSettings, load_settings
 from priormatch.errors import UserError
 from priormatch.files import TEMPORARY
-from priormatch.models.card import CARD
+from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
+from priormatch.recognizers.card import CARD
 from priormatch.runs import stage as module
-from priormatch.runs.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.runs.stage import FILE, Stage, differences, fingerprint, kept_aside, read_record, set_aside
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
 

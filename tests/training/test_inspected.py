@@ -8,7 +8,7 @@ import pytest
 from priormatch.config import AudioSettings
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
-from priormatch.evaluation.hypotheses import inspect
+from priormatch.matching.hypotheses import inspect
 from priormatch.matching.lpm import LengthFilter, Weighing
 from priormatch.training.inspected import FIRST, Inspector, from_line, read_inspected, to_line
 

@@ -18,13 +18,13 @@ from priormatch.config import (
 )
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
-from priormatch.evaluation.decoding import validation_errors
-from priormatch.matching.prior import Prior
-from priormatch.models.recognizer import Recognizer
+from priormatch.recognizers.decode import validation_errors
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Schedule, fit
-from priormatch.training.prior import PriorTraining, Sentences
-from priormatch.training.supervised import Supervised, ctc_losses, label_losses
+from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.supervised_step import Supervised, ctc_losses, label_losses
 
 WATCH = Stopwatch(torch.device("cpu"))
 

@@ -15,11 +15,11 @@ from priormatch.config import (
 )
 from priormatch.data.batches import Corpus, cut_text
 from priormatch.matching.lpm import Proposal, Targets, entropy, given_labels, is_paired
-from priormatch.matching.objective import sequence_loss
+from priormatch.models.objective import sequence_loss
 from priormatch.stopwatch import Stopwatch
-from priormatch.training import matching as module
+from priormatch.training import matching_step as module
 from priormatch.training.loop import Schedule, fit
-from priormatch.training.matching import Matching, share_of
+from priormatch.training.matching_step import Matching, share_of
 
 WATCH = Stopwatch(torch.device("cpu"))
 

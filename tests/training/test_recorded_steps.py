@@ -8,8 +8,8 @@ from priormatch.data.batches import Corpus
 from priormatch.device import has_kernels, plainly
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.stopwatch import Stopwatch
-from priormatch.training.matching import Matching
-from priormatch.training.supervised import Supervised
+from priormatch.training.matching_step import Matching
+from priormatch.training.supervised_step import Supervised
 
 if not torch.cuda.is_available() or not has_kernels(torch.device("cuda")):
     pytest.skip("needs a GPU", allow_module_level=True)

@@ -25,16 +25,16 @@ from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
 from priormatch.matching.cache import CachedTargets
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
-from priormatch.matching.prior import Prior
-from priormatch.models.recognizer import Recognizer
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import FILE, OLD, read_checkpoint
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector, read_inspected
 from priormatch.training.loop import Schedule, fit
-from priormatch.training.matching import Matching
-from priormatch.training.prior import PriorTraining, Sentences
-from priormatch.training.supervised import Supervised
+from priormatch.training.matching_step import Matching
+from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.supervised_step import Supervised
 
 UPDATES = 9
 TRAINING = TrainingSettings(

@@ -14,16 +14,16 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from priormatch import __version__
-from priormatch.cli.first_day import doctor, new, settings
-from priormatch.cli.hearing import decode, label, lengths, tune
+from priormatch.cli.decode import decode, label, lengths, tune
 from priormatch.cli.help import Verb, Verbs
-from priormatch.cli.models import export, push
+from priormatch.cli.model_verbs import export, push
 from priormatch.cli.options import Overrides, complete_recipe, settings_of
 from priormatch.cli.prepare import pack, prepare
 from priormatch.cli.report import report
 from priormatch.cli.results import compare, hypotheses, score, table
 from priormatch.cli.serve import serve
-from priormatch.cli.training import match, tokenizer, train, train_prior
+from priormatch.cli.start import doctor, new, settings
+from priormatch.cli.train import match, tokenizer, train, train_prior
 from priormatch.cli.transcribe import transcribe
 from priormatch.errors import UserError
 from priormatch.files import full_message, is_full
@@ -172,7 +172,7 @@ def run(
     Example: priormatch run own labeled=speech unlabeled=more-speech text=books
     """
     wanted = settings_of(recipe, overrides)
-    from priormatch.runs.pipeline import run as run_all
+    from priormatch.pipeline.run import run as run_all
 
     run_all(wanted)
 

@@ -8,7 +8,7 @@ import typer
 
 from priormatch.config import FusionSettings, Settings
 from priormatch.errors import UserError
-from priormatch.models.hub import model_folder
+from priormatch.recognizers.hub import model_folder
 
 
 def model_option(name: str, help: str) -> Any:
@@ -31,7 +31,7 @@ def complete_recipe(incomplete: str) -> list[str]:
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     """Settings that a word may become, as `key=` with what it means, or as `key=value` where there is a choice."""
-    from priormatch.config_docs import choices, meanings
+    from priormatch.config.reference import choices, meanings
 
     key, equals, _ = incomplete.partition("=")
     told = meanings()
@@ -118,7 +118,7 @@ def settings_of(
     if fusion is not None and prior is None:
         raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
     from priormatch.config import load_settings, recipe_path
-    from priormatch.search.tuning import read_tuned
+    from priormatch.decoding.tuning import read_tuned
 
     tuned = read_tuned(fusion) if fusion is not None else []
     settings = load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])
@@ -143,9 +143,9 @@ def matching_settings_of(
             " give matching.hypotheses=asr_lm, or leave it out"
         )
     if prior is not None and settings.matching.hypotheses == "asr_lm":
+        from priormatch.decoding.fusion import feeds_back, untuned
+        from priormatch.decoding.tuning import is_for_decoding
         from priormatch.progress import say
-        from priormatch.search.fusion import feeds_back, untuned
-        from priormatch.search.tuning import is_for_decoding
 
         if fusion is None and settings.fusion == FusionSettings():
             say(f"{untuned(settings.fusion, feeds_back(settings.matching))} --fusion")
@@ -165,8 +165,8 @@ def fusion_of(prior: Path | None, fusion: Path | None, beam_size: int | None = N
     wider = [] if beam_size is None else [f"fusion.beam_size={beam_size}"]
     found = settings_of(None, wider, fusion, prior).fusion
     if prior is not None and fusion is None:
+        from priormatch.decoding.fusion import untuned
         from priormatch.progress import say
-        from priormatch.search.fusion import untuned
 
         say(f"{untuned(found)} --fusion")
     return found

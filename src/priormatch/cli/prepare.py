@@ -52,7 +52,7 @@ def librispeech(
 
     Example: priormatch prepare librispeech LibriSpeech --out data
     """
-    from priormatch.data.corpora import prepare_librispeech
+    from priormatch.prepare.corpora import prepare_librispeech
 
     said(
         prepare_librispeech(
@@ -79,7 +79,7 @@ def librilight(
 
     Example: priormatch prepare librilight libri-light --out data
     """
-    from priormatch.data.corpora import prepare_librilight
+    from priormatch.prepare.corpora import prepare_librilight
 
     said(
         prepare_librilight(
@@ -123,10 +123,10 @@ def audio(
     """
     from priormatch.config import AudioSettings
     from priormatch.data.batches import read_cuts
-    from priormatch.data.intake import Intake
     from priormatch.data.normalizer import normalizer_of
-    from priormatch.data.overview import overview
-    from priormatch.data.own import prepare_own
+    from priormatch.prepare.intake import Intake
+    from priormatch.prepare.overview import overview
+    from priormatch.prepare.own import prepare_own
 
     intake = Intake(normalizer_of(LanguageSettings(normalizer, alphabet)), segment=segment)
     prepare_own(
@@ -170,7 +170,7 @@ def text(
     """
     from priormatch.data.normalizer import normalizer_of
     from priormatch.data.text_files import prepare_text, read_book_ids
-    from priormatch.runs.work import transcripts_of
+    from priormatch.pipeline.work import transcripts_of
 
     books = read_book_ids(exclude_books) if exclude_books else ()
     spoken = [sentence for path in cuts or [] for sentence in transcripts_of(path)]
@@ -196,7 +196,7 @@ def prepare_demo_corpus(
 
     Example: priormatch prepare demo --out data/demo
     """
-    from priormatch.data.demo import prepare_demo
+    from priormatch.prepare.demo import prepare_demo
 
     prepare_demo(out, seed)
     said({path.name: path for path in sorted(out.glob("*.jsonl.gz"))})
@@ -231,8 +231,8 @@ def prepare_synthetic_corpus(
 
     Example: priormatch prepare synthetic --text books.txt.xz --out data/synthetic
     """
-    from priormatch.data.synthetic import VERSION, SyntheticOptions, prepare_synthetic
     from priormatch.data.text_files import find_text_files
+    from priormatch.prepare.synthetic import VERSION, SyntheticOptions, prepare_synthetic
     from priormatch.runs.stage import Stage
 
     files = find_text_files([text])

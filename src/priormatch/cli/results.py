@@ -62,8 +62,8 @@ def score(
 
     Another: priormatch score theirs.trn --references said.txt --normalizer basic
     """
-    from priormatch.runs import score_page
-    from priormatch.runs.score import score as score_all
+    from priormatch.pipeline import score_page
+    from priormatch.pipeline.score import score as score_all
 
     if out is not None:
         score_page.require_place(out, overwrite)
@@ -101,7 +101,7 @@ def hypotheses(
     Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
     """
     wanted = matching_settings_of(recipe, overrides, fusion, prior)
-    from priormatch.runs.hypotheses import inspect_files, print_json, show
+    from priormatch.pipeline.show_hypotheses import inspect_files, print_json, show
 
     found = inspect_files(model, prior, cuts, lengths, wanted, beam_size, ids or [], count)
     print_json(found) if as_json else show(found)
@@ -131,9 +131,9 @@ def table(
 
     Example: priormatch table 2:1-5 4 --scale demo --seeds 0,1 --jobs 2
     """
-    from priormatch.tables.estimate import tell
-    from priormatch.tables.request import make_request
-    from priormatch.tables.run import run_tables
+    from priormatch.experiments.estimate import tell
+    from priormatch.experiments.request import make_request
+    from priormatch.experiments.run_tables import run_tables
 
     request = make_request(words, scale, seeds, data, jobs, so_far)
     if dry_run:
@@ -149,6 +149,6 @@ def compare(
 
     Example: priormatch compare runs/demo-0 runs/demo-1 runs/demo-2
     """
-    from priormatch.runs.compare import compare_runs
+    from priormatch.pipeline.compare import compare_runs
 
     print(compare_runs(runs))

@@ -43,15 +43,15 @@ def serve(
     Example: priormatch serve runs/demo/lpm/model --prior runs/demo/prior/model
     """
     fused = fusion_of(prior, fusion)
-    from priormatch.serving.server import require_free, require_gradio
+    from priormatch.serve.server import require_free, require_gradio
 
     require_gradio()
     require_free(host, port)
-    from priormatch.evaluation.transcribing import cutting_for
+    from priormatch.pipeline.transcribe import load_models
     from priormatch.progress import say
-    from priormatch.runs.transcribe import load_models
-    from priormatch.serving.beams import Listener
-    from priormatch.serving.server import serve as serve_page
+    from priormatch.recognizers.transcribing import cutting_for
+    from priormatch.serve.beams import Listener
+    from priormatch.serve.server import serve as serve_page
 
     recognizer, judge = load_models(model, prior, device, threads)
     if not is_this_machine(host):

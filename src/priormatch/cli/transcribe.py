@@ -20,8 +20,8 @@ from priormatch.cli.options import (
 from priormatch.errors import UserError
 
 if TYPE_CHECKING:
-    from priormatch.evaluation.transcribing import Transcription
-    from priormatch.runs.transcribe import OriginOf, Put
+    from priormatch.pipeline.transcribe import OriginOf, Put
+    from priormatch.recognizers.transcribing import Transcription
 
 SOME_FAILED = 1  # the exit code
 
@@ -86,13 +86,13 @@ def transcribe(
     if out is None and len(wanted) > 1:
         raise UserError("one format can be printed: give one --format, or --out, the folder of files")
     fused = fusion_of(prior, fusion, beam_size)
-    from priormatch.evaluation.decoding import plain_search, search_with_prior
-    from priormatch.evaluation.formats import Origin
-    from priormatch.evaluation.transcribing import cutting_for
-    from priormatch.runs import transcribe as work
+    from priormatch.decoding.tuning import finite
+    from priormatch.pipeline import transcribe as work
+    from priormatch.pipeline.transcribed import Transcribed
+    from priormatch.recognizers.decode import plain_search, search_with_prior
+    from priormatch.recognizers.formats import Origin
+    from priormatch.recognizers.transcribing import cutting_for
     from priormatch.runs.stage import fingerprint
-    from priormatch.runs.transcribed import Transcribed
-    from priormatch.search.tuning import finite
 
     found = work.find_recordings(recordings)
     if out is None and len(found) > 1 and wanted[0] in SUBTITLES:
@@ -129,7 +129,7 @@ def transcribe(
 
 def printed(form: Format, several: bool, origin_of: "OriginOf") -> "Put":
     """Print transcriptions: JSON a line each; text under the names of the files, where there are several."""
-    from priormatch.evaluation.formats import FORMATS, to_json_line
+    from priormatch.recognizers.formats import FORMATS, to_json_line
 
     write = to_json_line if form is Format.json else FORMATS[form]
 

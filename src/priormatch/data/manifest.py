@@ -231,3 +231,15 @@ def list_bad(
             f"what {listing} lists, or raise --max-bad-share (in a run audio.max_bad_share); {first}."
         )
     say(f"{len(bad):,} of {total:,} skipped{why}, listed with reasons in {listing}")
+
+
+def named_sets(paths: Sequence[Path], prefix: str = "") -> dict[str, Path]:
+    """Sets of cuts by the names of their files, with `prefix` before those that do not begin with it."""
+    sets: dict[str, Path] = {}
+    for path in paths:
+        name = path.name.split(".")[0]
+        name = name if name.startswith(prefix) else f"{prefix}-{name}"
+        if name in sets:
+            raise UserError(f"{sets[name]} and {path} would have the same name, {name}: rename one of them")
+        sets[name] = path
+    return sets

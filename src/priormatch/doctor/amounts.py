@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from priormatch.data.look import Speech
 from priormatch.doctor.finding import Finding
+from priormatch.prepare.look import Speech
 from priormatch.progress import duration_text
 
 HARDLY_ANY, LITTLE = 600.0, 3600.0  # seconds of transcribed speech

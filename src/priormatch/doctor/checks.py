@@ -31,7 +31,10 @@ def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
         return
     yield from install.sound_findings()
     from priormatch.config import Settings, load_settings, recipe_path
-    from priormatch.doctor import data, machine, models, of_settings
+    from priormatch.doctor import data_checks as data
+    from priormatch.doctor import machine
+    from priormatch.doctor import model_checks as models
+    from priormatch.doctor import settings_checks as of_settings
     from priormatch.training.wandb_log import wandb_plan
 
     settings = None

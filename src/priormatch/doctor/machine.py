@@ -12,8 +12,8 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.tokenizer import train_tokenizer
 from priormatch.device import find_device, has_kernels, mixed_precision
 from priormatch.doctor.finding import Finding
-from priormatch.models.recognizer import Recognizer
-from priormatch.training.supervised import label_losses
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.training.supervised_step import label_losses
 
 GB = 1 << 30
 LITTLE_MEMORY = 8 * GB  # of a GPU

@@ -22,10 +22,10 @@ from torch import Tensor
 from priormatch.config import FusionSettings
 from priormatch.data.batches import Batch
 from priormatch.errors import UserError
-from priormatch.matching.prior import Prior
-from priormatch.matching.recorded import RecordedProposal, fast_prior
-from priormatch.models.recognizer import Recognizer
-from priormatch.shapes import labels_on_grid
+from priormatch.kernels.shapes import labels_on_grid
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recorded import RecordedProposal, fast_prior
 from priormatch.stopwatch import Stopwatch
 
 SHORTEST = 2  # one token and the end of sentence

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from priormatch.data.features import time_mask
-from priormatch.search.beam import BLOCK
+from priormatch.decoding.beam import BLOCK
 
 SOUND_ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Not cuDNN's: with a mask and T = 64 mod 128 its gradients are not numbers (pytorch/pytorch, issue 196678)."""

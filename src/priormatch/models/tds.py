@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from priormatch.data.features import time_mask
-from priormatch.device import has_kernels
 
 
 class UtteranceNorm(nn.Module):
@@ -114,10 +113,6 @@ class TDSEncoder(nn.Module):
 
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """features (B, T, W), lengths (B,) -> encoded (B, T', output), lengths (B,)."""
-        if has_kernels(features.device) and torch.is_autocast_enabled("cuda"):
-            from priormatch.models.tds_triton import encode
-
-            return encode(self, features, lengths)
         x = features
         for stage, channels in zip(self.stages, self.channels, strict=True):
             lengths = (lengths + 1) // 2

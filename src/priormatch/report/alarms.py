@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from priormatch.report.run import SECOND_ROUND, Line, RunRecord, is_number, values
+from priormatch.report.run_folder import SECOND_ROUND, Line, RunRecord, is_number, values
 
 SHORT = 0.9  # heaviest hypotheses over reference lengths
 FEW = 0.5  # of the utterances have a survivor

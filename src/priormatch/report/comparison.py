@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from priormatch.report.charts import IntervalChart, grouped_chart
 from priormatch.report.curves import MEASURES, TONES
-from priormatch.report.run import OF_EACH, RunRecord
+from priormatch.report.run_folder import OF_EACH, RunRecord
 from priormatch.report.scores import Score
 from priormatch.runs.results import NAMES
 

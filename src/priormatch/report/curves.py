@@ -7,7 +7,7 @@ from typing import Any
 from priormatch.matching.rounds import FIRST_ROUND
 from priormatch.report.alarms import largest_entropy
 from priormatch.report.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
-from priormatch.report.run import Line, RunRecord, is_number, values
+from priormatch.report.run_folder import Line, RunRecord, is_number, values
 from priormatch.report.scores import Estimate, Score
 from priormatch.runs.results import NAMES
 

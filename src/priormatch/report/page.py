@@ -14,7 +14,6 @@ from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import duration_text
 from priormatch.report.alarms import alarms
-from priormatch.report.beams import Utterance, heard, utterances
 from priormatch.report.charts import IntervalChart, LineChart, minus
 from priormatch.report.comparison import compared, differing
 from priormatch.report.curves import (
@@ -25,7 +24,8 @@ from priormatch.report.curves import (
     refreshes,
     teaching_charts,
 )
-from priormatch.report.run import RunRecord, read_run
+from priormatch.report.inspector import Utterance, heard, utterances
+from priormatch.report.run_folder import RunRecord, read_run
 from priormatch.report.sound import ROOM
 from priormatch.runs.results import BASE
 

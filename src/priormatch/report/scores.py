@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from priormatch.evaluation.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
-from priormatch.evaluation.error_rates import (
+from priormatch.progress import track
+from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
+from priormatch.scoring.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
+from priormatch.scoring.error_rates import (
     ErrorCounts,
     character_errors,
     word_error_rate_recovered,
     word_errors,
 )
-from priormatch.evaluation.transcripts import both_sides
-from priormatch.progress import track
-from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
+from priormatch.scoring.transcripts import both_sides
 
 OURS = "lpm"
 

@@ -9,16 +9,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from priormatch.evaluation.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
-from priormatch.evaluation.error_rates import (
+from priormatch.files import read_text, replace_text
+from priormatch.json_text import parse_json
+from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
+from priormatch.scoring.error_rates import (
     ErrorCounts,
     character_errors,
     word_error_rate_recovered,
     word_errors,
 )
-from priormatch.evaluation.transcripts import Transcript, both_sides, read_transcripts
-from priormatch.files import read_text, replace_text
-from priormatch.json_text import parse_json
+from priormatch.scoring.transcripts import Transcript, both_sides, read_transcripts
 
 BASE, TOP = "supervised", "topline"
 NAMES = {

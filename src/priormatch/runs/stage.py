@@ -20,9 +20,9 @@ import torch
 from priormatch.errors import UserError
 from priormatch.files import TEMPORARY, read_text, replace_text, set_aside
 from priormatch.json_text import parse_json
-from priormatch.models.card import CARD
 from priormatch.old_names import NEW_NAMES, OLD_NAMES, with_names
 from priormatch.progress import duration_text, say
+from priormatch.recognizers.card import CARD
 from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
-from priormatch.evaluation.alignment import AlignedWord
-from priormatch.evaluation.hypotheses import Hypothesis, Inspection, look_into
 from priormatch.files import read_text, replace_text
 from priormatch.json_text import parse_json
+from priormatch.matching.hypotheses import Hypothesis, Inspection, look_into
 from priormatch.matching.lpm import Weighing
-from priormatch.matching.prior import Prior
-from priormatch.models.recognizer import Recognizer
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.scoring.alignment import AlignedWord
 
 FILE = "inspected.jsonl"
 FIRST = '{"update": 0, '

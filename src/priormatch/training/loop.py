@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
-from priormatch.models.folder import WEIGHTS
 from priormatch.processes import Stop, deferred_stop
 from priormatch.progress import Meter, say
+from priormatch.recognizers.folder import WEIGHTS
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import (
     of_prefix,

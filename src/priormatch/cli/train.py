@@ -1,0 +1,189 @@
+"""The verbs that train, one stage at a time: `tokenizer`, `train-prior`, `train`, `match`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from priormatch.cli.options import (
+    Labeled,
+    MatchingFusion,
+    Model,
+    Out,
+    Overrides,
+    Recipe,
+    TokenizerFolder,
+    Unlabeled,
+    Validation,
+    matching_settings_of,
+    model_option,
+    settings_of,
+)
+from priormatch.errors import UserError
+
+
+def tokenizer(
+    out: Out,
+    cuts: Annotated[
+        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to learn from.")
+    ] = None,
+    text: Annotated[list[Path] | None, typer.Option("--text", help="Sentences to learn from.")] = None,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Learn word pieces.
+
+    Example: priormatch tokenizer --cuts data/train-clean-100.jsonl.gz --out exp/tokenizer tokenizer.pieces=5000
+    """
+    wanted = settings_of(recipe, overrides)
+    if not cuts and not text:
+        raise UserError("nothing to learn word pieces from: give --cuts or --text")
+    from priormatch.data.normalizer import normalizer_of
+    from priormatch.pipeline import work
+    from priormatch.pipeline.recipe import recipe_of_text
+    from priormatch.runs.stage import Stage
+
+    inputs = {f"input-{number}": path for number, path in enumerate([*(cuts or []), *(text or [])])}
+    with Stage(out, {"tokenizer": wanted.tokenizer} | recipe_of_text(wanted), inputs).work() as todo:
+        if todo:
+            sentences = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
+            sentences += [sentence for path in text or [] for sentence in work.sentences_of(path)]
+            work.make_tokenizer(sentences, wanted.tokenizer.pieces, out, normalizer_of(wanted.language))
+
+
+def train_prior(
+    text: Annotated[
+        Path, typer.Option("--text", help="Sentences, one a line, as `prepare text` writes them.")
+    ],
+    validation_text: Annotated[Path, typer.Option("--validation-text", help="Held-out sentences.")],
+    tokenizer: TokenizerFolder,
+    out: Out,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Train the prior, a language model, on text.
+
+    Example: priormatch train-prior --text books.txt --validation-text dev.txt --tokenizer exp/tokenizer --out exp/prior
+    """
+    wanted = settings_of(recipe, overrides)
+    from priormatch.data.tokenizer import Tokenizer
+    from priormatch.pipeline import work
+    from priormatch.runs.stage import Stage
+
+    pieces = Tokenizer.load(tokenizer)
+    inputs = {"text": text, "validation_text": validation_text, "tokenizer": tokenizer}
+    sentences, held_out = work.sentences_of(text), work.sentences_of(validation_text)
+    with Stage(out, {"prior": wanted.prior, "seed": wanted.training.seed}, inputs).work() as todo:
+        if todo:
+            work.train_prior(sentences, held_out, pieces, wanted, out, out, text)
+
+
+def train(
+    labeled: Labeled,
+    validation: Validation,
+    tokenizer: TokenizerFolder,
+    out: Out,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Train a recognizer on transcribed speech.
+
+    Example: priormatch train --labeled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer
+    --out exp/sup
+    """
+    wanted = settings_of(recipe, overrides)
+    from priormatch.data.manifest import named_sets
+    from priormatch.data.tokenizer import Tokenizer
+    from priormatch.pipeline import work
+    from priormatch.pipeline.recipe import recipe_of_training
+    from priormatch.runs.stage import Stage
+
+    pieces, sets = Tokenizer.load(tokenizer), named_sets(validation)
+    inputs = {
+        "labeled": labeled,
+        "tokenizer": tokenizer,
+        **{f"validation/{name}": path for name, path in sets.items()},
+    }
+    with Stage(out, recipe_of_training(wanted), inputs).work() as todo:
+        if todo:
+            work.train_supervised([labeled], sets, pieces, wanted, out, out)
+
+
+MatchingPrior = Annotated[
+    Path | None,
+    model_option(
+        "--prior", "Folder of a prior; none with matching.prior_exponent=0 matching.hypotheses=asr."
+    ),
+]
+Lengths = Annotated[
+    Path | None,
+    typer.Option(
+        "--lengths",
+        help="What `priormatch lengths` wrote, which matching.context reads too; none with"
+        " matching.length_filter=[] or matching.reference_lengths=speaking_rate.",
+    ),
+]
+FirstProposal = Annotated[
+    Path | None, model_option("--proposal", "Folder of another recognizer to start the proposal from.")
+]
+Transcribed = Annotated[
+    Path | None,
+    typer.Option(
+        "--transcribed",
+        help="Cuts of --unlabeled with transcripts, to score the proposal's labels; never to learn from.",
+    ),
+]
+LabelsGiven = Annotated[
+    bool,
+    typer.Option("--labels-given", help="Learn the texts of --unlabeled, which `priormatch label` wrote."),
+]
+
+
+def match(
+    model: Model,
+    labeled: Labeled,
+    unlabeled: Unlabeled,
+    validation: Validation,
+    out: Out,
+    prior: MatchingPrior = None,
+    lengths: Lengths = None,
+    fusion: MatchingFusion = None,
+    proposal: FirstProposal = None,
+    transcribed: Transcribed = None,
+    labels_given: LabelsGiven = False,
+    recipe: Recipe = None,
+    overrides: Overrides = None,
+) -> None:
+    """Train a recognizer further by local prior matching; or, with the same schedule, on labels that are given.
+
+    Example: priormatch match --model exp/sup/model --prior exp/prior/model --labeled train.jsonl.gz
+    --unlabeled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
+    """
+    if labels_given and (prior or lengths or fusion or proposal or transcribed):
+        raise UserError(
+            "--labels-given needs no --prior, --lengths, --fusion, --proposal or --transcribed: leave them out"
+        )
+    wanted = matching_settings_of(recipe, overrides, fusion, prior)
+    from priormatch.data.manifest import named_sets
+    from priormatch.pipeline import match as matching
+    from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
+    from priormatch.runs.stage import Stage
+
+    matching.refuse_names(wanted)
+    sets = named_sets(validation)
+    inputs = {"model": model, "labeled": labeled}
+    inputs |= {f"validation/{name}": path for name, path in sets.items()}
+    if labels_given:
+        inputs["pseudo_labeled"] = unlabeled
+        with Stage(out, recipe_of_schedule(wanted), inputs).work() as todo:
+            if todo:
+                matching.train_on_pseudo_labels(model, labeled, unlabeled, sets, wanted, out, out)
+        return
+    matching.require_inputs(prior, lengths, wanted)
+    others = {"unlabeled": unlabeled, "prior": prior, "lengths": lengths, "proposal": proposal}
+    inputs |= {name: path for name, path in others.items() if path is not None}
+    with Stage(out, recipe_of_matching(wanted), inputs).work() as todo:
+        if todo:
+            matching.match(
+                model, prior, labeled, unlabeled, lengths, sets, wanted, out, out, proposal, transcribed
+            )

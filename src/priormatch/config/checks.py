@@ -1,0 +1,270 @@
+"""What settings must be: each number within its bounds, and all of them in agreement."""
+
+import math
+import re
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from operator import attrgetter
+from typing import Any
+
+from priormatch.config.settings import (
+    ConvLMSettings,
+    KeepSettings,
+    ModelSettings,
+    PriorSettings,
+    Settings,
+    TrainingSettings,
+    all_keys,
+)
+from priormatch.errors import UserError
+
+MOST_SIZE = 65_536  # of any side of a network's layers
+MOST_LAYERS = 300  # some seconds to build
+
+# What must hold, in words and as a test, and the keys it holds for; of a list, it must hold for every entry.
+BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    (
+        "must be at least 1",
+        lambda number: number >= 1,
+        """
+        training.updates matching.updates prior.updates
+        training.report_every *.validate_every matching.refresh_every
+        model.n_mels model.channels model.kernel model.size model.longest_output
+        prior.model.embedding prior.model.width prior.model.head prior.model.kernel prior.batch_tokens
+        matching.beam_size fusion.beam_size
+        """,
+    ),
+    (
+        "must be 0 or more",
+        lambda number: number >= 0,
+        """
+        threads audio.workers model.blocks *.batch.seconds *.batch.utterances training.augment.*_masks
+        training.augment.*_width training.window_updates training.validate_on training.ctc_weight
+        matching.loss_weight matching.*_exponent matching.score_labels_on matching.inspect_on
+        *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
+        fusion.token_margin fusion.attention_jump fusion.beam_threshold
+        """,
+    ),
+    (
+        "must be positive",
+        lambda number: number > 0,
+        """
+        audio.shortest audio.longest training.augment.speeds training.window_deviation
+        training.checkpoint_seconds matching.max_proposal_cer *.optimizer.learning_rate *.optimizer.clip
+        """,
+    ),
+    ("is a share, between 0 and 1", lambda share: 0 < share < 1, "validation_share prior.validation_share"),
+    (
+        "is a share, from 0 to below 1",
+        lambda share: 0 <= share < 1,
+        """
+        model.dropout prior.model.dropout training.label_smoothing training.input_sampling
+        training.piece_sampling *.optimizer.momentum matching.average matching.second_round
+        """,
+    ),
+    (
+        "is a share, from 0 to 1",
+        lambda share: 0 <= share <= 1,
+        "audio.max_bad_share matching.selected_at_random",
+    ),
+    (
+        "must be 0 or more, and finite",
+        lambda number: 0 <= number < math.inf,
+        "fusion.lm_weight fusion.token_bonus",
+    ),
+    (
+        "must be at least 1, or no end could follow, however likely",
+        lambda number: number >= 1,
+        "fusion.eos_threshold",
+    ),
+    (
+        "is a factor, above 0 and at most 1",
+        lambda factor: 0 < factor <= 1,
+        "*.optimizer.decay matching.renewed matching.selected",
+    ),
+    (
+        f"must be at most {MOST_SIZE:,}",
+        lambda number: number <= MOST_SIZE,
+        """
+        model.channels model.kernel model.size model.longest_output
+        prior.model.embedding prior.model.width prior.model.head prior.model.kernel
+        """,
+    ),
+    ("must be at most 1,000", lambda number: number <= 1000, "model.n_mels"),
+    ("must be at least 4, as three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
+    ("must be 0 or more, and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),
+)
+
+
+def check(settings: Settings) -> None:
+    """Refuse settings that no work can be done with or that contradict each other, before any work."""
+    _check_bounds(settings, "")
+    _check_names(settings)
+    _check_kept(settings)
+    _check_models(settings)
+    _check_training(settings)
+
+
+def check_model(model: ModelSettings | ConvLMSettings) -> None:
+    """Refuse a network that cannot be built or is out of all proportion, as `check` does, before it is built."""
+    if isinstance(model, ModelSettings):
+        settings, part = Settings(model=model), "model."
+    else:
+        settings, part = Settings(prior=PriorSettings(model=model)), "prior.model."
+    _check_bounds(settings, part)
+    _check_models(settings)
+
+
+def _check_bounds(settings: Settings, part: str) -> None:
+    """Check every number whose key begins so against its bounds."""
+    for what, holds, patterns in BOUNDS:
+        for key in keys_of(patterns):
+            if key.startswith(part):
+                value = attrgetter(key)(settings)
+                entries = value if isinstance(value, list) else [value]
+                numbers = all(
+                    isinstance(each, int | float) for each in entries
+                )  # OmegaConf lets lists in lists pass
+                _need(numbers and all(map(holds, entries)), key, value, what)
+
+
+def keys_of(patterns: str) -> list[str]:
+    """The settings that a list of patterns stands for, such as *.batch.seconds."""
+    return [key for pattern in patterns.split() for key in all_keys() if fnmatchcase(key, pattern)]
+
+
+def _check_names(settings: Settings) -> None:
+    """Names become names of files and folders."""
+    for key, name in (("name", settings.name), *((f"test.{name}", name) for name in settings.test)):
+        plain = name not in ("", ".", "..") and not {"/", "\\"} & set(name)
+        _need(plain, key, name, "names a folder or file: give a plain name, without / or \\")
+
+
+def _check_kept(settings: Settings) -> None:
+    """Copies are kept at one moment, under plain names, and matching starts from those alone."""
+    copies = {"training": settings.training.keep, "prior": settings.prior.keep}
+    for stage, kept in copies.items():
+        for name, when in kept.items():
+            key = f"{stage}.keep"
+            _need((when.update > 0) != (when.score > 0), f"{key}.{name}", when, "set either update or score")
+            updates = getattr(settings, stage).updates
+            _need(when.update <= updates, f"{key}.{name}", when, f"the training ends at update {updates}")
+            _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "give it a plain name")
+        _check_moments(stage, kept, getattr(settings, stage))
+    wanted = settings.matching
+    starts = (("start", wanted.start, "training"), ("proposal", wanted.proposal, "training"))
+    for key, name, stage in (*starts, ("prior", wanted.prior, "prior")):
+        known = list(copies[stage])
+        _need(not name or name in known, f"matching.{key}", name, f"no such copy: {stage}.keep names {known}")
+
+
+def _check_moments(
+    stage: str, kept: dict[str, KeepSettings], training: TrainingSettings | PriorSettings
+) -> None:
+    """No two copies are kept at the same validation, as they would be the same model."""
+    moments: dict[int, str] = {}
+    for name, when in kept.items():
+        validations = -(-when.update // training.validate_every)
+        moment = min(validations * training.validate_every, training.updates)
+        other = moments.setdefault(moment, name) if when.update else name
+        what = f"would be the same model as {other}, kept at the validation at update {moment}; set one apart"
+        _need(other == name, f"{stage}.keep.{name}", when, what)
+
+
+def _check_models(settings: Settings) -> None:
+    model, bottlenecks = settings.model, settings.prior.model.bottlenecks
+    _need(
+        len(model.channels) == len(model.blocks) > 0,
+        "model.blocks",
+        model.blocks,
+        f"give one number of blocks for each of the {len(model.channels)} entries of model.channels",
+    )
+    _need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
+    layers = len(model.blocks) + sum(model.blocks)
+    _need(layers <= MOST_LAYERS, "model.blocks", model.blocks, f"give at most {MOST_LAYERS:,} blocks in all")
+    _need(
+        all(map(_is_bottleneck, bottlenecks)),
+        "prior.model.bottlenecks",
+        bottlenecks,
+        "give three positive numbers for each, inner width, outer width and how many, such as [[64,128,2]]",
+    )
+    layers = sum(each[2] for each in bottlenecks)
+    _need(
+        layers <= MOST_LAYERS,
+        "prior.model.bottlenecks",
+        bottlenecks,
+        f"give at most {MOST_LAYERS:,} in all",
+    )
+
+
+def _is_bottleneck(entry: Any) -> bool:
+    numbers = isinstance(entry, list) and all(isinstance(each, int) for each in entry)
+    return numbers and len(entry) == 3 and min(entry) >= 1 and max(entry) <= MOST_SIZE
+
+
+def _check_training(settings: Settings) -> None:
+    training, matching, audio = settings.training, settings.matching, settings.audio
+    _need(audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
+    _need(
+        audio.segment == 0 or 1 <= audio.segment <= audio.longest,
+        "audio.segment",
+        audio.segment,
+        f"must be 0, or from 1 to audio.longest={audio.longest:g}",
+    )
+    for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
+        _need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
+    _need(
+        training.ctc_weight == 0 or settings.model.ctc,
+        "training.ctc_weight",
+        training.ctc_weight,
+        "needs model.ctc=true",
+    )
+    _need(
+        len(matching.mixing) == 2 and min(matching.mixing) >= 1,
+        "matching.mixing",
+        matching.mixing,
+        "give two positive numbers, paired and unpaired, such as [1,4]",
+    )
+    bounds = matching.length_filter
+    _need(
+        bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
+        "matching.length_filter",
+        bounds,
+        "give a lower and an upper bound, such as [0.95,1.05], or [] for none",
+    )
+    _need(
+        not matching.context or settings.prior.model.context,
+        "matching.context",
+        matching.context,
+        "needs a prior that has learned to read what comes before; set prior.model.context=true",
+    )
+    _need(
+        not matching.context or matching.reference_lengths in ("greedy", "asr_lm"),
+        "matching.context",
+        matching.context,
+        f"matching.reference_lengths={matching.reference_lengths} has no text to read; set greedy or asr_lm",
+    )
+    _need(
+        not matching.context or matching.prior_exponent != 0,
+        "matching.context",
+        matching.context,
+        "has a say in the prior's weights alone; set matching.prior_exponent=1",
+    )
+    _need(
+        matching.second_round == 0 or matching.updates > 1,
+        "matching.second_round",
+        matching.second_round,
+        "a second round needs an update of its own; set matching.updates higher",
+    )
+    _need(
+        matching.combine == "sum" or matching.optimizer.kind == "sgd",
+        "matching.combine",
+        matching.combine,
+        "adamw would normalize the loss weight away in alternating steps; set matching.combine=sum",
+    )
+
+
+def _need(holds: bool, key: str, value: Any, what: str) -> None:
+    if not holds:
+        shown = str(value)
+        raise UserError(f"{key}={shown if len(shown) <= 200 else shown[:200] + '...'}: {what}")

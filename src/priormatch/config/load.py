@@ -1,0 +1,162 @@
+"""Settings from a YAML recipe and `key=value` overrides."""
+
+import dataclasses
+import difflib
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from priormatch.config.checks import check
+from priormatch.config.settings import Settings, all_keys
+from priormatch.errors import UserError
+from priormatch.yaml_files import checked, read_yaml_text
+
+
+def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Settings:
+    """Settings from the defaults, a YAML recipe and dotted overrides such as `matching.beam_size=8`."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    tree = OmegaConf.structured(Settings)
+    where = f"{recipe}"
+    try:
+        if recipe is not None:
+            if not os.path.isfile(recipe):
+                raise UserError(
+                    f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}"
+                )
+            for each in with_bases(read_recipe(recipe), recipe):
+                tree.merge_with(each)
+        for where in overrides:
+            tree.merge_with(parse_override(where))
+        settings = cast(Settings, OmegaConf.to_object(tree))
+    except (OmegaConfBaseException, YAMLError, ValueError, TypeError, OverflowError) as error:
+        raise UserError(_explain(error, where)) from error
+    check(settings)
+    return settings
+
+
+def read_recipe(path: Path) -> Any:
+    """A recipe's own settings, as OmegaConf reads YAML; it has nothing to resolve."""
+    from omegaconf import OmegaConf
+
+    text = read_yaml_text(path)
+    try:
+        return OmegaConf.load(io.StringIO(text))
+    except OSError as error:  # neither a mapping nor a list nor a word
+        raise UserError(f"{path} names no settings: write key: value lines") from error
+
+
+def parse_override(override: str) -> Any:
+    """The settings that one `key=value` changes."""
+    from omegaconf import OmegaConf
+
+    key, equals, value = override.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][\w.\-]*", key):
+        raise UserError(f"{override!r} is not an override: write key=value, such as training.seed=3")
+    if "${" in value:
+        raise UserError(f"{override[:200]}: ${{...}} is not replaced by anything: write the value itself")
+    if not is_text(key):
+        checked(value, override[:200])
+        return OmegaConf.from_dotlist([override])
+    change = OmegaConf.create()  # a path is what stands there: 007 is no number and `a: b` no mapping
+    OmegaConf.update(change, key, value)
+    return change
+
+
+def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Settings with dotted overrides, checked like those of a recipe."""
+    from omegaconf import OmegaConf
+
+    tree = OmegaConf.merge(OmegaConf.structured(settings), *map(parse_override, overrides))
+    new = cast(Settings, OmegaConf.to_object(tree))
+    check(new)
+    return new
+
+
+def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """The leaves of a tree of settings by their dotted names; an empty branch is a leaf."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        key = f"{before}{name}"
+        leaves |= flat(value, f"{key}.") if isinstance(value, dict) and value else {key: value}
+    return leaves
+
+
+def with_bases(given: Any, recipe: Path, before: tuple[Path, ...] = ()) -> list[Any]:
+    """A recipe's settings behind those of the recipe it names as its `base`, and so on."""
+    from omegaconf import OmegaConf
+
+    if not OmegaConf.is_dict(given):
+        raise UserError(f"{recipe} is a list, and a recipe names settings: write key: value lines")
+    name = given.pop("base", None)
+    if name is None:
+        return [given]
+    path = recipe_path(str(name))
+    if not os.path.isfile(path) or path in before or path == recipe:  # of any name, even one no file can have
+        raise UserError(
+            f"{recipe}: base={str(name)[:200]} is no other recipe: give the name or the path of one"
+        )
+    return [*with_bases(read_recipe(path), path, (*before, recipe)), given]
+
+
+def _explain(error: Exception, where: str) -> str:
+    """One sentence for what OmegaConf refused, with the nearest key for a misspelled one."""
+    key = re.sub(r"\[\d+\]$", "", str(getattr(error, "full_key", "") or ""))  # an entry of a list
+    first = (str(error).splitlines() or [""])[0].rstrip(". ")[:200]
+    where = where[:200]
+    if "not a ListConfig" in first:
+        first = "give a list in brackets, such as [1,4]"
+    if mark := getattr(error, "problem_mark", None):
+        first = f"line {mark.line + 1} is not YAML: {getattr(error, 'problem', first)}"
+    if key and key not in all_keys():
+        near = difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.5) or [
+            known for known in all_keys() if known.rpartition(".")[2] == key.rpartition(".")[2]
+        ]
+        hint = f": did you mean {near[0]}?" if near else ": `priormatch settings` lists them"
+        return f"{where}: there is no setting {key}{hint}"
+    return f"{where}: {key + ': ' if key else ''}{first}"
+
+
+def is_text(key: str, kind: Any = Settings) -> bool:
+    """Whether the setting of that dotted name holds any text."""
+    name, _, rest = key.partition(".")
+    found = {each.name: each.type for each in dataclasses.fields(kind)}.get(name)
+    if rest and dataclasses.is_dataclass(found):
+        return is_text(rest, found)
+    return found == (dict[str, str] if rest else str)
+
+
+def to_yaml(settings: Any) -> str:
+    """Write a tree of settings as YAML."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.structured(settings))
+
+
+def recipe_folder() -> Path:
+    """The folder of the recipes that come along: inside the installed package, or beside it in a clone."""
+    inside = Path(__file__).parents[1] / "recipes"
+    return inside if inside.is_dir() else Path(__file__).parents[3] / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that come along."""
+    return sorted(path.stem for path in recipe_folder().glob("*.yaml"))
+
+
+def recipe_path(name: str) -> Path:
+    """A recipe by its path, or by the name of one that comes along."""
+    path = Path(name)
+    if (
+        os.path.isfile(path)
+        or path.suffix not in ("", ".yaml")
+        or (len(path.parts) > 1 and path.parts[0] != "recipes")
+    ):
+        return path
+    known = recipe_folder() / f"{path.stem}.yaml"
+    return known if os.path.isfile(known) else path

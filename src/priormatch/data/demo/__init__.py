@@ -1,5 +1,0 @@
-"""A small corpus made on the spot: booking appointments, spoken by espeak-ng in many voices."""
-
-from priormatch.data.demo.corpus import VERSION, DemoSizes, prepare_demo
-
-__all__ = ["VERSION", "DemoSizes", "prepare_demo"]

@@ -1,6 +1,0 @@
-"""A corpus like LibriSpeech made from text: passages of books, read by espeak-ng in clean and in other voices."""
-
-from priormatch.data.synthetic.corpus import SyntheticOptions, prepare_synthetic
-from priormatch.data.synthetic.voices import VERSION
-
-__all__ = ["VERSION", "SyntheticOptions", "prepare_synthetic"]

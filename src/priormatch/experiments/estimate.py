@@ -1,0 +1,376 @@
+"""What tables would take: the data they need, the updates they make, and their time by a short probe."""
+
+import itertools
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+import soundfile
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from priormatch.config import Settings
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.audio import open_recording
+from priormatch.data.batches import Corpus
+from priormatch.data.manifest import utterance
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.device import find_device
+from priormatch.experiments.beam_tables import SHOWN
+from priormatch.experiments.paper import BEAMS, TITLES
+from priormatch.experiments.request import Request
+from priormatch.experiments.results_page import shared_models
+from priormatch.experiments.scales import light_files, missing_files, wanted_files
+from priormatch.experiments.study import Plan
+from priormatch.experiments.systems import System
+from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_paired, keep_all, paired_share
+from priormatch.matching.rounds import rounds_of
+from priormatch.pipeline.match import weighing_of
+from priormatch.progress import say, track
+from priormatch.recognizers.decode import batch_seconds, validation_errors
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.stopwatch import Stopwatch
+from priormatch.training.loop import Task, make_update
+from priormatch.training.matching_step import Matching, share_of
+from priormatch.training.optimizer import make_optimizer
+from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.supervised_step import Supervised
+
+SECONDS, PIECES = 12.3, 43  # of an utterance of LibriSpeech's training sets
+WARM_UP, COUNTED = 6, 10  # updates, or fewer where they are slow
+ENOUGH = 2.0  # seconds of either on a CPU; a GPU first compiles and records
+MANY = 8  # batches of sentences, as those read with the one before fill more than one
+FEW = 6  # utterances that tell enough of a batch on a CPU, where a batch takes as long as its parts
+
+DEV = {"demo": (150, 4.0), "small": (660, 4.2), "paper": (2783, 6.8)}
+"""Of each of a scale's two dev sets, about how many utterances it has, and the seconds of one."""
+
+Step = Literal["prior", "supervised", "further", "labels", "matching", "validation"]
+"""An update of a prior, of a recognizer from scratch, with matching's batch, on fixed labels as well, of matching; and
+a recognizer that hears an utterance to be validated.
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Updates of one kind with some settings, or validations, each of so many utterances."""
+
+    name: str
+    step: Step
+    times: int
+    settings: Settings
+    utterances: float = 1.0
+
+    @property
+    def validations(self) -> int:
+        """How often a recognizer is validated in these updates; one that has been trained before, at first too."""
+        match self.step:
+            case "prior" | "validation":
+                return 0
+            case "supervised":
+                return math.ceil(self.times / self.settings.training.validate_every)
+            case _:
+                return 1 + math.ceil(self.times / self.settings.matching.refresh_every)
+
+
+def tell(request: Request) -> None:
+    """What tables would take, without doing it: data, updates, and hours by a short probe on this machine."""
+    device = find_device(request.plan(request.seeds[0]).settings.device)
+    if request.scale != "demo":
+        tell_files(request)
+    say(f"measuring what an update takes on {device}, on noise ...")
+    shown = Table(
+        title=f"{', '.join(TITLES[each] for each in request.tables)}: for each of {len(request.seeds)} seeds",
+        title_justify="left",
+    )
+    for name in ("training", "updates", "seconds of each", "hours"):
+        shown.add_column(name, overflow="fold")
+    hours, measured = 0.0, Probe()
+    for work in track(work_of(request), "trainings measured"):
+        seconds = work.utterances * measured.seconds(work)
+        hours += (its := work.times * seconds / 3600)
+        shown.add_row(work.name, f"{work.times:,}", f"{seconds:.3f}", f"{its:.2f}")
+    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+    say(
+        f"{hours * len(request.seeds):.2f} hours in all on {device}, one after another;"
+        " tuning, decoding and the validation of priors not counted"
+    )
+
+
+def tell_files(request: Request) -> None:
+    """What the folder of data must hold, and what it may hold besides."""
+    folder = request.data
+
+    def missing(names: list[str]) -> str:
+        return f"missing: {', '.join(missing_files(names, folder)) or 'nothing'}"
+
+    wanted, more = wanted_files(request.scale), light_files(request.scale)
+    say(f"it needs {', '.join(wanted)} in --data {folder or 'FOLDER'}; {missing(wanted)}")
+    if more:
+        say(f"for the rows of 60,000 hours alone it needs {', '.join(more)} there too; {missing(more)}")
+
+
+def work_of(request: Request) -> list[Work]:
+    """The trainings of all tables, each once: the models that systems share, and the systems; and their validations."""
+    places = request.places(request.seeds[0])
+    systems = {
+        places.plan.name_of(line.system): line.system
+        for table in request.tables
+        for line in request.lines(table)
+        if line.system is not None
+    }
+    if BEAMS in request.tables:
+        systems.setdefault(places.plan.name_of(SHOWN), SHOWN)
+    models = shared_models(places, list(systems.values()))
+    if systems:
+        models.setdefault(places.folder / "prior", places.settings)  # which all figures need
+    trainings = [of_model(path.relative_to(places.folder), settings) for path, settings in models.items()]
+    trainings += [work for name, system in systems.items() for work in of_system(name, system, places.plan)]
+    return [*trainings, *validations_of(trainings, request.scale)]
+
+
+def of_model(place: Path, settings: Settings) -> Work:
+    """The training of a prior or of a supervised model that systems share."""
+    name = f"shared: {place}"
+    if place.name == "prior":
+        return Work(name, "prior", settings.prior.updates, settings)
+    return Work(name, "supervised", settings.training.updates, settings)
+
+
+def validations_of(trainings: Sequence[Work], scale: str) -> list[Work]:
+    """The validations of all trainings together, by the size of the recognizer."""
+    found: dict[str, Work] = {}
+    for training in trainings:
+        if training.validations:
+            settings = training.settings
+            name = f"validations with {sum(settings.model.blocks)} blocks"
+            times = training.validations + (found[name].times if name in found else 0)
+            found[name] = Work(name, "validation", times, settings, validated(scale, settings))
+    return list(found.values())
+
+
+def validated(scale: str, settings: Settings) -> float:
+    """The utterances of a validation on both dev sets, in ones as long as those of training."""
+    there, seconds = DEV[scale]
+    each = min(settings.training.validate_on or there, there)
+    return 2 * each * seconds / SECONDS
+
+
+def of_system(name: str, system: System, plan: Plan) -> list[Work]:
+    """What a system takes beyond the models that it shares, round by round."""
+    settings = plan.settings_of(system)
+    updates = settings.matching.updates
+    match system.kind:
+        case "topline":
+            return [Work(name, "supervised", settings.training.updates + updates, settings)]
+        case "supervised":
+            return [Work(name, "further", updates, settings)]
+        case "pseudo_labels":
+            return [Work(name, "labels", updates, settings)]
+        case "matched":
+            rounds = rounds_of(settings)
+            names = (
+                [name] if len(rounds) == 1 else [f"{name}, {which} round" for which in ("first", "second")]
+            )
+            pairs = zip(names, rounds, strict=True)
+            return [Work(each, "matching", its.matching.updates, its) for each, its in pairs]
+
+
+class Numbers:
+    """Stands for a tokenizer: a text is the numbers of its classes."""
+
+    def __init__(self, classes: int) -> None:
+        self.classes, self.eos = classes, classes - 1
+
+    def encode(self, text: str, *_: object) -> list[int]:
+        """The classes of a text."""
+        return [int(word) for word in text.split()]
+
+    def decode(self, classes: Iterable[int]) -> str:
+        """The text of classes."""
+        return " ".join(map(str, classes))
+
+
+class Probe:
+    """Measures how long updates take, each kind once: on noise, with the device that the settings name."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, float] = {}
+
+    def seconds(self, work: Work) -> float:
+        """The seconds of an update of some work, or of an utterance that is validated."""
+        settings = work.settings
+        key: list[object] = [work.step]
+        match work.step:
+            case "prior":
+                key += [settings.prior.model, settings.prior.batch_tokens]
+            case "supervised":
+                key += [settings.model, settings.training.batch]
+            case "validation":
+                key += [settings.model]
+            case "further" | "labels" | "matching":
+                key += [settings.model, settings.matching.batch, settings.matching.mixing]
+        if work.step == "matching":
+            key += [settings.matching.beam_size, settings.matching.prior_exponent != 0]
+            key += [settings.matching.hypotheses, settings.fusion.beam_size]
+        name = str(key)
+        if name not in self.known:
+            self.known[name] = probe(work.step, settings)
+        return self.known[name]
+
+
+def probe(step: Step, settings: Settings) -> float:
+    """Train on noise for a few updates with these settings, or hear it; the seconds of an update or an utterance."""
+    device = find_device(settings.device)
+    settings = replace(
+        settings,
+        model=replace(settings.model, longest_output=PIECES),
+        audio=replace(settings.audio, workers=0 if device.type == "cpu" else settings.audio.workers),
+        matching=replace(settings.matching, selected=1.0),
+    )
+    if step == "validation":
+        return seconds_an_utterance(settings, device)
+    parts = max(utterances_of(step, settings) // FEW, 1) if device.type == "cpu" else 1
+    training, matching, prior = settings.training, settings.matching, settings.prior
+    smaller = replace(
+        settings,
+        training=replace(training, batch=share_of(training.batch, 1 / parts)),
+        matching=replace(matching, batch=share_of(matching.batch, 1 / parts)),
+        prior=replace(prior, batch_tokens=prior.batch_tokens // parts),
+    )
+    return parts * probe_exactly(step, smaller, device)
+
+
+def utterances_of(step: Step, settings: Settings) -> int:
+    """The utterances, or the sentences, of a batch."""
+    if step == "prior":
+        return max(settings.prior.batch_tokens // (PIECES + 1), 1)
+    size = settings.training.batch if step == "supervised" else settings.matching.batch
+    return max(size.utterances or round(size.seconds / SECONDS), 1)
+
+
+def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float:
+    """The same with the batches of the settings."""
+    tokenizer, utterances = numbers_for(settings), utterances_of(step, settings)
+    if step == "prior":
+        text = Sentences(random_texts(MANY * utterances, tokenizer), tokenizer)
+        prior = Prior(settings.prior.model, tokenizer).to(device)
+        return seconds_an_update(PriorTraining(prior, text, text, settings.prior, 0), settings)
+    with noise(utterances, tokenizer, settings) as corpus:
+        model = Recognizer(settings.model, tokenizer).to(device)
+        return seconds_an_update(task_of(step, model, corpus, settings), settings)
+
+
+def seconds_an_utterance(settings: Settings, device: torch.device) -> float:
+    """Hear noise as a validation does; the seconds of an utterance."""
+    utterances = FEW if device.type == "cpu" else round(batch_seconds(device) / SECONDS)
+    tokenizer = numbers_for(settings)
+    with noise(utterances, tokenizer, settings) as corpus:
+        model = endless(Recognizer(settings.model, tokenizer).to(device).eval())
+        return steady_seconds(lambda: validation_errors(model, {"noise": corpus}), device) / utterances
+
+
+def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -> Task:
+    """What makes the updates of a recognizer."""
+    training, matching = settings.training, settings.matching
+    if step in ("supervised", "further"):
+        size = training.batch if step == "supervised" else matching.batch
+        return Supervised(model, corpus, {}, training, size)
+    if step == "labels":
+        return Matching(model, corpus, corpus, {}, given_labels, None, training, matching)
+    judge = Prior(settings.prior.model, model.tokenizer)
+    judge.lm.fuse()
+    proposal = Proposal(endless(model), 0.0)
+    weighing = replace(weighing_of(settings, {}, {}), keep=keep_all)
+    targets = BeamTargets(proposal, judge.to(model.device), matching.beam_size, weighing)
+    return Matching(model, corpus, corpus, {}, targets, proposal, training, matching)
+
+
+def endless(model: Recognizer) -> Recognizer:
+    """The same, and no hypothesis ends by itself."""
+    with torch.no_grad():
+        model.decoder.output.bias[model.tokenizer.eos] = -30.0
+    return model
+
+
+def numbers_for(settings: Settings) -> Tokenizer:
+    """What stands for a tokenizer of that many pieces."""
+    return cast(Tokenizer, Numbers(max(settings.tokenizer.pieces - 2, 8)))
+
+
+def random_texts(count: int, tokenizer: Tokenizer) -> list[str]:
+    """Random classes, as many as an utterance has."""
+    drawn = np.random.default_rng(0).integers(0, tokenizer.eos, (count, PIECES))
+    return [tokenizer.decode(row) for row in drawn.tolist()]
+
+
+@contextmanager
+def noise(utterances: int, tokenizer: Tokenizer, settings: Settings) -> Iterator[Corpus]:
+    """So many utterances of noise, with random classes as their texts, for a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "noise.wav"
+        samples = np.random.default_rng(0).normal(0, 0.05, round(SECONDS * SAMPLE_RATE))
+        soundfile.write(file, samples, SAMPLE_RATE)
+        cuts = [
+            utterance(str(number), open_recording(file, str(number), False), text, None)
+            for number, text in enumerate(random_texts(utterances, tokenizer))
+        ]
+        yield Corpus(cuts, settings.audio, "noise")
+
+
+def seconds_an_update(task: Task, settings: Settings) -> float:
+    """The mean time of an update once everything has been met before; of matching, over its mixing."""
+    parameters = list(task.model.parameters())
+    chosen = (settings.prior if isinstance(task, PriorTraining) else settings.matching).optimizer
+    device, optimizer = parameters[0].device, make_optimizer(parameters, chosen)
+    watch = Stopwatch(device)
+    with closing(task):
+        return sum(
+            share * steady_seconds(partial(make_update, task, optimizer, chosen.clip, update, watch), device)
+            for share, update in kinds_of(task, settings)
+        )
+
+
+def steady_seconds(act: Callable[[], object], device: torch.device) -> float:
+    """The mean time of something once everything has been met before, or where that is slow on a CPU, of the first."""
+    first = mean_seconds(act, WARM_UP, device)
+    return first if device.type == "cpu" and first > ENOUGH else mean_seconds(act, COUNTED, device)
+
+
+def mean_seconds(act: Callable[[], object], most: int, device: torch.device) -> float:
+    """Do something over and over; on a CPU no more of it than takes a while."""
+    enough = ENOUGH if device.type == "cpu" else math.inf
+    made, began = 0, time.perf_counter()
+    while made < most and (not made or time.perf_counter() - began < enough):
+        act()
+        made += 1
+    _wait(device)
+    return (time.perf_counter() - began) / made
+
+
+def kinds_of(task: Task, settings: Settings) -> list[tuple[float, int]]:
+    """The kinds of updates that a task makes: the share of each, and the number of one behind the attention window."""
+    first, mixing = settings.training.window_updates, settings.matching.mixing
+    if isinstance(task, Supervised | PriorTraining) or settings.matching.combine == "sum":
+        return [(1.0, first)]
+    share = paired_share(*mixing)
+    return [
+        (part, next(update for update in itertools.count(first) if is_paired(update, *mixing) == paired))
+        for part, paired in ((share, True), (1 - share, False))
+        if part
+    ]
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,105 @@
+"""What was measured of the rows of tables, in files beside the systems, so that a page can be made without them."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from priormatch.decoding.tuning import MATCHING_RULE
+from priormatch.errors import UserError
+from priormatch.experiments.rows import Line
+from priormatch.experiments.study import Places
+from priormatch.files import read_text, replace_text, set_aside
+from priormatch.json_text import parse_json
+from priormatch.pipeline.recipe import recipe_of_fusion, recipe_of_matching
+from priormatch.progress import say
+from priormatch.runs.stage import digest, kept_aside, plain
+from priormatch.scoring.bootstrap import ScoredTexts
+from priormatch.scoring.error_rates import ErrorCounts
+
+Values = dict[str, float]
+"""What was measured of a row, by column."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured of a row with one seed, and what lies behind it utterance by utterance, by column.
+
+    Behind error rates lie errors, and behind perplexities of transcripts what the prior says of each.
+    """
+
+    values: Values = field(default_factory=dict)
+    errors: dict[str, ErrorCounts] = field(default_factory=dict)
+    texts: dict[str, ScoredTexts] = field(default_factory=dict)
+
+
+def write_found(study: Places, table: str, line: Line, found: Found) -> None:
+    """Put down what was measured of a row, with what it was made from; other figures of it are kept aside."""
+    errors = {
+        column: {"errors": each.errors.tolist(), "lengths": each.lengths.tolist()}
+        for column, each in found.errors.items()
+    }
+    texts = {
+        column: {"log_p": each.log_p.tolist(), "pieces": each.pieces.tolist()}
+        for column, each in found.texts.items()
+    }
+    content = {"made_from": made_from(study, line), "values": found.values, "errors": errors}
+    if texts:
+        content["texts"] = texts
+    file, text = file_of(study, table, line), json.dumps(content) + "\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_file() and file.read_bytes() != text.encode():
+        say(f"{file.name}: measured anew; the old figures are kept as {set_aside(file)}")
+    replace_text(file, text)
+
+
+def read_found(study: Places, table: str, line: Line) -> Found:
+    """What was measured of a row with these settings, the last time if more than once; nothing if never."""
+    file, wanted = file_of(study, table, line), made_from(study, line)
+    known = (read_content(each) for each in (file, *kept_aside(file)) if each.is_file())
+    content = next((each for each in known if each["made_from"] == wanted), None)
+    if content is None:
+        return Found()
+    errors = {
+        column: ErrorCounts(np.array(each["errors"]), np.array(each["lengths"]))
+        for column, each in content["errors"].items()
+    }
+    texts = {
+        column: ScoredTexts(np.array(each["log_p"]), np.array(each["pieces"]))
+        for column, each in content.get("texts", {}).items()  # which older files have not
+    }
+    return Found(content["values"], errors, texts)
+
+
+def read_content(file: Path) -> dict[str, Any]:
+    """What stands in a file of figures."""
+    try:
+        content: dict[str, Any] = parse_json(read_text(file))
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({error}): remove it, and run its table again") from error
+    return content
+
+
+def file_of(study: Places, table: str, line: Line) -> Path:
+    """Where the figures of a row are put down."""
+    assert line.system is not None
+    return study.folder_of(line.system) / "figures" / f"{table}-{line.number}.json"
+
+
+def made_from(study: Places, line: Line) -> str:
+    """What tells figures from those of other settings; of fusion's only where the prior had a say in a search."""
+    assert line.system is not None
+    settings = study.settings_of(line.system)
+    recipes = [
+        {name: plain(value) for name, value in recipe_of_matching(each).items()}
+        for each in study.rounds_of(line.system)
+    ]
+    decoded_with = line.row.get("decode_lm", "None")
+    fused = decoded_with != "None" or study.source_of(line.system) == "asr_lm"
+    others = (settings.prior, settings.tokenizer)
+    searched = [recipe_of_fusion(settings.fusion)] if fused else []
+    by_rule = study.is_tuned(line.system) and study.feeds_back(line.system)
+    rule = [MATCHING_RULE] if by_rule else []
+    return digest([*recipes, *map(plain, others), *searched, *rule, line.row])

@@ -1,0 +1,97 @@
+"""A table as the paper lays it out, with our figures beside its own."""
+
+import statistics
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from priormatch.experiments.found import Values
+from priormatch.experiments.measure import is_measured
+from priormatch.experiments.paper import MISSING, Row
+
+Seeds = Sequence[Values]
+"""What was measured of a row, with each seed."""
+
+Cells = list[list[str]]
+"""The head of a table and its rows."""
+
+
+def cells(rows: Sequence[Row], found: Sequence[Seeds]) -> Cells:
+    """The table with two columns for each figure: the paper's, and ours as the mean of the seeds.
+
+    Ours stand alone where the paper has no figure in any of the rows.
+    """
+    columns = list(rows[0])
+    quoted = {column for column in columns if any(row[column] != MISSING for row in rows)}
+    head = [name for column in columns for name in _heads(column, column in quoted)]
+    body = []
+    for row, seeds in zip(rows, found, strict=True):
+        line = []
+        for column in columns:
+            measured = is_measured(column)
+            if column in quoted or not measured:
+                line.append("" if measured and row[column] == MISSING else row[column])
+            if measured:
+                line.append(ours([values.get(column) for values in seeds]))
+        body.append(line)
+    return [head, *body]
+
+
+def _heads(column: str, quoted: bool) -> list[str]:
+    name = column.replace("_", " ")
+    if not is_measured(column):
+        return [name]
+    return [f"{name}, paper", "ours"] if quoted else [f"{name}, ours"]
+
+
+def ours(values: Sequence[float | None]) -> str:
+    """The mean of the seeds, and where there are several, each of them, with a dash for one that is not done."""
+    done = [each for each in values if each is not None]
+    if not done:
+        return ""
+    mean = f"{statistics.fmean(done):.2f}"
+    of_seeds = ", ".join("-" if each is None else f"{each:.2f}" for each in values)
+    return mean if len(values) == 1 else f"{mean} ({of_seeds})"
+
+
+def named(row: Row) -> str:
+    """A row in words: what it says besides figures."""
+    return ", ".join(value for column, value in row.items() if not is_measured(column) and value != MISSING)
+
+
+def markdown(table: Cells) -> str:
+    """A table in Markdown."""
+    head, *body = table
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def on_screen(title: str, table: Cells) -> Table:
+    """A table for the terminal."""
+    head, *body = table
+    shown = Table(title=title, title_justify="left")
+    for name in head:
+        shown.add_column(name, overflow="fold")
+    for line in body:
+        shown.add_row(*line)
+    return shown
+
+
+def as_tsv(table: Cells) -> str:
+    """A table for machines."""
+    return "".join("\t".join(line) + "\n" for line in table)
+
+
+def tsv(rows: Sequence[Row], found: Sequence[Seeds], seeds: Sequence[int]) -> str:
+    """The table for machines: the paper's columns, and behind them ours, one for each figure and seed."""
+    measured = [column for column in rows[0] if is_measured(column)]
+    head = [*rows[0], *(f"ours_{column}_seed{seed}" for column in measured for seed in seeds)]
+    body = [
+        [*row.values(), *(_exact(values, column) for column in measured for values in each)]
+        for row, each in zip(rows, found, strict=True)
+    ]
+    return as_tsv([head, *body])
+
+
+def _exact(values: Values, column: str) -> str:
+    return f"{values[column]:.3f}" if column in values else MISSING

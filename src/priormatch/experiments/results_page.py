@@ -1,0 +1,274 @@
+"""The page of a table: our figures beside the paper's, how sure they are, and how they were made."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from priormatch.config import Settings, flat
+from priormatch.experiments import claims
+from priormatch.experiments import differences as paired
+from priormatch.experiments.found import Found
+from priormatch.experiments.layout import Cells, as_tsv, cells, markdown, on_screen, tsv
+from priormatch.experiments.measure import with_recovered
+from priormatch.experiments.paper import MISPRINTS, TITLES, Row
+from priormatch.experiments.request import Request, as_ranges
+from priormatch.experiments.rows import Line
+from priormatch.experiments.study import Places
+from priormatch.experiments.systems import System
+from priormatch.experiments.trained import trained_for
+from priormatch.files import replace_text
+from priormatch.matching.rounds import FIRST_ROUND, MATCHING
+from priormatch.progress import say
+from priormatch.report.run_folder import read_metrics, values
+from priormatch.runs.stage import commit, kept_aside, plain, read_record
+
+TRAININGS = (MATCHING, "supervised-longer", "topline", "pseudo_label")
+RECORDED = ("model", "training", "audio", "matching", "prior")
+"""Settings that the records of trainings have as they were given; values for a search are tuned."""
+DIFFERENCES = """\
+## Differences to plain matching
+
+Error rates less those of the row of plain local prior matching that is named, in points: below zero is better. In
+brackets the 95 % interval of a paired bootstrap over utterances, those seeds together that both rows have; bold where
+it excludes zero.
+"""
+RECOVERED = """\
+## Recovered word error rates
+
+The share of the way from the supervised system to the topline that a row has come, in percent, with the 95 % interval
+of the same bootstrap. Columns with 960 have the topline that has the labels of all unlabeled speech.
+"""
+
+
+ENDINGS = """\
+CER is that of the validations during a training, the best and the last. Where they lie far apart, the training went
+wrong after its best model, whose figures the table has.
+"""
+
+
+def rated_page(
+    request: Request,
+    table: str,
+    studies: Mapping[int, Places],
+    lines: Sequence[Line],
+    found: Sequence[Sequence[Found]],
+) -> Path:
+    """Show and write a table of figures, found for each row and seed."""
+    rows = [line.row for line in lines]
+    of_seeds = [with_recovered(rows, [each.values for each in its]) for its in zip(*found, strict=True)]
+    values = list(zip(*of_seeds, strict=True))
+    shown = [printed(table, line, next(iter(studies.values()))) for line in lines]
+    start = next(iter(studies.values())).settings.matching.start or "A"
+    differences, recovered = paired.differences(table, lines, found, start), paired.recovered(lines, found)
+    judged = claims.verdicts(table, lines, found)
+    sections = [*footnotes(lines), *([claims.section(judged)] if judged else [])]
+    sections += [
+        f"{heading}\n{markdown(paired.table_of(estimates))}"
+        for heading, estimates in ((DIFFERENCES, differences), (RECOVERED, recovered))
+        if estimates
+    ]
+    files = {"": tsv(shown, values, request.seeds)}
+    if estimates := [*differences, *recovered]:
+        files[".intervals"] = as_tsv(paired.for_machines(estimates))
+    missing = not_measured(request.seeds, lines, found)
+    return write_page(request, table, studies, lines, cells(shown, values), files, sections, missing)
+
+
+def not_measured(seeds: Sequence[int], lines: Sequence[Line], found: Sequence[Sequence[Found]]) -> str:
+    """The rows that have a system and no figures, seed by seed, in words; none where the page is whole."""
+    words = []
+    for seed, its in zip(seeds, zip(*found, strict=True), strict=True):
+        pairs = zip(lines, its, strict=True)
+        rows = [line.number for line, each in pairs if line.system is not None and not each.values]
+        if rows:
+            words.append(f"row{'s' if len(rows) > 1 else ''} {as_ranges(rows)} with seed {seed}")
+    return "; ".join(words)
+
+
+def printed(table: str, line: Line, study: Places) -> Row:
+    """A row with its number, and with what it comes to at this scale.
+
+    That is the number of updates in Table 8, loss weights in Table A1, bounds in Table X1.
+    """
+    number = {"row": str(line.number)}
+    if line.system is None:
+        return number | line.row
+    matching = study.settings_of(line.system).matching
+    match table:
+        case "tab8_label_quality":
+            step = line.row["step"] if line.row["step"] in ("All", "0") else str(matching.updates)
+            return number | beside(line.row, "step", {"our_step": step})
+        case "tabA1_alpha":
+            return number | beside(line.row, "alpha", {"our_loss_weight": f"{matching.loss_weight:g}"})
+        case "x1_open_questions":
+            return number | line.row | {"length_filter": str(matching.length_filter or "off")}
+        case _:
+            return number | line.row
+
+
+def beside(row: Row, column: str, ours: Row) -> Row:
+    """A row with columns of ours behind one of the paper's."""
+    names = list(row)
+    return {name: row[name] for name in names[: names.index(column) + 1]} | ours | row
+
+
+def footnotes(lines: Sequence[Line]) -> list[str]:
+    """Where the paper's own figures of these rows do not agree."""
+    return [
+        f"Row {line.number}: {figure} is a misprint of the paper's, whose word error rates give {true}.\n"
+        for line in lines
+        for (column, figure), true in MISPRINTS.items()
+        if line.row.get(column) == figure
+    ]
+
+
+def write_page(
+    request: Request,
+    table: str,
+    studies: Mapping[int, Places],
+    lines: Sequence[Line],
+    laid_out: Cells,
+    for_machines: Mapping[str, str],
+    sections: Sequence[str] = (),
+    missing: str = "",
+) -> Path:
+    """Show a table, and write it beside the studies, with the files for machines by what their names end in."""
+    rows = f"-rows-{request.rows[table]}" if table in request.rows else ""
+    page = next(iter(studies.values())).folder.parent / f"{table}{rows}.md"
+    show(TITLES[table], laid_out)
+    blocks = [f"# {TITLES[table]}\n\n    {request.command(table)}\n", markdown(laid_out), *sections]
+    replace_text(page, "\n".join([*blocks, account(request, studies, lines, missing)]))
+    files = {page.with_name(f"{page.stem}{end}.tsv"): text for end, text in for_machines.items()}
+    for file, text in files.items():
+        replace_text(file, text)
+    say(" and ".join(map(str, (page, *files))))
+    if missing:
+        say(f"{table}: not measured with these settings: {missing}")
+    return page
+
+
+def show(title: str, table: Cells) -> None:
+    """Print a table."""
+    Console(width=None if sys.stdout.isatty() else 200).print(on_screen(title, table))
+
+
+def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Line], missing: str) -> str:
+    """How a table was made, and what is missing: versions, settings, device, and the seconds of each training."""
+    trained = trainings(list(studies.values()), lines)
+    records = [record for each in trained for record in each.records if record is not None]
+    commits = sorted({record["versions"].get("commit", "unknown") for record in records})
+    devices = sorted({record.get("device", "unknown") for record in records})
+    facts = [
+        f"- Seeds: {', '.join(map(str, request.seeds))}. Of ours the mean of the seeds is shown, and each seed.",
+        f"- Settings: `{request.recipe.name}` and what the command adds; all of them are in `settings.yaml` of each"
+        " seed's folder, as it was trained last.",
+        *([f"- Not measured with these settings: {missing}."] if missing else []),
+        *([f"- Trained at commit {', '.join(commits)}, on {', '.join(devices)}."] if records else []),
+        f"- Written at commit {commit() or 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
+        f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in all:",
+    ]
+    told = [f"{what}, seed {seed}" for what in ("seconds", "CER, best and last") for seed in studies]
+    body = [
+        [
+            each.rows,
+            each.name,
+            *(f"{record['seconds']:.0f}" if record else "" for record in each.records),
+            *each.endings,
+        ]
+        for each in trained
+    ]
+    table = markdown([["rows", "training", *told], *body])
+    return "\n".join(["## How it was made", "", *facts, "", ENDINGS, table])
+
+
+class Training(NamedTuple):
+    """A training that rows rest on, and for each seed what its stage recorded and how its validations ended."""
+
+    rows: str
+    name: str
+    records: list[dict[str, Any] | None]
+    endings: list[str]
+
+
+def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training]:
+    """What was trained for the rows: the models that they share, and their systems."""
+    first, systems = studies[0].folder, [line.system for line in lines if line.system is not None]
+    shared = zip(*(shared_models(study, systems).items() for study in studies), strict=True)
+    found = [
+        Training(
+            "shared",
+            str(each[0][0].relative_to(first)),
+            [record_of([at], made) for at, made in each],
+            ["" for _ in each],
+        )
+        for each in shared
+    ]
+    rows: dict[str, tuple[System, list[str]]] = {}
+    for line in lines:
+        if line.system is not None:
+            name = studies[0].folder_of(line.system).name
+            rows.setdefault(name, (line.system, []))[1].append(str(line.number))
+    for name, (system, numbers) in rows.items():
+        rounds = [False] if len(studies[0].rounds_of(system)) == 1 else [True, False]
+        for is_first in rounds:
+            records = [system_record(study, system, is_first) for study in studies]
+            endings = [ending(study, system, is_first) for study in studies]
+            shown = f"{name}, first round" if is_first else name
+            found.append(Training(", ".join(numbers), shown, records, endings))
+    return found
+
+
+def shared_models(study: Places, systems: Sequence[System]) -> dict[Path, Settings]:
+    """Where the models were trained that systems share, and with which settings."""
+    return {
+        study.folder_of_models(settings) / what: settings
+        for system in systems
+        for settings in study.settings_of_models(system)
+        for what in trained_for(settings, study.settings)
+    }
+
+
+def system_record(study: Places, system: System, first_round: bool = False) -> dict[str, Any] | None:
+    """The record of a system's training, or of the first round of it."""
+    return record_of(*training_of(study, system, first_round))
+
+
+def training_of(study: Places, system: System, first_round: bool) -> tuple[list[Path], Settings]:
+    """Where the training of a system lies, or the first round of it, by its kind, and the settings that it has."""
+    folder, rounds = study.folder_of(system), study.rounds_of(system)
+    stages = (FIRST_ROUND,) if first_round else TRAININGS
+    return [folder / name for name in stages], rounds[0 if first_round else -1]
+
+
+def ending(study: Places, system: System, first_round: bool = False) -> str:
+    """The best and the last validation CER of a system's training; "" where its log is not there, or of another one.
+
+    That of the model it starts from is none of them where that one may not be the best.
+    """
+    folder, (places, settings) = study.folder_of(system), training_of(study, system, first_round)
+    logged = read_metrics(folder / "metrics.jsonl", [])
+    for place in places:
+        record = read_record(place)
+        if record is not None and record["finished"] and was_made_with(record, settings):
+            validations = values(logged.get(place.name, []), "validation_score")
+            scores = [score for update, score in validations if update > 0 or settings.matching.start_counts]
+            return f"{min(scores):.1f}, {scores[-1]:.1f}" if scores else ""
+    return ""
+
+
+def record_of(folders: Sequence[Path], settings: Settings) -> dict[str, Any] | None:
+    """The record of a finished training with these settings, perhaps kept aside when they changed."""
+    places = [place for folder in folders for place in (folder, *kept_aside(folder))]
+    records = [record for place in places if (record := read_record(place)) is not None]
+    return next((each for each in records if each["finished"] and was_made_with(each, settings)), None)
+
+
+def was_made_with(record: Mapping[str, Any], settings: Settings) -> bool:
+    """Whether a training had these settings, as far as its record tells."""
+    wanted, told = flat(plain(settings)), record["recipe"]["settings"]
+    recorded = flat({name: told[name] for name in RECORDED if name in told})
+    return all(name in wanted and wanted[name] == value for name, value in recorded.items())

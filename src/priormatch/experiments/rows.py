@@ -1,0 +1,261 @@
+"""The rows of tables with the systems behind them: the paper's, and behind those the ones that it has not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+from priormatch.decoding.tuning import LIMITS as USUAL_LIMITS
+from priormatch.experiments.paper import MISSING, Row, read_table
+from priormatch.experiments.systems import (
+    LARGE,
+    System,
+    distilled,
+    labeled,
+    matched,
+    overrides,
+    system_of,
+    with_settings,
+)
+
+USUAL, PAPERS, OFF = (
+    "usual",
+    "[0.95,1.05]",
+    "[]",
+)  # bounds of the length filter: the scale's, the paper's, none
+WEIGHTS: dict[str, dict[str, object]] = {
+    "prior": {},
+    "uniform": {"prior_exponent": 0},
+    "posterior": {"prior_exponent": 0, "proposal_exponent": 1},
+}
+BY_BOTH: dict[str, object] = {"hypotheses": "asr_lm"}
+"""The proposal searches with the prior."""
+
+LABELS: dict[str, object] = {**BY_BOTH, **WEIGHTS["uniform"], "beam_size": 1}
+"""What it finds best is a label."""
+
+TWO_ROUNDS: dict[str, object] = {"second_round": 0.4}
+
+BOTH = "860h(S)+All(T)"
+Named = tuple[str, str, System]
+"""A method, the unlabeled speech and text that it has, and its system."""
+
+PLAIN: dict[str, dict[str, str]] = {
+    "tab2_beam_mix": {"beam_k": "4", "mix_paired_to_unpaired": "1:4"},
+    "tab3_init_update": {"init_proposal": "A", "proposal_update": "Off_better"},
+    "tab4_length_filter": {"proposal_update": "Off_better", "length_filter": "yes"},
+    "tab5_lm_ppl": {"lm_token_ppl": "34.24"},
+    "tab6_kd": {"method": "LPM"},
+    "tab7_main": {"method": "LPM"},
+    "tab8_label_quality": {"method": "LPM", "step": "3.2M"},
+    "tabA1_alpha": {"alpha": "0.2"},
+    "tabA2_reflen": {"reference_length": "ASR_only_decode"},
+    "tabA3_kd_ext": {"method": "LPM"},
+    "tabA4_cer": {"method": "LPM"},
+    "tabA5_main_ext": {"method": "LPM"},
+    "x1_open_questions": {"method": "LPM", "weights": "prior", "length_filter": USUAL, "k": "4"},
+    "x2_main_settings": {"method": "LPM", "settings": "T = 100, rate 0.0005"},
+    "x3_prior_in_search": {"search": "ASR"},
+}
+"""What the row of plain local prior matching says, which the others of a table are compared with."""
+
+
+class Line(NamedTuple):
+    """A row with its number from 1, and its system; None for one that is printed and not run."""
+
+    number: int
+    row: Row
+    system: System | None
+
+
+def lines_of(table: str) -> list[Line]:
+    """All rows of a table."""
+    rows = read_table(table)
+    more = own_rows(table)
+    columns = dict.fromkeys(key for row in (*rows, *(row for row, _ in more)) for key in row)
+    empty = dict.fromkeys(columns, MISSING)
+    found = [(row, system_of(table, row, position)) for position, row in enumerate(rows)]
+    return [Line(number, empty | row, system) for number, (row, system) in enumerate([*found, *more], 1)]
+
+
+def own_rows(table: str) -> list[tuple[Row, System]]:
+    """Rows that the paper has not."""
+    match table:
+        case "tab6_kd":
+            row = {"method": "KD, length filter", "hyp_source": "ASR", "teacher": "Imp", "k": "4"}
+            return [(row, matched(prior_exponent=0))]
+        case "tab7_main":
+            return [
+                row
+                for systems in (main_systems(), in_two_rounds())
+                for decode_lm in ("None", "ConvLM")
+                for row in main_rows(systems, decode_lm)
+            ]
+        case "x1_open_questions":
+            return open_questions()
+        case "x2_main_settings":
+            return main_settings()
+        case "x3_prior_in_search":
+            return searches()
+        case _:
+            return []
+
+
+def main_systems() -> list[Named]:
+    """A topline with the labels of all unlabeled speech, and other ways to use that speech without them."""
+    return [
+        ("Supervised", MISSING, System("topline", "all")),
+        ("LPM_large", BOTH, with_settings(matched("all"), *LARGE)),
+        ("KD", "860h(S)", matched("all", beam_size=8, length_filter=[], **WEIGHTS["uniform"])),
+        ("PL(ASR+LM), improving", BOTH, matched("all", **LABELS)),
+        ("LPM, hypotheses by ASR+LM", BOTH, matched("all", **BY_BOTH, **WEIGHTS["posterior"])),
+    ]
+
+
+def in_two_rounds() -> list[Named]:
+    """Labels and matching, and then what the model of that finds with the prior's help."""
+    return [
+        ("PL(ASR+LM), two rounds", BOTH, matched("all", **LABELS, refresh="never", **TWO_ROUNDS)),
+        ("LPM, two rounds", BOTH, matched("all", **TWO_ROUNDS)),
+    ]
+
+
+def main_rows(systems: Sequence[Named], decode_lm: str) -> list[tuple[Row, System]]:
+    """The rows of systems that stand behind the main results."""
+    recovered = {f"test_{kind}_werr_960_pct": MISSING for kind in ("clean", "other")}
+    return [
+        (
+            {
+                "source": "ours",
+                "method": method,
+                "labeled_hours": "960" if system.kind == "topline" else "100",
+                "unlabeled": speech,
+                "decode_lm": decode_lm,
+                **recovered,
+            },
+            replace(system, main=True),
+        )
+        for method, speech, system in systems
+    ]
+
+
+def open_questions() -> list[tuple[Row, System]]:
+    """What the paper leaves open: weights by filters, more hypotheses, and directions that it only names."""
+    grid = [(weights, bounds, 4) for weights, bounds in product(WEIGHTS, (USUAL, PAPERS, OFF))]
+    grid += [(weights, bounds, 8) for weights, bounds in product(("prior", "uniform"), (USUAL, OFF))]
+    row, context = open_row("LPM, context", context="true")
+    return [
+        *(open_row("LPM", *each) for each in grid),
+        (row, with_settings(context, "prior.model.context=true")),
+        open_row("LPM, selection", selected=0.5),
+        open_row("LPM, lengths by speaking rate", reference_lengths="speaking_rate"),
+        open_row("LPM, moving average", refresh="average"),
+        open_row("LPM, times posterior^0.3", proposal_exponent=0.3),
+    ]
+
+
+def open_row(
+    method: str, weights: str = "prior", bounds: str = USUAL, k: int = 4, /, **matching: object
+) -> tuple[Row, System]:
+    """A row of our own table with its system, on all unlabeled speech."""
+    row = {"method": method, "weights": weights, "length_filter": bounds, "k": str(k)}
+    row |= {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
+    chosen = {} if bounds == USUAL else {"length_filter": bounds}
+    return row, matched("all", beam_size=k, **chosen, **WEIGHTS[weights], **matching)
+
+
+def main_settings() -> list[tuple[Row, System]]:
+    """What the settings of the main results are chosen from."""
+    unless_told = overrides({"refresh_every": 200, "reference_lengths": "greedy"})
+    often = {"refresh_every": 100}
+    spoken = often | {"reference_lengths": "speaking_rate"}
+    both = spoken | BY_BOTH
+    by_rate, by_both = "T = 100, lengths by speaking rate", "hypotheses by ASR + LM"
+    labels, unfiltered = labeled("asr_lm", "all"), labeled("asr_lm", "all", filtered=False)
+    improving = matched("all", **both, **WEIGHTS["uniform"], beam_size=1)
+    fixed, renewed = (replace(distilled(teacher, "8"), unlabeled="all") for teacher in ("Fix", "Imp"))
+    low, usual, high = 2.5e-4, 5e-4, 1e-3
+    grid: list[tuple[str, str, System, Sequence[float]]] = [
+        ("LPM", "T = 200", matched("all"), (usual,)),
+        ("LPM", "T = 100", matched("all", **often), (low, usual, high)),
+        ("LPM", by_rate, matched("all", **spoken), (low, usual)),
+        ("LPM", f"{by_rate}, {by_both}", matched("all", **both), (usual,)),
+        (
+            "LPM",
+            f"{by_rate}, {by_both}, weights too",
+            matched("all", **both, **WEIGHTS["posterior"]),
+            (usual, high),
+        ),
+        ("PL(ASR+LM)", "filtered", labels, (low, usual, high)),
+        ("PL(ASR+LM)", "not filtered", unfiltered, (low,)),
+        ("PL(ASR+LM)", f"improving, {by_rate}", improving, (usual, high)),
+        ("KD", "fixed, k = 8", fixed, (low, usual, high)),
+        ("KD", "improving, k = 8, T = 100", with_settings(renewed, *overrides(often)), (low, usual, high)),
+        ("Supervised", "trained on", System("supervised", "all"), (low, usual, high)),
+    ]
+    figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
+    return [
+        (
+            {"method": method, "settings": f"{settings}, rate {rate:g}", **figures},
+            replace(
+                with_settings(system, *unless_told, f"matching.optimizer.learning_rate={rate:g}"), main=True
+            ),
+        )
+        for method, settings, system, rates in grid
+        for rate in rates
+    ]
+
+
+def searches() -> list[tuple[Row, System]]:
+    """Hypotheses of a search with the prior, and what may weigh them.
+
+    The prior's weight is tuned, or said in the row: as much as is best for the first proposal at small scale, or scores
+    that are not centered and have a bonus for each piece instead, what a piece costs on average. In a second round
+    the first one's model proposes with the prior's help, and stays as it is; labels that stay may have one too.
+    """
+    tuned, posterior = BY_BOTH, WEIGHTS["posterior"]
+    none, much, by_bonus, much_by_bonus = (
+        USUAL_LIMITS | {"lm_weight": weight, "centered": centered, "token_bonus": bonus}
+        for weight, centered, bonus in ((0, True, 0), (0.4, True, 0), (0.15, False, 0.45), (0.4, False, 1.17))
+    )
+    rows: list[tuple[str, str, str, dict[str, object], Mapping[str, object]]] = [
+        ("ASR", "4", "prior", {}, {}),
+        ("ASR+LM", "4", "prior", tuned, {}),
+        ("ASR+LM", "4", "of the search", tuned | posterior, {}),
+        ("ASR+LM", "4", "of the search, cubed", tuned | posterior | {"proposal_exponent": 3}, {}),
+        ("ASR+LM", "1", MISSING, LABELS, {}),
+        ("ASR+LM, 0.4", "4", "of the search", tuned | posterior, much),
+        ("ASR+LM, 0.4", "1", MISSING, LABELS, much),
+        ("ASR+LM, 0.15, bonus 0.45", "4", "of the search", tuned | posterior, by_bonus),
+        ("ASR+LM, 0.4, bonus 1.17", "4", "of the search", tuned | posterior, much_by_bonus),
+        ("ASR, with limits", "4", "prior", tuned, none),
+        ("ASR, then ASR+LM", "4", "prior, then of the search", TWO_ROUNDS, {}),
+        ("ASR+LM, not renewed, twice", "1", MISSING, LABELS | {"refresh": "never"} | TWO_ROUNDS, {}),
+    ]
+    figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
+    return [
+        (
+            {"search": search, "k": k, "weights": weights, **figures},
+            replace(with_settings(matched("all", **matching), *overrides(fusion, "fusion")), main=True),
+        )
+        for search, k, weights, matching, fusion in rows
+    ]
+
+
+def reference_of(table: str, lines: Sequence[Line], line: Line, start: str = "C") -> Line | None:
+    """The row of plain matching that a row is compared with: decoded alike, with the same speech and first proposal.
+
+    Where a table has several starts of the online model, plain rows have the scale's, `start`; C is the paper's.
+    What learns from more speech than any row of plain matching is compared with the one that has most.
+    """
+    if line.system is None or table not in PLAIN:
+        return None
+    same = [name for name in ("decode_lm", "init_proposal") if name in line.row and name not in PLAIN[table]]
+    speech = "all" if line.system.unlabeled == "light" else line.system.unlabeled
+    wanted = {name: line.row[name] for name in same} | PLAIN[table]
+    if "init_online" in line.row:
+        wanted["init_online"] = start
+    for each in lines:
+        if each.system is not None and each.system.unlabeled == speech and wanted.items() <= each.row.items():
+            return each if each is not line else None
+    return None

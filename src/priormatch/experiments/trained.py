@@ -1,0 +1,130 @@
+"""Models that systems share, and what the recognizer among them hears in unlabeled speech."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from priormatch.config import Settings
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.experiments.systems import Labels, Unlabeled
+from priormatch.pipeline import work
+from priormatch.pipeline.recipe import recipe_of_training
+from priormatch.pipeline.run import Run
+from priormatch.pipeline.run_data import RunData
+from priormatch.runs.stage import plain
+
+Speech = Mapping[Unlabeled, tuple[Path, Path | None]]
+"""Unlabeled cuts, and the same with their transcripts where there are any."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """A tokenizer, a prior and a supervised model, whose training also keeps the copies that others start from.
+
+    Those that a few systems need beside the first ones of a study take over from them what their settings do not
+    change: always the tokenizer, and either the prior or the supervised model.
+    """
+
+    folder: Path
+    settings: Settings
+    data: RunData
+    speech: Speech
+    first: "Models | None" = None
+
+    @property
+    def own(self) -> list[str]:
+        """Which of the two models is trained here: `prior`, `supervised`, or both."""
+        return trained_for(self.settings, (self.first or self).settings)
+
+    @property
+    def hearing(self) -> "Models":
+        """Those whose supervised model these have: themselves, or the first ones."""
+        return self if self.first is None or "supervised" in self.own else self.first
+
+    @property
+    def judging(self) -> "Models":
+        """Those whose prior these have: themselves, or the first ones."""
+        return self if self.first is None or "prior" in self.own else self.first
+
+    @cached_property
+    def base(self) -> Run:
+        """The run that trains them."""
+        return Run(self.folder, self.settings, self.data, self.first.folder if self.first else None)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Word pieces."""
+        return self.base.tokenizer() if self.first is None else self.first.tokenizer
+
+    @cached_property
+    def prior(self) -> Path:
+        """The language model."""
+        if self.judging is not self:
+            return self.judging.prior
+        return self.base.prior(self.tokenizer)
+
+    @cached_property
+    def supervised(self) -> Path:
+        """The supervised model."""
+        if self.hearing is not self:
+            return self.hearing.supervised
+        return self.base.supervised("supervised", self.tokenizer, self.settings.training.updates)
+
+    def greedy(self, unlabeled: Unlabeled, copy: str = "") -> Path:
+        """What the supervised model, or a copy that was kept, hears in unlabeled speech, by itself."""
+        if self.hearing is not self:
+            return self.hearing.greedy(unlabeled, copy)
+        return self.run_on(unlabeled, copy).lengths(work.kept_copy(self.supervised, copy))
+
+    def transcripts(self, source: Labels, unlabeled: Unlabeled, copy: str = "") -> Path:
+        """What the supervised model, or a copy of it, hears in unlabeled speech, by itself or with the prior."""
+        if source == "asr":
+            return self.greedy(unlabeled, copy)
+        model = work.kept_copy(self.supervised, copy)
+        return self.run_on(unlabeled, copy).transcripts_with_prior(
+            model, self.prior, self.fusion(unlabeled, copy)
+        )
+
+    def fusion(self, unlabeled: Unlabeled, copy: str = "", for_matching: bool = False) -> Path:
+        """Values for decoding or matching with the prior, tuned for the supervised model or a copy that was kept."""
+        model = work.kept_copy(self.supervised, copy)
+        run = self.run(self.folder / "fusion" / (copy or "best"), unlabeled)
+        return run.fusion(model, self.prior, for_matching)
+
+    def lengths(self, unlabeled: Unlabeled, settings: Settings) -> Path:
+        """Reference lengths as the settings want them, by the model that proposes at first."""
+        copy = settings.matching.proposal
+        match settings.matching.reference_lengths:
+            case "greedy":
+                return self.greedy(unlabeled, copy)
+            case "asr_lm":
+                return self.transcripts("asr_lm", unlabeled, copy)
+            case "speaking_rate" | "oracle":
+                run = self.run_on(unlabeled, copy, settings)
+                return run.lengths_without_hearing(self.tokenizer)
+
+    def run_on(self, unlabeled: Unlabeled, copy: str = "", settings: Settings | None = None) -> Run:
+        """The run of what a model hears in a set of unlabeled speech."""
+        name = f"{unlabeled}-by-{copy}" if copy else unlabeled
+        return self.run(self.folder / "unlabeled" / name, unlabeled, settings)
+
+    def run(self, folder: Path, unlabeled: Unlabeled, settings: Settings | None = None) -> Run:
+        """A run with that unlabeled speech, and the tokenizer that all share."""
+        cuts, transcribed = self.speech[unlabeled]
+        data = replace(self.data, unlabeled=cuts, topline=transcribed)
+        first = self if self.first is None else self.first
+        return Run(folder, settings or self.settings, data, first.folder)
+
+
+def trained_for(settings: Settings, first: Settings) -> list[str]:
+    """Which models settings have of their own, `prior` or `supervised`: both, where they want the first ones."""
+    mine, theirs = recipe_of_models(settings), recipe_of_models(first)
+    return [name for name in mine if mine[name] != theirs[name]] or list(mine)
+
+
+def recipe_of_models(settings: Settings) -> dict[str, Any]:
+    """What the prior and the supervised model of a study depend on; the seed of a prior is that of the first."""
+    supervised = {name: plain(value) for name, value in recipe_of_training(settings).items()}
+    return {"prior": plain(settings.prior), "supervised": supervised}

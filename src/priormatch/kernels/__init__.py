@@ -1,0 +1,1 @@
+"""CUDA graphs and Triton kernels; everything here has a plain counterpart in `models` or `decoding`."""

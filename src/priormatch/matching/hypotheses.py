@@ -1,0 +1,157 @@
+"""What local prior matching sees of an utterance: its beam, scored, filtered and weighed (Table 1 of the paper)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from priormatch.data.batches import Corpus
+from priormatch.decoding.beam import Beam
+from priormatch.decoding.fusion import wide_enough
+from priormatch.device import mixed_precision
+from priormatch.matching.lpm import SHORTEST, Weighing, first_spellings, weigh
+from priormatch.models.objective import sequence_loss
+from priormatch.progress import Meter
+from priormatch.recognizers.decode import Search, encode, plain_search, search_with_prior
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.scoring.alignment import AlignedWord, align
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One of a beam: log q(y|x), log p_y(y), its weight as a target, and why it is dropped, or None.
+
+    `words` are aligned with the reference, and None without one.
+    """
+
+    rank: int
+    text: str
+    pieces: list[str]
+    log_q: float
+    log_prior: float
+    weight: float
+    dropped: str | None
+    words: list[AlignedWord] | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """An utterance's beam, best first, beside what was really said, where that is known.
+
+    `reference_length` is L, the end of sentence counted, or 0 without one; `ended` tells whether the search found an
+    end of sentence.
+    """
+
+    id: str
+    reference: str | None
+    reference_log_prior: float | None
+    reference_length: int
+    ended: bool
+    hypotheses: list[Hypothesis]
+
+
+def inspect(
+    model: Recognizer, prior: Prior, corpus: Corpus, beam_size: int, weighing: Weighing
+) -> list[Inspection]:
+    """Look into the beams of a corpus, showing progress."""
+    found: dict[str, Inspection] = {}
+    with Meter(f"hypotheses of {corpus.name}", len(corpus)) as meter:
+        for each in look_into(model, prior, corpus, beam_size, weighing):
+            found[each.id] = each
+            meter.advance()
+    return [found[cut.id] for cut in corpus.cuts if cut.id in found]
+
+
+@torch.no_grad()
+def look_into(
+    model: Recognizer, prior: Prior, corpus: Corpus, beam_size: int, weighing: Weighing
+) -> Iterator[Inspection]:
+    """The beams of a corpus in any order; an utterance that cannot be read is named and left out."""
+    search = search_for(prior, beam_size, weighing)
+    for batch in encode(model, corpus):
+        with mixed_precision(model.device):
+            memory = model.memory(batch.frames, batch.lengths)
+            beam = search(model, memory)
+            log_q = beam.scores
+            if weighing.fusion is not None:  # the scores are those of both
+                log_q = -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
+        for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
+            yield inspect_beam(of_row(beam, row), name, text, prior, weighing, log_q[row : row + 1])
+
+
+def search_for(prior: Prior, beam_size: int, weighing: Weighing) -> Search:
+    """How so many hypotheses, which are to be weighed, are looked for."""
+    if weighing.fusion is None:
+        return plain_search(beam_size)
+    search = search_with_prior(prior, wide_enough(weighing.fusion, beam_size))
+    return lambda model, memory: search(model, memory).best(beam_size)
+
+
+def inspect_beam(
+    beam: Beam,
+    name: str,
+    reference: str | None,
+    prior: Prior,
+    weighing: Weighing,
+    log_q: Tensor | None = None,
+) -> Inspection:
+    """Score, filter and weigh the beam of one utterance; log q is the beam's score unless it is given."""
+    tokenizer = prior.tokenizer
+    pieces = weighing.reference_lengths.get(name, 0)
+    length = pieces + 1 if pieces > 0 else 0
+    texts = [tokenizer.decode(classes) for classes in beam.classes[0].tolist()]
+    dropped = reasons_to_drop(beam.lengths, length, texts, weighing)
+    keep = torch.tensor([[reason is None for reason in dropped]], device=beam.lengths.device)
+    before = [weighing.contexts[name]] if name in weighing.contexts else None
+    context = None if before is None else prior.contexts(before).to(beam.classes.device)
+    log_prior = prior.score(beam.classes, beam.lengths, context)
+    weights = weigh(log_prior, keep, beam.scores, weighing.exponents)
+    log_q = beam.scores if log_q is None else log_q
+    tensors = (beam.classes, beam.lengths, log_q, log_prior, weights)
+    rows = zip(*(each[0].tolist() for each in tensors), texts, dropped, strict=True)
+    hypotheses = [
+        Hypothesis(
+            rank,
+            text,
+            [tokenizer.pieces[each] for each in classes[: count - 1]],
+            of_q,
+            of_p,
+            weight,
+            reason,
+            None if reference is None else align(reference, text),
+        )
+        for rank, (classes, count, of_q, of_p, weight, text, reason) in enumerate(rows, 1)
+        if count > 0
+    ]
+    log_reference = None if reference is None else float(prior.score_texts([reference], before))
+    return Inspection(name, reference, log_reference, length, bool(beam.ended[0]), hypotheses)
+
+
+def of_row(beam: Beam, row: int) -> Beam:
+    """The beam of one utterance of a batch: a batch of one."""
+    tensors = (beam.classes, beam.lengths, beam.scores, beam.ended)
+    return Beam(*(each[row : row + 1] for each in tensors))
+
+
+def reasons_to_drop(
+    lengths: Tensor, reference: int, texts: Sequence[str], weighing: Weighing
+) -> list[str | None]:
+    """Why each hypothesis of an utterance does not count, or None: lengths (1, k), reference length L, k texts."""
+    inside = weighing.keep(lengths, torch.tensor([reference], device=lengths.device))
+    first = first_spellings([texts], inside) if weighing.merge_spellings else inside
+    columns = (lengths[0].tolist(), inside[0].tolist(), first[0].tolist())
+    return [
+        None if counts else "spelled otherwise above" if fits else why_outside(length, reference)
+        for length, fits, counts in zip(*columns, strict=True)
+    ]
+
+
+def why_outside(length: int, reference: int) -> str:
+    """Why the length filter drops a hypothesis of that length, with the end of sentence."""
+    if length < SHORTEST:
+        return "empty"
+    if reference == 0:
+        return "no reference length"
+    return f"too {'short' if length < reference else 'long'}, {length} for {reference}"

@@ -1,0 +1,1 @@
+"""What the verbs do: stages of a run, and single jobs."""

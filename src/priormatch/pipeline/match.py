@@ -1,0 +1,279 @@
+"""Matching, and training on labels that stay as they are, from files or from corpora into a folder."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lhotse.cut import Cut
+
+from priormatch.config import Settings
+from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.recordings import previous_in_recording
+from priormatch.decoding.fusion import fusion_of_hypotheses
+from priormatch.device import find_device
+from priormatch.errors import UserError
+from priormatch.matching.cache import CachedTargets
+from priormatch.matching.context import contexts_of
+from priormatch.matching.lpm import (
+    BeamTargets,
+    LengthFilter,
+    Proposal,
+    TargetsOf,
+    Weighing,
+    given_labels,
+    keep_all,
+    require_fit,
+)
+from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
+from priormatch.pipeline.cards import PAPER, judged
+from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
+from priormatch.pipeline.work import leave_recognizer_card, load_validation, matching_schedule, thin
+from priormatch.progress import duration_text, say
+from priormatch.recognizers.decode import mean_cer, validation_errors
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.scoring.transcripts import Transcript, read_transcripts
+from priormatch.training.inspected import FILE as INSPECTED
+from priormatch.training.inspected import Inspector
+from priormatch.training.loop import fit
+from priormatch.training.matching_step import Matching
+
+
+def weighing_of(
+    settings: Settings, reference_lengths: Mapping[str, int], contexts: Mapping[str, str]
+) -> Weighing:
+    """How the settings ask for beams to be filtered and weighed."""
+    matching = settings.matching
+    return Weighing(
+        LengthFilter(*matching.length_filter) if matching.length_filter else keep_all,
+        reference_lengths,
+        matching.merge_spellings,
+        (matching.prior_exponent, matching.proposal_exponent),
+        contexts,
+        fusion_of_hypotheses(settings),
+    )
+
+
+def transcribed_sample(transcribed: Path, unlabeled: Corpus, settings: Settings) -> Corpus | None:
+    """Of the unlabeled utterances whose transcripts are known, those to score a proposal's labels on, if any."""
+    most = settings.matching.score_labels_on
+    if most == 0:
+        return None
+    ids = {cut.id for cut in unlabeled.cuts}
+    known = [cut for cut in read_cuts(transcribed) if cut.id in ids and cut_text(cut)]
+    if not known:
+        say(
+            f"{transcribed} has no transcript of an utterance of {unlabeled.name}:"
+            " the proposal's labels are not scored"
+        )
+        return None
+    return thin(Corpus(known, settings.audio, str(transcribed)), most)
+
+
+def match(
+    model: Path,
+    prior: Path | None,
+    labeled: Path,
+    unlabeled: Path,
+    lengths: Path | None,
+    validation: Mapping[str, Path],
+    settings: Settings,
+    out: Path,
+    log: Path,
+    proposal: Path | None = None,
+    transcribed: Path | None = None,
+) -> None:
+    """Local prior matching from files: the model at `model` is the online model, and without another the proposal.
+
+    The proposal's labels are scored on unlabeled utterances that `transcribed` has, with their transcripts.
+    """
+    device = find_device(settings.device)
+    online = Recognizer.load(model, device)
+    judge = None if prior is None else Prior.load(prior, device)
+    if judge is not None:
+        judge.require_tokenizer(online.tokenizer, str(model))
+    heard = None if lengths is None else read_transcripts(lengths)
+    speech = Corpus.load(unlabeled, settings.audio)
+    match_corpora(
+        online,
+        judge,
+        Corpus.load(labeled, settings.audio, transcribed=True),
+        speech,
+        None if heard is None else {each.id: each.pieces for each in heard},
+        load_validation(validation, settings),
+        settings,
+        out,
+        log,
+        online if proposal is None else Recognizer.load(proposal, device),
+        heard_before(speech, heard) if settings.matching.context else None,
+        None if transcribed is None else transcribed_sample(transcribed, speech, settings),
+        prior,
+    )
+
+
+def match_corpora(
+    online: Recognizer,
+    prior: Prior | None,
+    labeled: Corpus,
+    unlabeled: Corpus,
+    reference_lengths: Mapping[str, int] | None,
+    validation: Mapping[str, Corpus],
+    settings: Settings,
+    out: Path,
+    log: Path,
+    first_proposal: Recognizer,
+    contexts: Mapping[str, str] | None = None,
+    transcribed: Corpus | None = None,
+    prior_folder: Path | None = None,
+) -> None:
+    """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
+
+    The prior may be missing where matching.prior_exponent is 0 and it has no say in the search, and reference lengths
+    where there is no filter, or where they are to be those of the labeled speaking rate.
+    `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
+    proposal's labels are scored. Beams of a few unlabeled utterances, transcribed ones where there are any, are kept
+    in `out/inspected.jsonl`. The card tells what that of the prior, in its folder, tells.
+    """
+    matching = settings.matching
+    require_inputs(prior, reference_lengths, settings)
+    if prior is not None:
+        prior.require_tokenizer(online.tokenizer, "the recognizer")
+        if contexts is not None:
+            prior.require_context()
+    if first_proposal.tokenizer != online.tokenizer:
+        raise UserError(
+            "the proposal's tokenizer is not that of the online model: train both with one tokenizer"
+        )
+    cer = mean_cer(validation_errors(first_proposal, validation))
+    require_fit(cer, matching.max_proposal_cer)
+    proposal = Proposal(first_proposal, cer, matching.refresh, matching.average)
+    lengths = reference_lengths or {}
+    if reference_lengths is None and matching.reference_lengths == "speaking_rate":
+        lengths = lengths_by_rate(unlabeled.cuts, pieces_a_second(labeled.cuts, online.tokenizer))
+    speech = with_lengths(unlabeled, lengths) if matching.length_filter else unlabeled
+    say(f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, proposal's validation CER {cer:.2f} %")
+    if prior is not None and matching.hypotheses == "asr" and matching.prior_exponent == 0:
+        say(f"{out.name}: the prior has no say here; matching.prior_exponent=1 would give it the weights")
+    weighing = weighing_of(settings, lengths, contexts or {})
+    targets: TargetsOf = BeamTargets(proposal, prior, matching.beam_size, weighing)
+    if matching.renewed < 1:
+        targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
+    inspector = None
+    if prior is not None and matching.inspect_on > 0:
+        shown = speech if transcribed is None else transcribed
+        inspector = inspector_of(shown, prior, weighing, settings, out)
+    training = settings.training
+    task = Matching(
+        online, labeled, speech, validation, targets, proposal, training, matching, transcribed, inspector
+    )
+    best = fit(task, matching_schedule(settings), out, log)
+    proposal.model.save(out / "proposal")
+    how = f"Trained further on untranscribed speech by {PAPER}."
+    data = {"transcribed speech": labeled, "untranscribed speech": speech}
+    recipe = recipe_of_matching(settings)
+    more = [] if prior is None else [judged(prior, prior_folder)]
+    leave_recognizer_card(out, online, how, data, validation, best, recipe, settings, more)
+
+
+def inspector_of(
+    speech: Corpus, prior: Prior, weighing: Weighing, settings: Settings, out: Path
+) -> Inspector:
+    """Keeps the beams of a few utterances, read in this process, as a training goes on."""
+    shown, matching = thin(speech, settings.matching.inspect_on), settings.matching
+    few = Corpus(shown.cuts, replace(settings.audio, workers=0), shown.name)
+    return Inspector(few, prior, matching.beam_size, weighing, out / INSPECTED)
+
+
+def refuse_names(settings: Settings) -> None:
+    """Refuse settings that name what only a run knows, where models and lengths are given by their paths."""
+    nothing, known = ("",), ("greedy", "speaking_rate")
+    allowed = {"start": nothing, "proposal": nothing, "prior": nothing, "reference_lengths": known}
+    for name, values in allowed.items():
+        value = getattr(settings.matching, name)
+        if value not in values:
+            raise UserError(
+                f"matching.{name}={value} is for `priormatch run`: here give the path of what it names instead"
+            )
+    if settings.matching.second_round > 0:
+        raise UserError(
+            f"matching.second_round={settings.matching.second_round:g} is for `priormatch run`: give"
+            " matching.second_round=0, and match again from the model of that (docs/stages.md)"
+        )
+
+
+def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
+    """Refuse to match without what the settings need."""
+    matching = settings.matching
+    if prior is None and matching.hypotheses == "asr_lm":
+        raise UserError(
+            "there is no prior: give one, or leave it out of the search too (matching.hypotheses=asr)"
+        )
+    if prior is None and matching.prior_exponent != 0:
+        raise UserError(
+            "there is no prior: give one, or leave it out of the weights (matching.prior_exponent=0)"
+        )
+    if lengths is None and matching.length_filter and matching.reference_lengths != "speaking_rate":
+        raise UserError(
+            "there are no reference lengths: give them, take those of the labeled speaking rate"
+            " (matching.reference_lengths=speaking_rate), or switch the filter off (matching.length_filter=[])"
+        )
+
+
+def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> dict[str, str]:
+    """What was heard before each utterance in its recording, for the prior to read; there must be something."""
+    heard = {each.id: each.hypothesis for each in transcripts or []}
+    if not any(heard.values()):
+        raise UserError(
+            "matching.context needs transcripts of the unlabeled speech, not lengths alone: give what"
+            " `priormatch lengths` wrote, or match without (matching.context=false)"
+        )
+    require_recordings(corpus.cuts, corpus.name)
+    found = contexts_of(corpus.cuts, heard)
+    say(
+        f"{corpus.name}: {len(found)} of {len(corpus)} utterances are judged after what was heard before them"
+    )
+    return found
+
+
+def require_recordings(cuts: Sequence[Cut], name: str) -> None:
+    """Refuse speech in which nothing comes before anything, where the prior is to read that."""
+    if not previous_in_recording(cuts):
+        raise UserError(
+            f"matching.context: no utterance of {name} follows another in its recording: give cuts of longer"
+            " recordings, or match without (matching.context=false)"
+        )
+
+
+def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
+    """Leave out utterances in which greedy decoding heard nothing, as the authors do."""
+    kept = [cut for cut in corpus.cuts if lengths.get(cut.id, 0) > 0]
+    if len(kept) == len(corpus):
+        return corpus
+    if not kept:
+        raise UserError(
+            f"no utterance of {corpus.name} has a reference length: make them of it with `priormatch lengths`"
+        )
+    without = len(corpus) - len(kept)
+    say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length: left out")
+    return Corpus(kept, corpus.audio, corpus.name)
+
+
+def train_on_pseudo_labels(
+    model: Path,
+    labeled: Path,
+    pseudo_labeled: Path,
+    validation: Mapping[str, Path],
+    settings: Settings,
+    out: Path,
+    log: Path,
+) -> None:
+    """Train on from `model` on transcripts and fixed pseudo-labels, mixed and scheduled as in matching."""
+    online = Recognizer.load(model, find_device(settings.device))
+    paired = Corpus.load(labeled, settings.audio, transcribed=True)
+    speech = Corpus.load(pseudo_labeled, settings.audio, transcribed=True)
+    sets = load_validation(validation, settings)
+    task = Matching(online, paired, speech, sets, given_labels, None, settings.training, settings.matching)
+    best = fit(task, matching_schedule(settings), out, log)
+    how = "Trained further on speech that another recognizer transcribed."
+    data = {"transcribed speech": paired, "speech with pseudo-labels": speech}
+    leave_recognizer_card(out, online, how, data, sets, best, recipe_of_schedule(settings), settings)

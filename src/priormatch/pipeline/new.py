@@ -1,0 +1,196 @@
+"""`priormatch new`: a commented recipe for a user's folders, sized by what is in them and by what computes."""
+
+import os
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from priormatch.config import NormalizerKind, load_settings, recipe_path
+from priormatch.config.checks import keys_of
+from priormatch.config.reference import WIDTH, commented_part
+from priormatch.data.normalizer import Normalizer, kind_for
+from priormatch.data.tokenizer import CONTROL_PIECES, MARK
+from priormatch.doctor.amounts import amount_findings
+from priormatch.errors import UserError
+from priormatch.files import replacing
+from priormatch.prepare.look import Speech, letters, look_at_speech, look_at_text
+from priormatch.progress import duration_text, say
+
+BASE = "own"
+PIECES = 1000
+UPDATES, UPDATES_AN_HOUR = 10_000, 1_000
+CPU_UPDATES = 2_000
+MOST_WORKERS = 8
+MANY_HOURS = 50  # of labeled speech, from which on the paper's own sizes may pay
+OF_THE_DEMO = """
+    model.n_mels model.channels model.blocks model.kernel model.size model.dropout
+    prior.model.embedding prior.model.width prior.model.bottlenecks prior.model.head prior.batch_tokens
+    training.batch.seconds training.optimizer.learning_rate prior.optimizer.learning_rate
+    training.ctc_weight training.label_smoothing training.input_sampling
+    training.augment.frequency_width training.augment.time_masks training.augment.speeds
+    matching.batch.seconds matching.optimizer.learning_rate matching.mixing
+"""
+
+# What a user is likely to change, beside what was chosen for the data at hand.
+SHOWN = """
+    name labeled unlabeled text validation test topline device wandb
+    audio.longest audio.workers language.normalizer language.alphabet tokenizer.pieces
+    training.seed training.updates training.batch.seconds training.optimizer.learning_rate
+    training.window_updates training.validate_every training.augment.speeds
+    prior.updates prior.batch_tokens
+    matching.updates matching.batch.seconds matching.optimizer.learning_rate matching.mixing
+    matching.hypotheses matching.prior_exponent matching.proposal_exponent
+    matching.beam_size matching.length_filter matching.refresh_every matching.max_proposal_cer
+"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What was chosen, by key, and why."""
+
+    why: str
+    chosen: dict[str, Any]
+
+
+def new_recipe(file: Path, labeled: str, unlabeled: str, text: str, tests: Mapping[str, str]) -> None:
+    """Look at the data and write the recipe, unless the file exists."""
+    if file.exists():
+        raise UserError(f"{file} exists already: give another name, or remove it first")
+    if not file.parent.is_dir():
+        raise UserError(f"{file.parent} is no folder: make it first, or give another place for the recipe")
+    speech = {"labeled": look(labeled, "labeled", transcribed=True)}
+    speech["unlabeled"] = look(unlabeled, "unlabeled", transcribed=False)
+    for name, path in tests.items():
+        look(path, f"test {name}", transcribed=True)
+    sentences, language = look_at_text(Path(text)), []
+    if (kind := kind_for(letters(sentences))) != "english":
+        sentences, language = look_at_text(Path(text), Normalizer(kind)), [language_rule(kind)]
+    gpu = torch.cuda.is_available()
+    doubts = list(amount_findings(speech["labeled"], speech["unlabeled"]))
+    for doubt in doubts:
+        say(str(doubt))
+    rules = language + rules_for(speech["labeled"].hours, pieces_for(sentences), gpu, os.cpu_count() or 1)
+    rules += [Rule(f"{doubt.what}; {doubt.advice}.", {}) for doubt in doubts]
+    given = {
+        "name": file.stem,
+        "labeled": labeled,
+        "unlabeled": unlabeled,
+        "text": text,
+        "test": dict(tests),
+    }
+    try:
+        with replacing(file) as temporary:
+            temporary.write_text(recipe_text(given, rules, speech, file), encoding="utf-8")
+            load_settings(temporary)  # what does not load is not left behind
+    except OSError as error:
+        raise UserError(f"cannot write {file} ({error.strerror}): choose another place") from error
+    typed = shlex.quote(str(file))
+    say(f"{file}: written; `priormatch doctor {typed}` looks closer, `priormatch run {typed}` runs it")
+
+
+def look(path: str, name: str, transcribed: bool) -> Speech:
+    """Speech at a path, of which some must be transcribed where so wanted; says what is there."""
+    found = look_at_speech(Path(path))
+    if transcribed and not found.transcribed:
+        raise UserError(
+            f"{name}: {path} holds no transcribed utterance; put NAME.txt beside NAME.wav, or give a table or cuts"
+        )
+    say(f"{name}: {found}")
+    return found
+
+
+def pieces_for(sentences: Sequence[str]) -> int:
+    """How many pieces to ask for: every letter needs one, and a word that comes three times can fill another."""
+    words = Counter(word for sentence in sentences for word in sentence.split())
+    fewest = len(letters(sentences)) + len(MARK) + CONTROL_PIECES
+    return max(fewest, min(PIECES, fewest + sum(count > 2 for count in words.values())))
+
+
+def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
+    """What to choose for so many hours of labeled speech, so many word pieces, and a machine."""
+    rules = [
+        Rule(
+            f"{pieces:,} word pieces: {PIECES:,}, or as many as the text has letters and words that come three times.",
+            {"tokenizer.pieces": pieces},
+        ),
+        gpu_rule(hours, cores) if gpu else cpu_rule(),
+    ]
+    if gpu and hours >= MANY_HOURS:
+        why = f"From {MANY_HOURS} labeled hours on, the larger models of recipes/librispeech-100h-360h.yaml may pay."
+        rules.append(Rule(why, {}))
+    return rules
+
+
+def language_rule(kind: NormalizerKind) -> Rule:
+    """The way of writing for a language that is not English."""
+    why = f"The normalizer {kind}, as many letters of the text are not English."
+    return Rule(why, {"language.normalizer": kind})
+
+
+def gpu_rule(hours: float, cores: int) -> Rule:
+    """The models of the base recipe, trained for longer where there is more labeled speech."""
+    updates = max(UPDATES, round(UPDATES_AN_HOUR * hours))
+    workers = min(max(cores // 2, 1), MOST_WORKERS)
+    return Rule(
+        f"{updates:,} updates: {UPDATES:,}, or {UPDATES_AN_HOUR:,} for each labeled hour if that is more;"
+        f" {workers} processes that read audio: half of the cores, at most {MOST_WORKERS}.",
+        schedule(updates, updates // 20) | {"audio.workers": workers},
+    )
+
+
+def cpu_rule() -> Rule:
+    """The demo's models and a short training."""
+    demo = load_settings(recipe_path("demo"))
+    small = {key: attrgetter(key)(demo) for key in keys_of(OF_THE_DEMO)}
+    return Rule(
+        f"{CPU_UPDATES:,} updates of the demo's small models, as there is no GPU here: enough to see it work. They are"
+        " trained as in the demo, since what keeps larger ones from learning by heart keeps these from learning. For"
+        " more, write the recipe where a GPU is.",
+        small | schedule(CPU_UPDATES, CPU_UPDATES // 10) | {"prior.updates": CPU_UPDATES, "audio.workers": 0},
+    )
+
+
+def schedule(updates: int, validate_every: int) -> dict[str, Any]:
+    """Settings that go with a number of updates."""
+    return {
+        "training.updates": updates,
+        "training.optimizer.warm_up": updates // 20,
+        "training.window_updates": updates // 10,
+        "training.validate_every": validate_every,
+        "matching.updates": updates,
+    }
+
+
+def recipe_text(
+    given: Mapping[str, Any], rules: Sequence[Rule], speech: Mapping[str, Speech], file: Path
+) -> str:
+    """The recipe: how it came about as comments, then every setting that was chosen or may be changed."""
+    chosen = dict(given) | {key: value for rule in rules for key, value in rule.chosen.items()}
+    settings = load_settings(recipe_path(BASE))
+    for key, value in chosen.items():
+        *above, name = key.split(".")
+        setattr(reduce(getattr, above, settings), name, value)
+    heard = " and ".join(
+        f"{duration_text(3600 * found.hours)} of {name} speech" for name, found in speech.items()
+    )
+    typed = shlex.quote(str(file))
+    paragraphs = [
+        f"Written by `priormatch new` for {heard}. Run it with `priormatch run {typed}`.",
+        f"What is not set here is as in the recipe `{BASE}`; `priormatch settings --recipe {typed}` prints every"
+        " setting with what it means. Sizes were chosen by these rules:",
+        *(f"- {rule.why}" for rule in rules),
+    ]
+    head = "".join(
+        textwrap.indent(textwrap.fill(each, WIDTH, subsequent_indent="  " * each.startswith("-")), "# ")
+        + "\n"
+        for each in paragraphs
+    )
+    return f"{head}base: {BASE}\n{commented_part(settings, {*keys_of(SHOWN), *chosen})}"

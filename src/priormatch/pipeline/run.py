@@ -1,0 +1,370 @@
+"""`priormatch run`: from data to a table of results, stage by stage."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from priormatch.config import Settings, changed, to_yaml
+from priormatch.data.batches import read_cuts
+from priormatch.data.manifest import SUFFIX
+from priormatch.data.normalizer import normalizer_of
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.decoding.fusion import feeds_back
+from priormatch.decoding.tuning import MATCHING_RULE, read_tuned
+from priormatch.device import use_threads
+from priormatch.errors import UserError
+from priormatch.files import replace_text, set_aside
+from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
+from priormatch.matching.rounds import FIRST_ROUND, MATCHING, rounds_of
+from priormatch.old_names import existing_manifest
+from priormatch.pipeline import match as matching_work
+from priormatch.pipeline import work
+from priormatch.pipeline.cards import add_first_round, add_results
+from priormatch.pipeline.label import ALL, label_cuts
+from priormatch.pipeline.recipe import (
+    audible,
+    recipe_of_fusion,
+    recipe_of_matching,
+    recipe_of_schedule,
+    recipe_of_training,
+)
+from priormatch.pipeline.run_data import RunData, make_demo_data, make_own_data
+from priormatch.progress import duration_text, say
+from priormatch.report.page import FILE as REPORT
+from priormatch.report.page import write_report
+from priormatch.runs.lock import RUN_LOCK, alone_in
+from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
+from priormatch.runs.stage import Stage, read_record
+from priormatch.training.wandb_log import wandb_plan
+
+FUSION = {False: "fusion", True: "fusion-matching"}
+"""What the stages are called that tune searches with the prior: those for decoding and those for matching."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, its settings and its data; each method is a stage that is skipped when nothing changed."""
+
+    folder: Path
+    settings: Settings
+    data: RunData
+    shared: Path | None = None  # the folder of the tokenizer, where it is not the run's own
+    stages: dict[str, Stage] = field(default_factory=dict)
+
+    def stage(self, name: str, settings: dict[str, Any], inputs: dict[str, Path]) -> Stage:
+        """A stage in the run's folder; the old work is kept aside when the settings have changed."""
+        self.stages[name] = Stage(self.folder / name, settings, inputs, keep_old=True)
+        return self.stages[name]
+
+    @property
+    def pieces(self) -> Path:
+        """The folder of the tokenizer."""
+        return (self.shared or self.folder) / "tokenizer"
+
+    def tokenizer(self) -> Tokenizer:
+        """Word pieces from the transcripts or from the text."""
+        wanted, out = self.settings.tokenizer, self.pieces
+        source = self.data.labeled if wanted.source == "transcripts" else self.data.text
+        with self.stage("tokenizer", {"tokenizer": wanted}, {"source": source}).work() as todo:
+            if todo:
+                from_text = wanted.source == "text"
+                sentences = work.sentences_of(source) if from_text else work.transcripts_of(source)
+                normalizer = normalizer_of(self.settings.language)
+                work.make_tokenizer(sentences, wanted.pieces, out, normalizer)
+        return Tokenizer.load(out)
+
+    def prior(self, tokenizer: Tokenizer) -> Path:
+        """The language model."""
+        out = self.folder / "prior"
+        wanted = {"prior": self.settings.prior, "seed": self.settings.training.seed}
+        text, held_out = self.data.text, self.data.held_out_text
+        inputs = {"text": text, "held_out": held_out, "tokenizer": self.pieces}
+        with self.stage("prior", wanted, inputs).work() as todo:
+            if todo:
+                sentences, others = work.sentences_of(text), work.sentences_of(held_out)
+                work.train_prior(sentences, others, tokenizer, self.settings, out, self.folder, text)
+        return out / "model"
+
+    def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:
+        """A recognizer trained from scratch on the labeled speech, and on `more`."""
+        out = self.folder / name
+        inputs = {
+            "labeled": self.data.labeled,
+            "tokenizer": self.pieces,
+            **self.data.validation,
+        }
+        if more is not None:
+            inputs["more"] = more
+        wanted = recipe_of_training(self.settings) | {"updates": updates}
+        with self.stage(name, wanted, inputs).work() as todo:
+            if todo:
+                labeled = [self.data.labeled] if more is None else [self.data.labeled, more]
+                work.train_supervised(
+                    labeled,
+                    self.data.validation,
+                    tokenizer,
+                    self.settings,
+                    out,
+                    self.folder,
+                    updates=updates,
+                )
+        return out / "model"
+
+    def longer(self, start: Path, tokenizer: Tokenizer) -> Path:
+        """The supervised recognizer trained on for as long as matching will, on the labeled speech alone."""
+        out = self.folder / "supervised-longer"
+        wanted = recipe_of_schedule(self.settings)
+        inputs = {"labeled": self.data.labeled, "start": start, **self.data.validation}
+        with self.stage(out.name, wanted, inputs).work() as todo:
+            if todo:
+                work.train_supervised(
+                    [self.data.labeled],
+                    self.data.validation,
+                    tokenizer,
+                    self.settings,
+                    out,
+                    self.folder,
+                    start=start,
+                )
+        return out / "model"
+
+    def lengths(self, model: Path) -> Path:
+        """Greedy transcripts of the unlabeled speech, which give the reference lengths."""
+        out = self.folder / "lengths" / "lengths.jsonl"
+        wanted = {"audio": audible(self.settings)}
+        inputs = {"model": model, "unlabeled": self.data.unlabeled}
+        with self.stage("lengths", wanted, inputs).work() as todo:
+            if todo:
+                work.decode_to(model, self.data.unlabeled, self.settings, out)
+        return out
+
+    def labels(self, transcripts: Path) -> Path:
+        """The unlabeled speech with transcripts as its text, less what has an empty one."""
+        out, cuts = existing_manifest(self.folder / "labels", "labeled", SUFFIX), self.data.unlabeled
+        with self.stage("labels", {}, {"unlabeled": cuts, "transcripts": transcripts}).work() as todo:
+            if todo:
+                label_cuts(cuts, [transcripts], out, ALL)
+        return out
+
+    def fusion(self, model: Path, prior: Path, for_matching: bool = False, name: str | None = None) -> Path:
+        """Values for decoding with the prior, or for searching hypotheses with it, tuned on the validation sets."""
+        from priormatch.pipeline.tune import tune
+
+        name = name or FUSION[for_matching]
+        out = self.folder / name / "fusion.yaml"
+        wanted = {
+            "fusion": recipe_of_fusion(self.settings.fusion),
+            "audio": audible(self.settings),
+            "utterances": self.settings.training.validate_on,
+            **({"rule": MATCHING_RULE} if for_matching else {}),
+        }
+        inputs = {"model": model, "prior": prior, **self.data.validation}
+        with self.stage(name, wanted, inputs).work() as todo:
+            if todo:
+                tune(model, prior, self.data.validation, self.settings, out, for_matching)
+        return out
+
+    def transcripts_with_prior(self, model: Path, prior: Path, fusion: Path) -> Path:
+        """Transcripts of the unlabeled speech, decoded with the prior."""
+        out = self.folder / "lengths-asr_lm" / "lengths.jsonl"
+        inputs = {"model": model, "prior": prior, "fusion": fusion, "unlabeled": self.data.unlabeled}
+        with self.stage("lengths-asr_lm", {"audio": audible(self.settings)}, inputs).work() as todo:
+            if todo:
+                tuned = changed(self.settings, read_tuned(fusion))
+                work.decode_to(model, self.data.unlabeled, tuned, out, prior=prior)
+        return out
+
+    def reference_lengths(self, tokenizer: Tokenizer, greedy: Path, model: Path, prior: Path) -> Path:
+        """The reference lengths that the settings ask for, one estimate for each unlabeled utterance."""
+        match self.settings.matching.reference_lengths:
+            case "greedy":
+                return greedy
+            case "asr_lm":
+                return self.transcripts_with_prior(model, prior, self.fusion(model, prior))
+            case "speaking_rate" | "oracle":
+                return self.lengths_without_hearing(tokenizer)
+
+    def lengths_without_hearing(self, tokenizer: Tokenizer) -> Path:
+        """Reference lengths by the speaking rate, or of the true transcripts, as the settings ask."""
+        source, data = self.settings.matching.reference_lengths, self.data
+        name = f"lengths-{source}"
+        out = self.folder / name / "lengths.jsonl"
+        known = data.labeled if source == "speaking_rate" else data.topline
+        if known is None:
+            raise UserError(
+                "matching.reference_lengths=oracle needs the transcripts of the unlabeled speech: give"
+                " topline=CUTS, or choose another source"
+            )
+        inputs = {"known": known, "unlabeled": data.unlabeled, "tokenizer": self.pieces}
+        with self.stage(name, {}, inputs).work() as todo:
+            if todo:
+                if source == "oracle":
+                    lengths = oracle_lengths(read_cuts(known), tokenizer)
+                else:
+                    rate = pieces_a_second(read_cuts(known), tokenizer)
+                    say(f"{name}: {rate:.2f} pieces a second")
+                    lengths = lengths_by_rate(read_cuts(data.unlabeled), rate)
+                work.write_lengths(lengths, out)
+        return out
+
+    def pseudo_label(self, model: Path, labels: Path) -> Path:
+        """A recognizer trained on fixed pseudo-labels, from `model` or from the copy that matching starts from."""
+        out, model = self.folder / "pseudo_label", work.kept_copy(model, self.settings.matching.start)
+        wanted = recipe_of_schedule(self.settings)
+        inputs = {
+            "model": model,
+            "labeled": self.data.labeled,
+            "pseudo_labeled": labels,
+            **self.data.validation,
+        }
+        with self.stage("pseudo_label", wanted, inputs).work() as todo:
+            if todo:
+                matching_work.train_on_pseudo_labels(
+                    model, self.data.labeled, labels, self.data.validation, self.settings, out, self.folder
+                )
+        return out / "model"
+
+    def lpm(self, model: Path, prior: Path, lengths: Path, fusion: Path | None = None) -> Path:
+        """Local prior matching, in one round or two, from `model` or from copies that its training kept.
+
+        Where hypotheses are found with the prior's help, `fusion` has the tuned values, for the first round.
+        """
+        matching = self.settings.matching
+        start, proposal = (work.kept_copy(model, name) for name in (matching.start, matching.proposal))
+        prior = work.kept_copy(prior, matching.prior)
+        settings, *second = rounds_of(self.settings)
+        if second:
+            start = proposal = self.match(FIRST_ROUND, settings, start, proposal, prior, lengths, fusion)
+            (settings,), fusion = second, self.fusion(start, prior, name="fusion-second")
+        found = self.match(MATCHING, settings, start, proposal, prior, lengths, fusion)
+        if second:
+            add_first_round(found, start)
+        return found
+
+    def match(
+        self,
+        name: str,
+        settings: Settings,
+        start: Path,
+        proposal: Path,
+        prior: Path,
+        lengths: Path,
+        fusion: Path | None,
+    ) -> Path:
+        """A round of local prior matching, with tuned values where hypotheses are found with the prior's help."""
+        out, data = self.folder / name, self.data
+        settings = settings if fusion is None else changed(settings, read_tuned(fusion))
+        wanted = recipe_of_matching(settings)
+        inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
+        inputs |= {"labeled": data.labeled, "unlabeled": data.unlabeled, **data.validation}
+        with self.stage(name, wanted, inputs).work() as todo:
+            if todo:
+                matching_work.match(
+                    start,
+                    prior,
+                    data.labeled,
+                    data.unlabeled,
+                    lengths,
+                    data.validation,
+                    settings,
+                    out,
+                    self.folder,
+                    proposal,
+                    data.topline,
+                )
+        return out / "model"
+
+    def decode(
+        self, system: str, model: Path, prior: Path | None = None, fusion: Path | None = None
+    ) -> dict[str, Path]:
+        """Transcripts of the test sets, greedy ones or with a prior and tuned values."""
+        out = self.folder / "decoded" / system
+        wanted = {"audio": audible(self.settings)}
+        inputs = {"model": model, **{f"test/{name}": path for name, path in self.data.test.items()}}
+        settings = self.settings
+        if prior is not None and fusion is not None:
+            inputs |= {"prior": prior, "fusion": fusion}
+            settings = changed(settings, read_tuned(fusion))
+        with self.stage(f"decoded/{system}", wanted, inputs).work() as todo:
+            if todo:
+                for name, cuts in self.data.test.items():
+                    work.decode_to(model, cuts, settings, out / f"{name}.jsonl", prior=prior)
+        return {name: out / f"{name}.jsonl" for name in self.data.test}
+
+
+def run(settings: Settings) -> Path:
+    """Run all stages that are not finished; ends with results.json, a table, a picture and a report."""
+    use_threads(settings.threads)
+    wandb_plan(settings)  # refuses a missing package before any work
+    folder = Path(settings.runs) / settings.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(folder, RUN_LOCK):  # before anything is read or written
+        run_in(folder, settings)
+    return folder
+
+
+def run_in(folder: Path, settings: Settings) -> None:
+    """Run all stages in a folder that this process holds."""
+    replace_text(folder / "settings.yaml", to_yaml(settings))
+    data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
+    this = Run(folder, settings, data)
+    matching = settings.matching
+    if matching.context:
+        matching_work.require_recordings(read_cuts(data.unlabeled), str(data.unlabeled))
+
+    tokenizer = this.tokenizer()
+    prior = this.prior(tokenizer)
+    first = this.supervised("supervised", tokenizer, settings.training.updates)
+    proposal, judge = work.kept_copy(first, matching.proposal), work.kept_copy(prior, matching.prior)
+    lengths = this.lengths(proposal)
+    systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
+    if settings.pseudo_labels:
+        systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
+    known = this.reference_lengths(tokenizer, lengths, proposal, judge)
+    searched = matching.hypotheses == "asr_lm"
+    fusion = this.fusion(proposal, judge, feeds_back(matching)) if searched else None
+    systems["lpm"] = this.lpm(first, prior, known, fusion)
+    if data.topline is not None:
+        updates = settings.training.updates + matching.updates
+        systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)
+
+    results = score_systems({system: this.decode(system, model) for system, model in systems.items()})
+    for stage in [*([] if data.stage is None else [data.stage]), *this.stages.values()]:
+        stage.require_unchanged()
+    finish(this, results)
+    add_results(systems, results)
+
+
+def finish(this: Run, results: dict[str, Any]) -> None:
+    """Write, draw and show the results, and make a page of the run."""
+    folders = {"data": this.folder / "data"} | {name: stage.folder for name, stage in this.stages.items()}
+    records = {
+        name: record for name, folder in folders.items() if (record := read_record(folder)) is not None
+    }
+    seconds = {name: record["seconds"] for name, record in records.items()}
+    results |= {
+        "seconds": {"total": round(sum(seconds.values()), 1), **seconds},
+        "peak_memory_mb": max(record["peak_memory_mb"] for record in records.values()),
+        "seed": this.settings.training.seed,
+        "versions": next(iter(records.values()))["versions"],
+        "notes": this.data.notes,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    path = this.folder / "results.json"
+    if path.exists() and not same_systems(path, results):
+        for old in (path, path.with_suffix(".png"), this.folder / REPORT):
+            if old.exists():
+                say(f"{old.name}: the old one is kept as {set_aside(old)}")
+    write_results(path, results)
+    drawn = draw(results, this.folder / "results.png")
+    show(results, f"{this.settings.name}: word error rates")
+    for note in this.data.notes:
+        say(note)
+    say(f"{duration_text(results['seconds']['total'])} of work, {results['peak_memory_mb']:.0f} MB at most")
+    picture = f" and {path.with_suffix('.png')}" if drawn else ""
+    say(f"results: {path}{picture}")
+    say(
+        f"models: {this.folder / 'lpm' / 'model'} and its neighbors; TensorBoard: {this.folder / 'tensorboard'}"
+    )
+    say(f"report, to open in a browser: {write_report([this.folder])}")

@@ -1,0 +1,177 @@
+"""The data of a run: whatever the user has, as manifests and sentences in the run's own folder."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lhotse import CutSet
+
+from priormatch.config import Settings
+from priormatch.data.batches import cut_text, read_cuts
+from priormatch.data.manifest import SUFFIX, named_sets, summary
+from priormatch.data.normalizer import normalizer_of
+from priormatch.data.text_files import find_text_files, prepare_text, read_sentences
+from priormatch.errors import UserError
+from priormatch.files import replace_text, replacing
+from priormatch.old_names import existing_manifest
+from priormatch.pipeline.recipe import recipe_of_text
+from priormatch.pipeline.work import transcripts_of
+from priormatch.prepare.intake import Intake
+from priormatch.prepare.overview import overview
+from priormatch.prepare.own import prepare_own
+from priormatch.prepare.split import split_by_speaker
+from priormatch.progress import say
+from priormatch.runs.stage import Stage
+
+CONSECUTIVE = 10
+"""How many sentences are held out in a row for a prior that reads the sentence before."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """Where a run finds its data: manifests of cuts, and files of sentences."""
+
+    labeled: Path
+    unlabeled: Path
+    text: Path
+    held_out_text: Path
+    validation: dict[str, Path]
+    test: dict[str, Path]
+    topline: Path | None = None
+    notes: list[str] = field(default_factory=list)
+    stage: Stage | None = None  # that made them
+
+
+def make_demo_data(settings: Settings, folder: Path) -> RunData:
+    """The embedded corpus, made on the spot."""
+    from priormatch.prepare.demo import VERSION, prepare_demo
+
+    corpus = folder / "data"
+    stage = Stage(corpus, {"demo": settings.demo, "version": VERSION}, {}, keep_old=True)
+    with stage.work() as todo:
+        if todo:
+            prepare_demo(corpus, settings.demo.seed)
+    return RunData(
+        labeled=existing_manifest(corpus, "labeled", SUFFIX),
+        unlabeled=existing_manifest(corpus, "unlabeled", SUFFIX),
+        text=corpus / "text.txt",
+        held_out_text=corpus / "text-validation.txt",
+        validation={name: corpus / f"{name}{SUFFIX}" for name in ("validation-seen", "validation-unseen")},
+        test={name: corpus / f"{name}{SUFFIX}" for name in ("test-seen", "test-unseen")},
+        topline=existing_manifest(corpus, "unlabeled-transcribed", SUFFIX),
+        stage=stage,
+    )
+
+
+def make_own_data(settings: Settings, folder: Path) -> RunData:
+    """The user's audio, whatever holds it, and text; without a validation set, speakers are held out for one."""
+    named = {"labeled": settings.labeled, "unlabeled": settings.unlabeled, "text": settings.text}
+    for name, value in named.items():
+        if not value:
+            raise UserError(
+                f"{name} is not set: give {name}=PATH, of a file or of a folder (see `priormatch run --help`)"
+            )
+    validation = named_sets([Path(path) for path in settings.validation], "validation")
+    given = {
+        **named,
+        **{name: str(path) for name, path in validation.items()},
+        **{f"test/{name}": path for name, path in settings.test.items()},
+        **({"topline": settings.topline} if settings.topline else {}),
+    }
+    inputs = {name: existing(name, value) for name, value in given.items()}
+    wanted = {
+        "audio.max_bad_share": settings.audio.max_bad_share,
+        "validation_share": settings.validation_share,
+        "prior.validation_share": settings.prior.validation_share,
+        "seed": settings.training.seed,
+        **recipe_of_text(settings),
+    }
+    if settings.audio.segment:
+        wanted["audio.segment"] = settings.audio.segment
+    if settings.prior.model.context:
+        wanted["prior.model.context"] = True
+    stage = Stage(folder / "data", wanted, inputs, keep_old=True)
+    data = folder / "data"
+    with stage.work() as todo:
+        if todo:
+            write_own_data(settings, inputs, data)
+    sets = {name: data / f"{name}{SUFFIX}" for name in validation or ["validation"]}
+    tests = {name: data / f"test-{name}{SUFFIX}" for name in settings.test}
+    notes = (
+        [] if tests else ["no test set was given: scored on the validation sets, which also chose the models"]
+    )
+    topline = data / f"topline{SUFFIX}" if settings.topline else None
+    return RunData(
+        existing_manifest(data, "labeled", SUFFIX),
+        existing_manifest(data, "unlabeled", SUFFIX),
+        data / "text.txt",
+        data / "text-validation.txt",
+        sets,
+        tests or sets,
+        topline,
+        notes,
+        stage,
+    )
+
+
+def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> None:
+    """Turn every input into the run's own manifests and sentences; what a kill left half done is made again."""
+    cuts = {}
+    for name, path in inputs.items():
+        if name != "text":
+            target = data / f"{name.replace('/', '-')}{SUFFIX}"
+            cuts[name] = take_cuts(name, path, target, settings)
+            if name != "unlabeled" and not any(cut_text(cut) for cut in cuts[name]):
+                raise UserError(f"{name}={path} holds no transcribed utterance: give audio with transcripts")
+            say(f"{name}: {overview(cuts[name], normalizer_of(settings.language), settings.audio)}")
+    if not settings.validation:
+        hold_out_speakers(cuts["labeled"], data, settings)
+    take_text(inputs["text"], data, settings)
+
+
+def hold_out_speakers(labeled: CutSet, data: Path, settings: Settings) -> None:
+    """Write the transcribed part of the labeled cuts anew, less some speakers, who become the validation set."""
+    transcribed = [cut for cut in labeled if cut_text(cut)]
+    if missing := len(labeled) - len(transcribed):
+        say(f"labeled: {missing} of {len(labeled)} utterances have no transcript and are left out")
+    share, seed = settings.validation_share, settings.training.seed
+    train, validation = split_by_speaker(CutSet.from_cuts(transcribed), share, seed)
+    for name, part in (("labeled", train), ("validation", validation)):
+        with replacing(data / f"{name}{SUFFIX}") as temporary:
+            part.to_file(temporary)
+        say(f"{name} after the split: {summary(part)}")
+
+
+def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet:
+    """Cuts of whatever the user has, written to `target`; unlabeled speech may be long, and badly transcribed."""
+    heard_only = name == "unlabeled"
+    segment = settings.audio.segment if heard_only else 0.0
+    intake = Intake(normalizer_of(settings.language), transcripts_needed=not heard_only, segment=segment)
+    prepare_own(path, target, intake, max_bad_share=settings.audio.max_bad_share, overwrite=True)
+    return CutSet.from_cuts(read_cuts(target))
+
+
+def take_text(path: Path, data: Path, settings: Settings) -> None:
+    """Normalized sentences for the prior, some held out, with a word about overlap with the transcripts."""
+    spoken = [text for cuts in sorted(data.glob(f"*{SUFFIX}")) for text in transcripts_of(cuts)]
+    whole = data / "text-all.txt"
+    normalizer = normalizer_of(settings.language)
+    files = find_text_files([path])
+    say(str(prepare_text(files, whole, transcripts=spoken, overwrite=True, normalizer=normalizer)))
+    sentences = list(read_sentences(whole))
+    every = max(round(1 / settings.prior.validation_share), 2)
+    together = CONSECUTIVE if settings.prior.model.context else 1
+    if len(sentences) < every * together:
+        raise UserError(f"{path} holds only {len(sentences)} sentences: give more text for the prior")
+    held_out = [sentence for i, sentence in enumerate(sentences) if i // together % every == 0]
+    rest = [sentence for i, sentence in enumerate(sentences) if i // together % every != 0]
+    for name, part in (("text-validation.txt", held_out), ("text.txt", rest)):
+        replace_text(data / name, "".join(f"{line}\n" for line in part))
+    whole.unlink()
+
+
+def existing(name: str, value: str) -> Path:
+    """The path of an input, or a word about what is missing."""
+    path = Path(value)
+    if not path.exists():
+        raise UserError(f"{name}={value}: there is no such file or folder")
+    return path

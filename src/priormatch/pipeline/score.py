@@ -1,0 +1,246 @@
+"""`priormatch score`: error rates of decoded files under named normalizers, and two systems compared."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from priormatch.device import find_device
+from priormatch.errors import UserError
+from priormatch.pipeline.score_files import UNITS, Resampled, found_sets, pairs_of, read_scored, units_for
+from priormatch.progress import track
+from priormatch.recognizers.perplexity import likelihoods, perplexity
+from priormatch.recognizers.prior import Prior
+from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
+from priormatch.scoring.confusions import AlignedUtterance, misheard
+from priormatch.scoring.error_rates import ErrorCounts, character_errors, grouped, word_errors
+from priormatch.scoring.normalizers import NORMALIZERS
+from priormatch.scoring.references import references_of
+from priormatch.scoring.transcripts import Transcript, both_sides
+
+Name = TypeVar("Name", bound=str)
+
+FEW = 10
+"""Draws of fewer units than this are too much alike to tell how sure a figure is."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Error rates of a file under one normalizer, in percent; `units` is how many of `resampled` the interval draws.
+
+    `misheard` are the utterances with errors, worst first; `notes` what a reader should know before trusting it.
+    """
+
+    transcripts: Path
+    normalizer: str
+    utterances: int
+    words: int
+    wer: float
+    interval: tuple[float, float]
+    resampled: Resampled
+    units: int
+    cer: float
+    perplexities: tuple[float, float] | None
+    misheard: list[AlignedUtterance]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The second file against the first, on the utterances that both hold; `left_out` counts those of one alone."""
+
+    name: str
+    first: Path
+    second: Path
+    normalizer: str
+    utterances: int
+    left_out: tuple[int, int]
+    resampled: Resampled
+    units: int
+    test: PairedTest
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """All that `score` finds; `compared` are the first path and the second, where there are two.
+
+    `notes` name the sets without a counterpart.
+    """
+
+    scores: list[Score]
+    compared: tuple[Path, Path] | None
+    comparisons: list[Comparison]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A file under one normalizer: the word errors of each utterance, the unit each is drawn with, and notes."""
+
+    path: Path
+    normalizer: str
+    transcripts: list[Transcript]
+    errors: ErrorCounts
+    units: list[str] | None
+    notes: list[str]
+
+    def drawn(self) -> ErrorCounts:
+        """The word errors of each unit that the bootstrap draws."""
+        return self.errors if self.units is None else grouped(self.errors, self.units)
+
+    def only(self, ids: Sequence[str]) -> "Heard":
+        """The file with these utterances alone, in this order."""
+        places = {each.id: place for place, each in enumerate(self.transcripts)}
+        chosen = [places[each] for each in ids]
+        return replace(
+            self,
+            transcripts=[self.transcripts[place] for place in chosen],
+            errors=ErrorCounts(self.errors.errors[chosen], self.errors.lengths[chosen]),
+            units=None if self.units is None else [self.units[place] for place in chosen],
+        )
+
+
+def score(
+    paths: Sequence[Path],
+    references: Sequence[Path] = (),
+    prior: Path | None = None,
+    normalizers: Sequence[str] = ("none",),
+    resampled: str = "utterances",
+) -> Scoring:
+    """Score files, or all files of folders, under each normalizer; of two paths the second is compared with the first.
+
+    A prior adds its perplexity a piece of the hypotheses and of the references.
+    """
+    unit = require_known(resampled, UNITS, "nothing to draw")
+    normalizers = [require_known(name, NORMALIZERS, "no normalizer") for name in dict.fromkeys(normalizers)]
+    found = [found_sets(path) for path in paths]
+    pairs, notes = pairs_of(paths, found)
+    said = [references_of(path) for path in references]
+    heard: dict[tuple[Path, str], Heard] = {}
+    for path in dict.fromkeys(path for sets in found for path in sets.values()):
+        raw = read_scored(path, said)
+        units = units_for(path, raw, references, unit)
+        for name in normalizers:
+            clean = normalized(raw, name)
+            notes_on = [*missing(raw, said), *noteworthy(raw, clean)]
+            errors = word_errors(*both_sides(clean))
+            heard[path, name] = Heard(path, name, clean, errors, units, notes_on)
+    scored = list(heard.values())
+    likely = perplexities([each.transcripts for each in scored], prior) if prior else [None] * len(scored)
+    rated = list(zip(scored, likely, strict=True))
+    versus = [
+        (name, heard[first, normalizer], heard[second, normalizer])
+        for name, (first, second) in pairs.items()
+        for normalizer in normalizers
+    ]
+    return Scoring(
+        [score_of(each, pair, unit) for each, pair in track(rated, "scoring")],
+        (paths[0], paths[1]) if pairs else None,
+        [compared(*each, unit) for each in track(versus, "comparing")],
+        notes,
+    )
+
+
+def require_known(name: str, known: Collection[Name], what: str) -> Name:
+    """The one of the known names, or a word about which there are."""
+    for each in known:
+        if each == name:
+            return each
+    raise UserError(f"{name!r} is {what}: choose from {', '.join(known)}")
+
+
+def normalized(transcripts: Sequence[Transcript], name: str) -> list[Transcript]:
+    """Both sides of every utterance under the normalizer of that name."""
+    apply = NORMALIZERS[name]
+    return [
+        replace(each, hypothesis=apply(each.hypothesis), reference=apply(each.reference or ""))
+        for each in transcripts
+    ]
+
+
+def missing(transcripts: Sequence[Transcript], said: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A note on utterances of the references that were not transcribed."""
+    ids = {each.id for each in transcripts}
+    if count := sum(len(each.keys() - ids) for each in said if not ids.isdisjoint(each)):
+        yield f"utterances of the references without a hypothesis, which do not count: {count:,}"
+
+
+def noteworthy(raw: Sequence[Transcript], clean: Sequence[Transcript]) -> Iterator[str]:
+    """Notes on texts without words, and on what the normalizer takes away that was spoken."""
+    if count := sum(not each.reference for each in clean):
+        yield f"references without a word, so that all heard there is inserted: {count:,}"
+    if count := sum(not each.hypothesis for each in clean):
+        yield f"hypotheses without a word: {count:,}"
+    if count := sum(digits(one) > digits(other) for one, other in zip(raw, clean, strict=True)):
+        yield f"utterances whose digits were deleted (write numbers as words, or normalize otherwise): {count:,}"
+
+
+def digits(transcript: Transcript) -> int:
+    """How many digits both sides hold."""
+    return sum(map(str.isdigit, transcript.hypothesis + (transcript.reference or "")))
+
+
+def few(units: int, resampled: Resampled) -> list[str]:
+    """A note on too small a number of units."""
+    if units >= FEW:
+        return []
+    return [
+        f"{units} {resampled} are too few to draw from: intervals come out too narrow, p-values too small"
+    ]
+
+
+def score_of(heard: Heard, likely: tuple[float, float] | None, resampled: Resampled) -> Score:
+    """The rates of a file and all that explains them."""
+    drawn = heard.drawn()
+    return Score(
+        heard.path,
+        heard.normalizer,
+        len(heard.transcripts),
+        int(heard.errors.lengths.sum()),
+        heard.errors.rate,
+        bootstrap_interval(drawn),
+        resampled,
+        len(drawn),
+        character_errors(*both_sides(heard.transcripts)).rate,
+        likely,
+        misheard(heard.transcripts),
+        [*heard.notes, *few(len(drawn), resampled)],
+    )
+
+
+def compared(name: str, first: Heard, second: Heard, resampled: Resampled) -> Comparison:
+    """The paired bootstrap of two files on the utterances they have in common."""
+    others = {each.id: each.reference for each in second.transcripts}
+    common = [each.id for each in first.transcripts if each.id in others]
+    if not common:
+        raise UserError(f"{first.path} and {second.path} share no utterance, so they cannot be compared")
+    one, two = first.only(common), second.only(common)
+    if other := [each.id for each in one.transcripts if each.reference != others[each.id]]:
+        raise UserError(
+            f"{first.path} and {second.path} have different references, the first for {other[0]}:"
+            " give --references CUTS"
+        )
+    drawn = one.drawn()
+    return Comparison(
+        name,
+        first.path,
+        second.path,
+        first.normalizer,
+        len(common),
+        (len(first.transcripts) - len(common), len(second.transcripts) - len(common)),
+        resampled,
+        len(drawn),
+        paired_bootstrap(drawn, replace(two, units=one.units).drawn()),
+        few(len(drawn), resampled),
+    )
+
+
+def perplexities(decoded: Sequence[list[Transcript]], folder: Path) -> list[tuple[float, float]]:
+    """The prior's perplexity a piece of each file's hypotheses and of its references."""
+    prior = Prior.load(folder, find_device("auto"))
+    pairs = [both_sides(transcripts) for transcripts in decoded]
+    scored = likelihoods(prior, [text for pair in pairs for texts in pair for text in texts])
+    return [
+        (perplexity(scored, hypotheses), perplexity(scored, references)) for references, hypotheses in pairs
+    ]

@@ -1,0 +1,125 @@
+"""What `priormatch score` reads: files, folders of test sets or runs, and what is known of their utterances."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, get_args
+
+from priormatch.data.batches import cut_text, read_cuts
+from priormatch.data.manifest import SUFFIX
+from priormatch.errors import UserError
+from priormatch.pipeline.transcribed import FILE as TRANSCRIBED
+from priormatch.scoring.references import holds_cuts, units_of, with_references
+from priormatch.scoring.texts import FORMS, hypotheses_in, transcribed_in
+from priormatch.scoring.transcripts import Transcript
+
+Resampled = Literal["utterances", "speakers", "recordings"]
+"""What the bootstrap draws."""
+UNITS: tuple[Resampled, ...] = get_args(Resampled)
+
+
+def found_sets(path: Path) -> dict[str, Path]:
+    """Transcripts by name: a file, what `transcribe` wrote, a folder of test sets, or all of a run.
+
+    What a run has set aside, in folders called NAME.1 and so on, is not among them.
+    """
+    if not path.is_dir():
+        return {path.name.split(".")[0]: path}
+    if (path / TRANSCRIBED).is_file():
+        return {path.name: path}
+    base = path / "decoded" if (path / "decoded").is_dir() else path
+    files = sorted(base.glob("*.jsonl")) or sorted(base.glob("*/*.jsonl"))
+    whole = [each for each in files if not each.name.startswith((".", "metrics."))]
+    current = [each for each in whole if each.parent == base or not each.parent.suffix[1:].isdigit()]
+    if not current:
+        raise UserError(
+            f"{path} holds no transcripts: give a finished run, what `priormatch decode` or `transcribe` wrote, or a"
+            " file of text"
+        )
+    return {each.relative_to(base).with_suffix("").as_posix(): each for each in current}
+
+
+def pairs_of(
+    paths: Sequence[Path], found: Sequence[Mapping[str, Path]]
+) -> tuple[dict[str, tuple[Path, Path]], list[str]]:
+    """Which files of two paths to compare, by the name of the set, and notes on those without a counterpart."""
+    if len(found) != 2:
+        return {}, []
+    first, second = found
+    if len(first) == len(second) == 1:
+        ((name, one),), ((other, two),) = first.items(), second.items()
+        return {name if name == other else f"{name} and {other}": (one, two)}, []
+    common = {name: (path, second[name]) for name, path in first.items() if name in second}
+    if not common:
+        held = [f"{path} ({', '.join(sets)})" for path, sets in zip(paths, found, strict=True)]
+        raise UserError(
+            f"{held[0]} and {held[1]} hold no set of the same name: give two that do, or two files"
+        )
+    return common, [
+        f"{name}: only in {path}, so not compared"
+        for path, sets in zip(paths, found, strict=True)
+        for name in sets
+        if name not in common
+    ]
+
+
+def read_scored(path: Path, said: Sequence[Mapping[str, str]]) -> list[Transcript]:
+    """Transcripts with what was really said, from the file itself or from given references."""
+    transcripts = read_hypotheses(path)
+    counts = Counter(each.id for each in transcripts)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise UserError(
+            f"{path}: {len(twice)} utterances stand there more than once, the first is {twice[0]}: keep one of each"
+        )
+    if said:
+        transcripts = with_references(
+            transcripts, {name: text for each in said for name, text in each.items()}
+        )
+    without = [each.id for each in transcripts if each.reference is None]
+    if said and len(without) == len(transcripts):
+        raise UserError(
+            f"no utterance of {path} is in the references: the first is {without[0]} here, and"
+            f" {next(iter(said[0]))} there"
+        )
+    if without:
+        way_out = "give those too" if said else "give --references, cuts or text"
+        raise UserError(
+            f"{path}: {len(without)} utterances have no reference, the first is {without[0]}: {way_out}"
+        )
+    return transcripts
+
+
+def read_hypotheses(path: Path) -> list[Transcript]:
+    """Decoded utterances, text as other tools write it, what `transcribe` wrote, or the labels of cuts."""
+    if path.is_dir():
+        return transcribed_in(path)
+    if not path.is_file():
+        raise UserError(f"no transcripts at {path}: give what `priormatch decode` wrote, or {FORMS}")
+    if not holds_cuts(path):
+        return hypotheses_in(path)
+    labels = [(cut.id, cut_text(cut)) for cut in read_cuts(path)]
+    return [Transcript(name, text or "", 0, None, []) for name, text in labels]
+
+
+def units_for(
+    path: Path, transcripts: Sequence[Transcript], references: Sequence[Path], resampled: Resampled
+) -> list[str] | None:
+    """The unit that each utterance is drawn with, as the references or else the run's own cuts know it."""
+    if resampled == "utterances":
+        return None
+    known: dict[str, str] = {}
+    for cuts in filter(holds_cuts, references or own_cuts(path)):
+        known |= units_of(cuts, resampled)
+    if unknown := [each.id for each in transcripts if each.id not in known]:
+        raise UserError(
+            f"{path}: the {resampled} of {len(unknown)} utterances are not known, the first is {unknown[0]}:"
+            " give --references CUTS that name them, or draw utterances"
+        )
+    return [known[each.id] for each in transcripts]
+
+
+def own_cuts(path: Path) -> list[Path]:
+    """The cuts behind RUN/decoded/SYSTEM/SET.jsonl, which lie in the run's data."""
+    data = path.parent.parent.parent / "data"
+    places = [data / f"{prefix}{path.stem}{SUFFIX}" for prefix in ("test-", "")]
+    return [place for place in places if place.is_file()][:1]

@@ -1,0 +1,125 @@
+"""`priormatch hypotheses`: what local prior matching sees of some utterances, shown or as JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from priormatch.config import Settings
+from priormatch.data.batches import Corpus, read_cuts
+from priormatch.device import find_device
+from priormatch.errors import UserError
+from priormatch.matching.hypotheses import Hypothesis, Inspection, inspect
+from priormatch.matching.lpm import keep_all
+from priormatch.pipeline.match import heard_before, weighing_of
+from priormatch.pipeline.work import thin
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.scoring.alignment import AlignedWord
+from priormatch.scoring.transcripts import read_transcripts
+
+STYLES = {"equal": "", "substitute": "red", "insert": "magenta", "delete": "blue"}
+LEGEND = "said→heard: a substitution; +word: an insertion; -word: a deletion"
+
+
+def inspect_files(
+    model: Path,
+    prior: Path,
+    cuts: Path,
+    lengths: Path | None,
+    settings: Settings,
+    beam_size: int,
+    ids: Sequence[str],
+    count: int,
+) -> list[Inspection]:
+    """The beams of the utterances with those ids, or of `count` that are always the same (all for 0)."""
+    device, matching = find_device(settings.device), settings.matching
+    recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
+    judge.require_tokenizer(recognizer.tokenizer, str(model))
+    heard = read_transcripts(lengths) if lengths else []
+    known = {each.id: each.pieces for each in heard}
+    corpus = chosen(cuts, ids, count, settings)
+    if lengths and not any(cut.id in known for cut in corpus.cuts):
+        raise UserError(f"{lengths} has no length of these utterances: make it with `priormatch lengths`")
+    contexts: dict[str, str] = {}
+    if matching.context:
+        judge.require_context()
+        contexts = heard_before(Corpus.load(cuts, settings.audio), heard)
+    weighing = weighing_of(settings, known, contexts)
+    if not lengths:
+        weighing = replace(weighing, keep=keep_all)
+    return inspect(recognizer, judge, corpus, beam_size, weighing)
+
+
+def chosen(cuts: Path, ids: Sequence[str], count: int, settings: Settings) -> Corpus:
+    """The utterances to look at."""
+    if not ids:
+        return thin(Corpus.load(cuts, settings.audio), count)
+    by_id = {cut.id: cut for cut in read_cuts(cuts)}
+    if unknown := [each for each in ids if each not in by_id]:
+        raise UserError(f"{cuts} holds no utterance {unknown[0]}: give ids of its cuts")
+    return Corpus([by_id[each] for each in dict.fromkeys(ids)], settings.audio, str(cuts))
+
+
+def print_json(inspections: Sequence[Inspection]) -> None:
+    """One JSON object a line on standard output."""
+    for each in inspections:
+        print(json.dumps(asdict(each), ensure_ascii=False))
+
+
+def show(inspections: Sequence[Inspection], console: Console | None = None) -> None:
+    """A table for each utterance on standard output."""
+    console = console or Console()
+    for each in inspections:
+        console.print(heading(each), highlight=False)
+        console.print(table(each))
+    if any(each.reference is not None for each in inspections):
+        console.print(LEGEND, highlight=False, style="dim")
+
+
+def heading(inspection: Inspection) -> Text:
+    """The utterance and what was really said."""
+    text = Text(inspection.id, style="bold")
+    facts = []
+    if inspection.reference is not None:
+        facts.append(f"reference, log p_y {inspection.reference_log_prior:.2f}: {inspection.reference}")
+    if inspection.reference_length:
+        facts.append(f"reference length {inspection.reference_length}")
+    if not inspection.ended:
+        facts.append("the search found no end")
+    return text.append("".join(f"\n  {fact}" for fact in facts), style="not bold")
+
+
+def table(inspection: Inspection) -> Table:
+    """The hypotheses of an utterance."""
+    shown = Table()
+    for column in ("rank", "log q", "log p_y", "weight"):
+        shown.add_column(column, justify="right")
+    shown.add_column("hypothesis", overflow="fold")
+    if any(each.dropped for each in inspection.hypotheses):
+        shown.add_column("dropped", overflow="fold")
+    for each in inspection.hypotheses:
+        figures = (str(each.rank), f"{each.log_q:.2f}", f"{each.log_prior:.2f}", f"{each.weight:.4f}")
+        shown.add_row(*figures, marked(each), *([each.dropped or ""] if len(shown.columns) > 5 else []))
+    return shown
+
+
+def marked(hypothesis: Hypothesis) -> Text:
+    """A hypothesis with its errors marked, in colors and in signs."""
+    if hypothesis.words is None:
+        return Text(hypothesis.text)
+    return Text(" ").join(Text(sign(word), style=STYLES[word.kind]) for word in hypothesis.words)
+
+
+def sign(word: AlignedWord) -> str:
+    """A word as it is shown: see LEGEND."""
+    return {
+        "equal": word.hypothesis,
+        "substitute": f"{word.reference}→{word.hypothesis}",
+        "insert": f"+{word.hypothesis}",
+        "delete": f"-{word.reference}",
+    }[word.kind]

@@ -1,0 +1,175 @@
+"""The verb `transcribe`: folders and files of recordings to a transcript each."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from priormatch.data.audio import BadAudio, recordings_in
+from priormatch.data.clips import file_seconds, open_file
+from priormatch.data.pauses import Cutting
+from priormatch.device import find_device, use_threads
+from priormatch.errors import UserError
+from priormatch.files import replace_text
+from priormatch.pipeline.transcribed import Transcribed
+from priormatch.progress import Meter, duration_text, say
+from priormatch.recognizers.decode import Search
+from priormatch.recognizers.formats import FORMATS, Origin
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.transcribing import Transcription, transcribe_all
+
+Put = Callable[[Path, Transcription], None]
+"""Takes the transcription of a recording."""
+
+OriginOf = Callable[[Path], Origin]
+"""Where the transcription of a recording comes from."""
+
+
+def load_models(
+    model: Path, prior: Path | None, device: str, threads: int = 0
+) -> tuple[Recognizer, Prior | None]:
+    """A recognizer and, where one is given, a prior of the same pieces."""
+    use_threads(threads)
+    place = find_device(device)
+    recognizer = Recognizer.load(model, place)
+    if prior is None:
+        return recognizer, None
+    judge = Prior.load(prior, place)
+    judge.require_tokenizer(recognizer.tokenizer, str(model))
+    return recognizer, judge
+
+
+def find_recordings(given: Sequence[Path]) -> list[Path]:
+    """The files, and all recordings in the folders and below them, each once."""
+    found: dict[Path, None] = {}
+    for path in given:
+        if not path.exists():
+            raise UserError(f"{path}: there is no such file or folder")
+        found |= dict.fromkeys(recordings_in(path) if path.is_dir() else [path])
+    return list({os.path.realpath(path): path for path in found}.values())
+
+
+def places_in(out: Path, recordings: Sequence[Path], given: Sequence[Path]) -> dict[Path, Path]:
+    """Where the transcript of each recording goes, less its ending: a place of its own.
+
+    Below `out` the folders are as below the folder that all of the given paths have in common. A recording's own ending
+    is kept where another would else have the same place, as talk.wav.txt beside talk.mp3.txt.
+    """
+    roots = [os.path.abspath(path if path.is_dir() else path.parent) for path in given]
+    common = os.path.commonpath(roots)  # which knows nothing of `..`
+    whole = {path: out / os.path.relpath(path, common) for path in recordings}
+    taken = Counter([*whole.values(), *(place.with_suffix("") for place in whole.values())])
+    return {
+        path: short if taken[short := place.with_suffix("")] == 1 else place for path, place in whole.items()
+    }
+
+
+def missing_files(
+    places: Mapping[Path, Path], formats: Iterable[str], transcribed: Transcribed, overwrite: bool
+) -> dict[Path, dict[str, Path]]:
+    """The files to be written for each recording, by their formats: those that are not there, or all.
+
+    What is there and was made otherwise is refused.
+    """
+    wanted = {
+        path: {each: place.with_name(f"{place.name}.{each}") for each in formats}
+        for path, place in places.items()
+    }
+    if overwrite:
+        return wanted
+    left = {
+        path: {name: file for name, file in files.items() if not file.exists()}
+        for path, files in wanted.items()
+    }
+    for path, files in wanted.items():
+        for name in files.keys() - left[path].keys():
+            transcribed.require_same(files[name], path)
+    if done := sum(not files for files in left.values()):
+        say(
+            f"{done} of {len(places)} recordings have their transcripts already: skipped (--overwrite makes them anew)"
+        )
+    return {path: files for path, files in left.items() if files}
+
+
+def write_files(
+    files: Mapping[Path, Mapping[str, Path]], transcribed: Transcribed, origin_of: OriginOf
+) -> Put:
+    """Make the folders now, and write each transcription in its formats when it is there."""
+
+    @contextmanager
+    def writing(file: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"cannot write {file}: {error.strerror}; give another --out") from error
+
+    def put(path: Path, found: Transcription) -> None:
+        for name, file in files[path].items():
+            with writing(file):
+                file.unlink(missing_ok=True)  # so that the record is true at every moment
+                transcribed.note(file, path)
+                replace_text(file, FORMATS[name](origin_of(path), found))
+
+    for file in (file for wanted in files.values() for file in wanted.values()):
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+    return put
+
+
+def transcribe(
+    model: Recognizer,
+    recordings: Sequence[Path],
+    search: Search,
+    cutting: Cutting,
+    seconds: float | None,
+    put: Put,
+) -> list[BadAudio]:
+    """Transcribe files, hand each transcription on as soon as it is there, and tell which files could not be read."""
+    bad: list[BadAudio] = []
+    silent, heard = 0, 0.0
+    total = round(sum(map(_seconds, recordings)))
+    with Meter("transcribing, seconds of audio", total) as meter:
+        sources = (partial(open_file, path, cutting) for path in recordings)
+        outcomes = transcribe_all(model, sources, search, seconds, _in_whole_seconds(meter))
+        for path, outcome in zip(recordings, outcomes, strict=True):
+            if isinstance(outcome, BadAudio):
+                bad.append(outcome)
+            else:
+                silent += not outcome.segments
+                heard += outcome.duration
+                put(path, outcome)
+    if good := len(recordings) - len(bad):
+        without = f", {silent} of them without speech" if silent else ""
+        say(f"{_count(good)} transcribed{without} ({duration_text(heard)} of audio)")
+    if bad:
+        say(f"{_count(len(bad))} could not be read:")
+        for each in bad:
+            say(f"  {each}".encode(errors="backslashreplace").decode())  # a name may be no text
+    return bad
+
+
+def _count(recordings: int) -> str:
+    return f"{recordings} recording{'' if recordings == 1 else 's'}"
+
+
+def _seconds(path: Path) -> float:
+    """How long a recording lasts according to its header; 0 where that cannot be trusted."""
+    try:
+        return file_seconds(path)
+    except BadAudio:
+        return 0.0
+
+
+def _in_whole_seconds(meter: Meter) -> Callable[[float], None]:
+    """Advance a meter by parts of seconds."""
+    exact = 0.0
+
+    def advance(seconds: float) -> None:
+        nonlocal exact
+        exact += seconds
+        meter.advance(round(exact) - meter.done)
+
+    return advance

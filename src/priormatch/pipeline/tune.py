@@ -1,0 +1,124 @@
+"""The verb `tune`: good values for a search with a prior, found on validation sets and written to a file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from priormatch.config import FusionSettings, Settings
+from priormatch.data.batches import Corpus
+from priormatch.decoding.tuning import (
+    GRID,
+    MATCHING_SHARE,
+    Errors,
+    Trials,
+    centered,
+    descend,
+    finite,
+    starts_from,
+    write_tuned,
+)
+from priormatch.device import find_device
+from priormatch.pipeline.work import load_validation
+from priormatch.progress import Meter, say
+from priormatch.recognizers.decode import (
+    GREEDY,
+    Encoded,
+    Search,
+    check_share,
+    encode,
+    error_rates,
+    mean_rate,
+    search_with_prior,
+    transcribe,
+)
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.runs.stage import digest, fingerprint
+
+
+def tune(
+    model: Path,
+    prior: Path,
+    validation: Mapping[str, Path],
+    settings: Settings,
+    out: Path,
+    for_matching: bool = False,
+) -> None:
+    """Find the fusion settings with the lowest mean WER on validation sets, from settings.fusion and other starts.
+
+    `for_matching` only `centered` ones are tried with the limits of settings.fusion and the usual ones. Without a bonus
+    hypotheses end early otherwise, and with one for each piece words of many pieces that the prior foresees crowd out
+    others; their WER tells little of either, but a model that learns from them does it more and more. Of the best
+    weight `MATCHING_SHARE` is taken.
+    Every set is encoded once. What has been tried is put down in `OUT.trials.jsonl`: the same call goes on from it.
+    """
+    device = find_device(settings.device)
+    recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
+    judge.require_tokenizer(recognizer.tokenizer, str(model))
+    sets = load_validation(validation, settings)
+    sizes = {name: len(corpus) for name, corpus in sets.items()}
+    key = digest([sizes, *map(fingerprint, (model, prior, *validation.values()))])
+    trials = Trials(out.with_name(f"{out.name}.trials.jsonl"), key)
+
+    encoded = {name: encode_all(recognizer, corpus) for name, corpus in sets.items()}
+    greedy = errors_of(recognizer, encoded, GREEDY)
+    say(f"greedy, without the prior: {greedy}")
+    with Meter("tuning, utterances decoded", None) as meter:
+
+        def measure(fusion: FusionSettings) -> Errors:
+            errors = errors_of(recognizer, encoded, search_with_prior(judge, fusion), meter.advance)
+            fewest = min([errors, *trials.found.values()])
+            meter.advance(0, f"{len(trials.found) + 1} trials, best WER {fewest.wer:.2f} %")
+            return errors
+
+        measured = trials.measured(measure)
+        if for_matching:
+            weights = [weight for weight in GRID["lm_weight"] if weight > 0]
+            best = min(centered(settings.fusion, weights), key=measured)
+            best = replace(best, lm_weight=round(MATCHING_SHARE * best.lm_weight, 3))
+        else:
+            best = descend(measured, starts_from(settings.fusion), GRID)
+        found = measured(best)
+    about = {
+        "for": "matching" if for_matching else "decoding",
+        "model": str(model),
+        "prior": str(prior),
+        "validation": {name: str(path) for name, path in validation.items()},
+        "utterances": sizes,
+        "greedy": greedy._asdict(),
+        "with_prior": found._asdict(),
+    }
+    write_tuned(out, best, about)
+    chosen = {
+        name: value if isinstance(value, bool) else f"{value:g}" for name, value in finite(best).items()
+    }
+    values = ", ".join(f"{name}={value}" for name, value in chosen.items())
+    say(f"{out}: with the prior {found}; {values}")
+
+
+def encode_all(model: Recognizer, corpus: Corpus) -> list[Encoded]:
+    """A whole corpus encoded, in the host's memory."""
+    batches = []
+    with Meter(f"encoding {corpus.name}", len(corpus)) as meter:
+        for batch in encode(model, corpus):
+            batches.append(batch.to("cpu"))
+            meter.advance(len(batch.ids))
+    check_share(len(corpus) - sum(len(batch.ids) for batch in batches), corpus)
+    return batches
+
+
+def errors_of(
+    model: Recognizer,
+    sets: Mapping[str, list[Encoded]],
+    search: Search,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Errors:
+    """The mean error rates of a search over sets."""
+    rates = {}
+    for name, batches in sets.items():
+        transcripts = []
+        for batch in batches:
+            transcripts += transcribe(model, batch, search)
+            advance(len(batch.ids))
+        rates[name] = error_rates(transcripts)
+    return Errors(mean_rate(rates, "wer"), mean_rate(rates, "cer"))

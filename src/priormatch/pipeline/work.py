@@ -1,0 +1,214 @@
+"""The work behind the verbs: each trains or decodes into a folder, from files, under given settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from priormatch.config import PriorSettings, Settings, TrainingSettings
+from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.normalizer import ENGLISH, Normalizer
+from priormatch.data.text_files import read_sentences
+from priormatch.data.tokenizer import Tokenizer, train_tokenizer
+from priormatch.device import find_device
+from priormatch.errors import UserError
+from priormatch.pipeline.cards import called, heard, leave_card, parameters, title_of, trained_card
+from priormatch.pipeline.recipe import recipe_of_schedule, recipe_of_training
+from priormatch.progress import duration_text, say
+from priormatch.recognizers.decode import decode_to_file, plain_search, search_with_prior
+from priormatch.recognizers.folder import WEIGHTS
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.runs.stage import fingerprint
+from priormatch.scoring.transcripts import Transcript, write_transcripts
+from priormatch.training.loop import Schedule, fit
+from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.supervised_step import Supervised
+from priormatch.training.wandb_log import wandb_plan
+
+
+def make_tokenizer(
+    sentences: Sequence[str], pieces: int, out: Path, normalizer: Normalizer = ENGLISH
+) -> None:
+    """Train a tokenizer into a folder and say how it spells."""
+    tokenizer = train_tokenizer(sentences, pieces, normalizer)
+    tokenizer.save(out)
+    sample = sentences[:: max(len(sentences) // 10_000, 1)]
+    per_word = tokenizer.pieces_per_word(sample)
+    say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} pieces a word")
+    if per_word > 4:
+        say("that is close to letters: more text, or fewer pieces, usually spells better")
+    unlike = sum(normalizer(sentence) != sentence for sentence in sample)
+    if unlike and normalizer != ENGLISH:  # LibriSpeech's transcripts keep apostrophes that ours strips
+        say(
+            f"{unlike:,} of {len(sample):,} sentences are not as the normalizer {normalizer.name} writes them:"
+            " prepare the text with the same language.normalizer"
+        )
+
+
+def transcripts_of(cuts: Path) -> list[str]:
+    """The transcripts of a manifest."""
+    return [text for cut in read_cuts(cuts) if (text := cut_text(cut))]
+
+
+def sentences_of(path: Path) -> list[str]:
+    """The sentences of a file of text."""
+    if sentences := list(read_sentences(path)):
+        return sentences
+    raise UserError(f"{path} holds no sentence: give a file of text, as `priormatch prepare text` writes it")
+
+
+def train_prior(
+    text: Sequence[str],
+    held_out: Sequence[str],
+    tokenizer: Tokenizer,
+    settings: Settings,
+    out: Path,
+    log: Path,
+    source: Path | None = None,
+) -> None:
+    """Train the prior on sentences; its card names the file they are from."""
+    torch.manual_seed(settings.training.seed)
+    prior = Prior(settings.prior.model, tokenizer).to(find_device(settings.device))
+    sentences, validation = Sentences(text, tokenizer), Sentences(held_out, tokenizer)
+    say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} pieces of text")
+    task = PriorTraining(prior, sentences, validation, settings.prior, settings.training.seed)
+    best = fit(task, schedule_of(settings.prior, settings.prior.updates, settings), out, log)
+    amount = f"{len(text):,} sentences, {len(sentences.flat):,} word pieces"
+    data = [f"text: {amount}" if source is None else f"text: {called(source, settings)} ({amount})"]
+    score = f"perplexity a word piece on {len(held_out):,} held-out sentences: {best:.2f}"
+    recipe = {"prior": settings.prior, "seed": settings.training.seed}
+    card = trained_card(
+        title_of(out, settings), prior, "Trained on text.", data, score, recipe, settings.card
+    )
+    leave_card(out / "model", card)
+
+
+def load_validation(paths: Mapping[str, Path], settings: Settings) -> dict[str, Corpus]:
+    """Validation sets, thinned to training.validate_on utterances each."""
+    return {
+        name: thin(Corpus.load(path, settings.audio, transcribed=True), settings.training.validate_on)
+        for name, path in paths.items()
+    }
+
+
+def thin(corpus: Corpus, most: int) -> Corpus:
+    """At most so many utterances of a corpus, always the same; all of them for 0."""
+    if most == 0 or most >= len(corpus):
+        return corpus
+    kept = sorted(np.random.default_rng(0).permutation(len(corpus))[:most])
+    return Corpus([corpus.cuts[index] for index in kept], corpus.audio, corpus.name)
+
+
+def train_supervised(
+    labeled: Sequence[Path],
+    validation: Mapping[str, Path],
+    tokenizer: Tokenizer,
+    settings: Settings,
+    out: Path,
+    log: Path,
+    start: Path | None = None,
+    updates: int | None = None,
+) -> None:
+    """Train a recognizer on transcribed speech, from scratch, or on from `start` under matching's schedule."""
+    training, matching = settings.training, settings.matching
+    device = find_device(settings.device)
+    torch.manual_seed(training.seed)
+    model = Recognizer(settings.model, tokenizer) if start is None else Recognizer.load(start)
+    model.to(device)
+    cuts = [cut for path in labeled for cut in Corpus.load(path, settings.audio, transcribed=True).cuts]
+    corpus = Corpus(cuts, settings.audio, ", ".join(map(str, labeled)))
+    say(
+        f"{out.name}: {parameters(model)} parameters on {device}, {duration_text(3600 * corpus.hours)} labeled"
+    )
+    if start is None:
+        schedule, size = schedule_of(training, updates or training.updates, settings), training.batch
+    else:
+        schedule, size = matching_schedule(settings), matching.batch
+        training = replace(training, window_updates=0)
+    sets = load_validation(validation, settings)
+    best = fit(Supervised(model, corpus, sets, training, size), schedule, out, log)
+    recipe = recipe_of_training(settings) if start is None else recipe_of_schedule(settings)
+    recipe |= {"updates": schedule.updates}
+    speech = {"transcribed speech": corpus}
+    leave_recognizer_card(out, model, "Trained on transcribed speech.", speech, sets, best, recipe, settings)
+
+
+def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settings: Settings) -> Schedule:
+    """How a recognizer or a prior is trained from scratch; more updates halve the rate as often, and later."""
+    decay_every = round(training.optimizer.decay_every * updates / training.updates)
+    return Schedule(
+        updates,
+        replace(training.optimizer, decay_every=decay_every),
+        settings.training.seed,
+        training.validate_every,
+        report_every=settings.training.report_every,
+        checkpoint_seconds=settings.training.checkpoint_seconds,
+        keep=training.keep,
+        wandb=wandb_plan(settings),
+    )
+
+
+def matching_schedule(settings: Settings) -> Schedule:
+    """How a trained recognizer is trained further."""
+    training, matching = settings.training, settings.matching
+    return Schedule(
+        matching.updates,
+        matching.optimizer,
+        training.seed,
+        matching.refresh_every,
+        validate_first=True,
+        start_counts=matching.start_counts,
+        report_every=training.report_every,
+        checkpoint_seconds=training.checkpoint_seconds,
+        wandb=wandb_plan(settings),
+    )
+
+
+def write_lengths(lengths: Mapping[str, int], out: Path) -> None:
+    """Reference lengths as `match` reads them."""
+    write_transcripts(out, [Transcript(name, "", pieces, None, []) for name, pieces in lengths.items()])
+
+
+def kept_copy(model: Path, name: str) -> Path:
+    """A copy of a model that its training kept, or the best one, at `model`, where no name is given."""
+    copy = model.parent / "kept" / name
+    if name and not (copy / WEIGHTS).is_file():
+        raise UserError(f"{copy} does not exist: the training ended before that copy was due")
+    return copy if name else model
+
+
+def leave_recognizer_card(
+    out: Path,
+    model: Recognizer,
+    how: str,
+    speech: Mapping[str, Corpus],
+    validation: Mapping[str, Corpus],
+    best: float,
+    recipe: Mapping[str, Any],
+    settings: Settings,
+    more: Sequence[str] = (),
+) -> None:
+    """Describe a recognizer in its folder, `out/model`, with `more` lines about its data."""
+    data = [*(heard(role, corpus, settings) for role, corpus in speech.items()), *more]
+    score = f"mean CER on {', '.join(validation)}, by which it was chosen: {best:.2f} %"
+    card = trained_card(title_of(out, settings), model, how, data, score, recipe, settings.card)
+    leave_card(out / "model", card)
+
+
+def decode_to(
+    model: Path, cuts: Path, settings: Settings, out: Path, beam_size: int = 1, prior: Path | None = None
+) -> None:
+    """Transcribe the cuts of a manifest into a file of JSON lines; with a prior, as settings.fusion tells."""
+    device = find_device(settings.device)
+    recognizer, search = Recognizer.load(model, device), plain_search(beam_size)
+    key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
+    if prior is not None:
+        judge = Prior.load(prior, device)
+        judge.require_tokenizer(recognizer.tokenizer, str(model))
+        search = search_with_prior(judge, settings.fusion)
+        key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {settings.fusion}"
+    decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search)

@@ -1,0 +1,5 @@
+"""A small corpus made on the spot: booking appointments, spoken by espeak-ng in many voices."""
+
+from priormatch.prepare.demo.corpus import VERSION, DemoSizes, prepare_demo
+
+__all__ = ["VERSION", "DemoSizes", "prepare_demo"]

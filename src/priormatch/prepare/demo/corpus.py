@@ -1,0 +1,231 @@
+"""The demo corpus on disk: cuts and text, made from a seed in well under a minute."""
+
+import io
+import json
+import os
+import random
+import shutil
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from lhotse import MonoCut
+
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.audio import recording_at
+from priormatch.data.manifest import utterance
+from priormatch.errors import UserError
+from priormatch.files import read_text, writing
+from priormatch.json_text import parse_json
+from priormatch.old_names import NEW_NAMES, OLD_NAMES, existing_manifest, with_names
+from priormatch.prepare.demo.grammar import draw_sentences
+from priormatch.prepare.demo.speech import Conditions, record
+from priormatch.prepare.spoken import check_installed, in_parallel, without_text, write_cuts
+from priormatch.progress import track
+
+VERSION = 2
+"""Counts the changes of the grammar, the voices and the conditions: another version is another corpus."""
+
+SEEN_VOICES = ("en-us+m3", "en-us+f2", "en-gb-x-rp+m7")
+UNSEEN_VOICES = (
+    "en-gb-scotland+m1",
+    "en-gb-scotland+f5",
+    "en-029+m5",
+    "en-029+f1",
+    "en-gb-x-gbclan+m4",
+    "en-gb-x-gbclan+f1",
+    "en-gb-x-gbcwmd+m6",
+    "en-gb-x-gbcwmd+Mike",
+    "en-us-nyc+m2",
+    "en-us-nyc+f5",
+    "en+max",
+    "en+f4",
+    "en-us+robert",
+    "en-us+steph",
+)
+SEEN = Conditions(rate=(155, 185), pitch=(42, 58), snr=(20.0, 30.0))
+UNSEEN = Conditions(rate=(145, 200), pitch=(38, 66), snr=(15.0, 30.0))
+
+CUTS = ("labeled", "unlabeled", "validation-seen", "validation-unseen", "test-seen", "test-unseen")
+TRANSCRIBED = "unlabeled-transcribed"
+TEXTS = ("text.txt", "text-validation.txt")
+Settings = dict[str, object]
+SETTINGS = "demo.json"
+UNFINISHED = ".unfinished"
+
+
+@dataclass(frozen=True)
+class DemoSizes:
+    """How many utterances or sentences each part of the corpus has; an utterance lasts some 3 s."""
+
+    labeled: int = 230
+    unlabeled: int = 1800
+    validation: int = 150
+    test: int = 1000
+    text: int = 7000
+    text_validation: int = 1000
+
+
+DEFAULT_SIZES = DemoSizes()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A set of utterances: its sentences are dealt to the voices in turn."""
+
+    name: str
+    voices: tuple[str, ...]
+    conditions: Conditions
+    sentences: Sequence[str]
+    seed: int
+
+
+def prepare_demo(
+    out: Path, seed: int = 0, sizes: DemoSizes = DEFAULT_SIZES, processes: int | None = None
+) -> None:
+    """Make the demo corpus in the folder `out`, or leave it alone where it is already made.
+
+    The files are cuts (labeled, unlabeled, unlabeled-transcribed, validation-seen, validation-unseen,
+    test-seen and test-unseen, each `.jsonl.gz`), sentences (text.txt, text-validation.txt), audio/*.wav, and
+    demo.json, which comes last and holds the settings. No two utterances or lines have the same sentence. The
+    same seed and sizes give the same corpus, whatever the number of processes (by default one a core).
+    """
+    _check(seed, sizes)
+    out = out.resolve()
+    settings: Settings = {"version": VERSION, "seed": seed, "sizes": asdict(sizes), "folder": str(out)}
+    if _is_finished(out, settings):
+        return
+    check_installed()
+    parts, texts = _deal(seed, sizes)
+    try:
+        _make(parts, texts, settings, out, processes or os.cpu_count() or 1)
+    except OSError as error:
+        raise UserError(f"cannot write the demo corpus to {out}: {error}; choose another folder.") from error
+
+
+def _make(
+    parts: Sequence[Part], texts: dict[str, list[str]], settings: Settings, out: Path, processes: int
+) -> None:
+    """Make all files in a folder inside `out`, then move them to their places."""
+    work = out / UNFINISHED
+    if work.exists():
+        shutil.rmtree(work)
+    (work / "audio").mkdir(parents=True)
+    (out / SETTINGS).unlink(missing_ok=True)  # from here on the folder counts as unfinished
+    cuts = _record_parts(parts, work, out, processes)
+    cuts[TRANSCRIBED] = cuts["unlabeled"]
+    cuts["unlabeled"] = [without_text(cut) for cut in cuts["unlabeled"]]
+    for name, part_cuts in cuts.items():
+        write_cuts(work / f"{name}.jsonl.gz", part_cuts)
+    for name, sentences in texts.items():
+        with writing(work / name):
+            (work / name).write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
+    _publish(work, out, settings)
+
+
+def _check(seed: int, sizes: DemoSizes) -> None:
+    """Refuse settings from which no corpus can be made."""
+    if seed < 0:
+        raise UserError(f"The seed of the demo corpus is {seed}: give a whole number from 0 on.")
+    for name, size in asdict(sizes).items():
+        if size < 1:
+            raise UserError(f"The size {name} of the demo corpus is {size}: give a whole number from 1 on.")
+
+
+def _is_finished(out: Path, settings: Settings) -> bool:
+    """Tell whether the corpus with these settings is in `out`; refuse a folder that holds anything else.
+
+    A corpus that was moved is not finished, since its cuts name the old folder, nor is one that lacks a file.
+    """
+    manifests = [existing_manifest(out, name, ".jsonl.gz") for name in (*CUTS, TRANSCRIBED)]
+    outputs = [*(out / name for name in ("audio", *TEXTS)), *manifests]
+    present = [path for path in outputs if path.exists()]
+    if (out / SETTINGS).exists():
+        found = _read_settings(out / SETTINGS)
+        for name in ("version", "seed", "sizes"):
+            if found.get(name) != settings[name]:
+                raise UserError(
+                    f"{out} holds a demo corpus whose {name} is {found.get(name)}, not {settings[name]}: "
+                    "choose another folder, or delete this one first."
+                )
+        return found.get("folder") == settings["folder"] and len(present) == len(outputs)
+    if present and not (out / UNFINISHED).exists():
+        raise UserError(f"{present[0]} exists but was not made by the demo: choose another folder.")
+    return False
+
+
+def _read_settings(path: Path) -> Settings:
+    try:
+        settings = with_names(parse_json(read_text(path)), NEW_NAMES)
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise UserError(f"{path} is damaged: delete the folder {path.parent}, and it will be made again.")
+    return settings
+
+
+def _deal(seed: int, sizes: DemoSizes) -> tuple[list[Part], dict[str, list[str]]]:
+    """Draw all sentences of the corpus at once, all different, and deal them to its parts and texts."""
+    counts = (sizes.labeled, sizes.unlabeled, *2 * [sizes.validation], *2 * [sizes.test])
+    text_counts = (sizes.text, sizes.text_validation)
+    deck = iter(draw_sentences(sum(counts + text_counts), random.Random(f"sentences {seed}")))
+    parts = []
+    for name, count in zip(CUTS, counts, strict=True):
+        seen = name == "labeled" or name.endswith("-seen")
+        voices, conditions = (SEEN_VOICES, SEEN) if seen else (UNSEEN_VOICES, UNSEEN)
+        parts.append(Part(name, voices[:count], conditions, list(islice(deck, count)), seed))
+    return parts, {name: list(islice(deck, count)) for name, count in zip(TEXTS, text_counts, strict=True)}
+
+
+def _record_parts(parts: Sequence[Part], work: Path, out: Path, processes: int) -> dict[str, list[MonoCut]]:
+    """Record every part, one file for each of its voices; the cuts of a part go round the voices in turn."""
+    jobs = [(part, voice) for part in parts for voice in part.voices]
+    with in_parallel(lambda job: _record_voice(job[0], job[1], work, out), jobs, processes) as results:
+        recorded = iter(list(track(results, "Speaking the demo corpus", total=len(jobs))))
+    cuts = {}
+    for part in parts:
+        by_voice = [next(recorded) for _ in part.voices]
+        rounds = zip_longest(*by_voice)
+        cuts[part.name] = [cut for one_round in rounds for cut in one_round if cut is not None]
+    return cuts
+
+
+def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut]:
+    """Record all that one voice says in a part, end to end in one file, and cut it into utterances."""
+    sentences = part.sentences[part.voices.index(voice) :: len(part.voices)]
+    name = f"{part.name}-{voice}"
+    stream = (
+        f"{OLD_NAMES.get(part.name, part.name)}-{voice}"  # the corpus stays as it was under the old names
+    )
+    rng = np.random.default_rng([part.seed, zlib.crc32(stream.encode())])
+    utterances = record(sentences, voice, part.conditions, rng)
+    audio = np.concatenate(utterances)
+    content = io.BytesIO()  # libsndfile does not say why it could not write a file
+    soundfile.write(content, audio, SAMPLE_RATE, format="WAV", subtype="PCM_16")
+    file = work / "audio" / f"{name}.wav"
+    with writing(file, content.tell()):
+        file.write_bytes(content.getvalue())
+    recording = recording_at(out / "audio" / f"{name}.wav", len(audio))
+    cuts, start = [], 0
+    for number, (text, samples) in enumerate(zip(sentences, utterances, strict=True)):
+        times = start / SAMPLE_RATE, len(samples) / SAMPLE_RATE
+        cuts.append(utterance(f"{name}-{number:04d}", recording, text, voice, "en", *times))
+        start += len(samples)
+    return cuts
+
+
+def _publish(work: Path, out: Path, settings: Settings) -> None:
+    """Move the finished files to their places; the settings, which say that all is there, come last."""
+    for item in sorted(work.iterdir()):
+        target = out / item.name
+        if target.is_dir():  # left by a run that was stopped at this very point
+            shutil.rmtree(target)
+        os.replace(item, target)
+    temporary = work / SETTINGS
+    temporary.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, out / SETTINGS)
+    work.rmdir()

@@ -1,0 +1,120 @@
+"""Corpora spoken on the spot: espeak-ng's voices, in some noise, and how what they say lies on disk."""
+
+import gzip
+import importlib.util
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from lhotse import MonoCut
+from scipy.signal import lfilter
+
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.clips import at_model_rate
+from priormatch.errors import UserError
+from priormatch.files import writing
+from priormatch.prepare import espeak
+from priormatch.processes import follow
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+FRAME = SAMPLE_RATE // 100
+"""Utterances last a whole number of hundredths of a second, so that their times are short decimals."""
+
+Samples = npt.NDArray[np.floating]
+Request = tuple[str, str, int, int]
+"""A text, a voice (`accent+variant`), words a minute, and a pitch from 0 to 99."""
+
+
+def check_installed() -> None:
+    """Raise a `UserError` when espeak-ng is not installed."""
+    if importlib.util.find_spec("espeakng_loader") is None:
+        raise UserError(
+            'Spoken corpora are made with espeakng-loader: run pip install "priormatch[demo]" first.'
+        )
+
+
+def speak(requests: Sequence[Request]) -> list[Samples]:
+    """Run the espeak program on requests; samples in [-1, 1] at 16 kHz."""
+    command = [sys.executable, "-P", str(espeak.__file__)]
+    answer = subprocess.run(command, input=json.dumps(requests).encode(), capture_output=True)
+    if answer.returncode != 0:
+        last_line = (answer.stderr.decode(errors="replace").strip() or "no message").splitlines()[-1]
+        raise UserError(
+            f"espeak-ng failed with exit code {answer.returncode} ({last_line}): "
+            "try pip install --force-reinstall espeakng-loader."
+        )
+    spoken: list[Samples] = []
+    position = 0
+    for text, voice, *_ in requests:
+        start = position + 4
+        position = start + int.from_bytes(answer.stdout[position:start], "little")
+        if position == start:
+            raise RuntimeError(f"espeak-ng said nothing for {text!r} in the voice {voice}")
+        samples = np.frombuffer(answer.stdout[start:position], np.int16) / np.float32(32768)
+        spoken.append(at_model_rate(samples, espeak.SAMPLE_RATE))
+    return spoken
+
+
+def in_noise(clean: Samples, noise_level: float, rng: np.random.Generator) -> npt.NDArray[np.int16]:
+    """Add noise of some color whose root mean square is `noise_level`; 16 bits, never clipped."""
+    darkness = rng.uniform(0.0, 0.9)  # from a hiss to a rumble
+    noise = lfilter([1.0], [1.0, -darkness], rng.standard_normal(len(clean), np.float32))
+    noisy = clean + noise * (noise_level / rms(noise))
+    noisy *= min(1.0, 0.98 / np.abs(noisy).max())
+    samples: npt.NDArray[np.int16] = np.round(noisy * 32767).astype(np.int16)
+    return samples
+
+
+def rms(samples: Samples) -> float:
+    """The root mean square of samples."""
+    return float(np.sqrt(np.mean(np.square(samples))))
+
+
+def amplitude(decibels: float) -> float:
+    """The root mean square of a level in decibels, full scale being 0."""
+    return float(10 ** (decibels / 20))
+
+
+@contextmanager
+def in_parallel(
+    function: Callable[[Job], Result], jobs: Sequence[Job], at_once: int, apart: bool = False
+) -> Iterator[Iterator[Result]]:
+    """Do jobs several at a time and yield their results in order; what is not begun at the end is left undone.
+
+    Threads will do for a few: each waits for an espeak process or for NumPy. Beyond that the interpreter's lock is in
+    the way, and they are better done in processes `apart`.
+    """
+    pool: Executor = (
+        ProcessPoolExecutor(at_once, multiprocessing.get_context("spawn"), follow, (os.getpid(),))
+        if apart and at_once > 1
+        else ThreadPoolExecutor(at_once)
+    )
+    try:
+        yield pool.map(function, jobs)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def without_text(cut: MonoCut) -> MonoCut:
+    """The same utterance with its transcript taken away."""
+    return cut.map_supervisions(lambda supervision: replace(supervision, text=None))
+
+
+def write_cuts(path: Path, cuts: Iterable[MonoCut]) -> None:
+    """Write a manifest whose bytes depend on the cuts alone (lhotse's own writer stamps it with the time)."""
+    lines = "".join(json.dumps(cut.to_dict()) + "\n" for cut in cuts)
+    content = gzip.compress(lines.encode(), mtime=0)
+    with writing(path, len(content)):
+        path.write_bytes(content)

@@ -1,0 +1,259 @@
+"""The synthetic corpus on disk: cuts and text, made from a text and a seed."""
+
+import json
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from lhotse import MonoCut
+
+from priormatch.data.audio import recording_at
+from priormatch.data.manifest import SUFFIX, summary, utterance
+from priormatch.data.text import normalize_sentence
+from priormatch.data.text_files import read_sentences
+from priormatch.errors import UserError
+from priormatch.files import replace_text, replacing
+from priormatch.prepare.spoken import FRAME, check_installed, without_text, write_cuts
+from priormatch.prepare.synthetic.passages import Characters, cut_passages, survey
+from priormatch.prepare.synthetic.recording import JOURNAL, Reading, Recorded, expected_seconds, record
+from priormatch.prepare.synthetic.voices import CASTS, VERSION, Speaker, speakers_of
+from priormatch.progress import Meter
+
+UNLABELED = ("unlab-clean", "unlab-other")
+TEXT, TEXT_VALIDATION = "text.txt", "text-validation.txt"
+DESCRIPTION = "synthetic.json"
+SENTENCES_A_REPORT = 10_000
+
+
+@dataclass(frozen=True)
+class SyntheticOptions:
+    """What a synthetic corpus is made of, its text aside."""
+
+    labeled: float = 9.0
+    """Hours of labeled speech."""
+    unlab_clean: float = 18.0
+    """Hours of unlabeled speech in clean voices."""
+    unlab_other: float = 18.0
+    """Hours of unlabeled speech in other voices."""
+    dev: float = 0.75
+    """Hours of dev-clean, and of dev-other."""
+    test: float = 0.75
+    """Hours of test-clean, and of test-other."""
+    text_validation: int = 2000
+    """About how many sentences the prior is validated on."""
+    shortest: int = 3
+    """The fewest words of a sentence that is spoken."""
+    longest: int = 35
+    """The most words of a sentence that is spoken."""
+    seed: int = 0
+    """Of the passages, the speakers and the noise."""
+
+    def hours(self) -> dict[str, float]:
+        """Hours of speech of every part."""
+        return {
+            "dev-clean": self.dev,
+            "dev-other": self.dev,
+            "test-clean": self.test,
+            "test-other": self.test,
+            "labeled": self.labeled,
+            "unlab-clean": self.unlab_clean,
+            "unlab-other": self.unlab_other,
+        }
+
+    def __post_init__(self) -> None:
+        """Refuse options from which no corpus can be made."""
+        for name, hours in self.hours().items():
+            if not 0 < hours < 1e6:
+                raise UserError(f"{name} is to have {hours:g} hours of speech: give a number above 0.")
+        if not 1 <= self.shortest <= self.longest:
+            raise UserError(
+                f"Sentences of {self.shortest} to {self.longest} words are to be spoken: "
+                "give at least 1 as the shortest, and no less as the longest."
+            )
+        if self.text_validation < 1:
+            raise UserError(f"text_validation is {self.text_validation}: give at least 1 sentence.")
+        if self.seed < 0:
+            raise UserError(f"The seed of the corpus is {self.seed}: give a whole number from 0 on.")
+
+
+DEFAULT_OPTIONS = SyntheticOptions()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A passage, given as the numbers of its sentences, for a speaker in a part of the corpus."""
+
+    part: str
+    name: str
+    speaker: Speaker
+    passage: range
+
+
+def prepare_synthetic(
+    files: Sequence[Path], out: Path, options: SyntheticOptions = DEFAULT_OPTIONS, jobs: int | None = None
+) -> dict[str, Path]:
+    """Make a corpus in the folder `out` from files of text, one sentence a line, and give the paths of its manifests.
+
+    - labeled, unlab-clean and unlab-other (without transcripts), unlab-clean-transcribed and unlab-other-transcribed
+      (the same with them), dev-clean, dev-other, test-clean and test-other, each `.jsonl.gz`; audio/*.wav. A recording
+      holds 5 to 20 consecutive sentences of the text, read by one speaker; its cuts follow one another and name it.
+    - text.txt and text-validation.txt: the sentences that are nowhere spoken, in their order, for the prior.
+    - synthetic.json: the version, the options, and what every part has, with its speakers.
+
+    `voices.py` tells which voices a part has. The same text and options give the same corpus, whatever the number of
+    jobs (by default one a core), and with more unlabeled speech the other parts stay the same. What a kill left
+    undone is gone on with: whole recordings are kept.
+    """
+    check_installed()
+    characters = survey(_read(files, "looking for passages"), options.shortest, options.longest)
+    turns, validation = deal(characters, options)
+    out = out.resolve()
+    try:
+        (out / "audio").mkdir(parents=True, exist_ok=True)
+        spoken = _share_out(files, out, len(characters), turns, validation)
+        return _make(turns, spoken, options, out, jobs or os.cpu_count() or 1)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error}; make room or choose another place.") from error
+
+
+def deal(characters: Characters, options: SyntheticOptions) -> tuple[list[Turn], list[range]]:
+    """Deal the passages of a text to the validation of the prior and to the speakers of every part in turn.
+
+    `characters` is what `survey` gives: (N,) for N sentences.
+    """
+    passages = cut_passages(characters, random.Random(f"passages {options.seed}"))
+    validation: list[range] = []
+    turns: list[Turn] = []
+    sentences, in_all = 0, 0.0
+    while passages and sentences < options.text_validation:
+        validation.append(passages.pop())
+        sentences += len(validation[-1])
+    for part, hours in options.hours().items():
+        speakers = speakers_of(CASTS[part], options.seed)
+        seconds, number = 0.0, 0
+        while passages and seconds < 3600 * hours:
+            passage, speaker = passages.pop(), speakers[number % len(speakers)]
+            turns.append(Turn(part, f"{part}-{number:05d}", speaker, passage))
+            spelled = int(characters[passage.start : passage.stop].sum())
+            seconds += expected_seconds(spelled, len(passage), speaker)
+            number += 1
+        in_all += seconds
+    if not passages:
+        raise UserError(
+            f"The text gives {in_all / 3600:.2g} hours of speech beside {options.text_validation:,} sentences for "
+            f"validation, and {sum(options.hours().values()):g} hours are asked for: of its {len(characters):,} "
+            f"sentences, {np.count_nonzero(characters):,} can be spoken ({options.shortest} to {options.longest} "
+            "words in plain letters, found but once); give more text or ask for less."
+        )
+    return turns, validation
+
+
+def _read(files: Sequence[Path], description: str) -> Iterator[str]:
+    """Yield the normalized sentences of files with one a line, and show how many."""
+    with Meter(description, None) as meter:
+        lines = chain.from_iterable(map(read_sentences, files))
+        for number, sentence in enumerate(filter(None, map(normalize_sentence, lines)), start=1):
+            yield sentence
+            if number % SENTENCES_A_REPORT == 0:
+                meter.advance(SENTENCES_A_REPORT)
+
+
+def _share_out(
+    files: Sequence[Path], out: Path, count: int, turns: Sequence[Turn], validation: Sequence[range]
+) -> dict[int, str]:
+    """Write what is not spoken to the two texts of the prior, and give what is, by its number."""
+    for_text, for_validation, for_speech = range(3)
+    place = np.full(count, for_text, np.uint8)
+    for passage in validation:
+        place[passage.start : passage.stop] = for_validation
+    for turn in turns:
+        place[turn.passage.start : turn.passage.stop] = for_speech
+    spoken = {}
+    with (
+        replacing(out / TEXT) as one,
+        replacing(out / TEXT_VALIDATION) as two,
+        one.open("w", encoding="utf-8", newline="\n") as training_text,
+        two.open("w", encoding="utf-8", newline="\n") as validation_text,
+    ):
+        texts = (training_text, validation_text)
+        sentences = _read(files, "writing the prior's text")
+        for number, (where, sentence) in enumerate(zip(place.tolist(), sentences, strict=True)):
+            if where == for_speech:
+                spoken[number] = sentence
+            else:
+                texts[where].write(f"{sentence}\n")
+    return spoken
+
+
+def _make(
+    turns: Sequence[Turn], spoken: Mapping[int, str], options: SyntheticOptions, out: Path, jobs: int
+) -> dict[str, Path]:
+    """Make the recordings that are not there, the manifests and the description."""
+    readings = [
+        Reading(turn.name, turn.speaker, tuple(spoken[each] for each in turn.passage), options.seed)
+        for turn in turns
+    ]
+    parts: dict[str, list[MonoCut]] = defaultdict(list)
+    for turn, reading, recorded in zip(turns, readings, record(readings, out / "audio", jobs), strict=True):
+        parts[turn.part] += _cuts(reading, recorded, out / "audio")
+    description = _describe(turns, parts, options)
+    for name in UNLABELED:
+        parts[f"{name}-transcribed"] = parts[name]
+        parts[name] = [without_text(cut) for cut in parts[name]]
+    manifests = {name: out / f"{name}{SUFFIX}" for name in sorted(parts)}
+    for name, path in manifests.items():
+        with replacing(path) as temporary:
+            write_cuts(temporary, parts[name])
+    replace_text(out / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+    (out / "audio" / JOURNAL).unlink()
+    return manifests
+
+
+def _cuts(reading: Reading, recorded: Recorded, folder: Path) -> list[MonoCut]:
+    """The utterances of a recording, whose names sort as they follow one another."""
+    recording = recording_at(folder / f"{reading.name}.wav", recorded.length * FRAME)
+    return [
+        utterance(
+            f"{reading.name}-{number:02d}",
+            recording,
+            sentence,
+            reading.speaker.name,
+            "en",
+            start=start / 100,
+            duration=length / 100,
+        )
+        for number, (sentence, (start, length)) in enumerate(
+            zip(reading.sentences, recorded.spans, strict=True)
+        )
+    ]
+
+
+def _describe(
+    turns: Sequence[Turn], parts: Mapping[str, Sequence[MonoCut]], options: SyntheticOptions
+) -> dict[str, object]:
+    """What `synthetic.json` holds."""
+    speakers = {turn.speaker.name: turn.speaker for turn in turns}
+    names = {part: sorted({turn.speaker.name for turn in turns if turn.part == part}) for part in parts}
+    counts = {part: summary(cuts) for part, cuts in parts.items()}
+    return {
+        "version": VERSION,
+        "options": asdict(options),
+        "parts": {
+            part: {
+                "hours": round(count.hours, 4),
+                "utterances": count.utterances,
+                "recordings": sum(turn.part == part for turn in turns),
+                "speakers": names[part],
+            }
+            for part, count in counts.items()
+        },
+        "speakers": {
+            name: {"voice": each.voice, "rate": each.rate, "pitch": each.pitch}
+            for name, each in sorted(speakers.items())
+        },
+    }

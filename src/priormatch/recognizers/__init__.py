@@ -1,0 +1,1 @@
+"""Recognizers and priors as whole objects: network, search, tokenizer, files."""

@@ -1,0 +1,219 @@
+"""Decoding whole corpora, and the validation score."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from priormatch.config import FusionSettings, load_settings
+from priormatch.data.batches import Corpus, UtteranceReader, once
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.decoding.beam import Beam
+from priormatch.decoding.loops import without_loop
+from priormatch.decoding.tuning import read_tuned
+from priormatch.device import mixed_precision
+from priormatch.errors import UserError
+from priormatch.models.decoder import Memory
+from priormatch.progress import Meter, say
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.scoring.error_rates import character_errors, word_errors
+from priormatch.scoring.transcripts import PartialTranscripts, Transcript, both_sides, write_transcripts
+
+BATCH_SECONDS = 240.0
+MORE_ON_GPU = 4
+
+
+Search = Callable[[Recognizer, Memory], Beam]
+"""How hypotheses are looked for: (a recognizer, utterances it has encoded) -> the best hypotheses."""
+
+
+def plain_search(beam_size: int) -> Search:
+    """Search with the recognizer alone; a beam size of 1 is greedy."""
+    return lambda model, memory: model.search(memory, beam_size)
+
+
+def search_with_prior(prior: Prior, settings: FusionSettings) -> Search:
+    """Search with the recognizer and the prior together; scores are those of both."""
+    lm = (prior.in_half_precision() if prior.device.type == "cuda" else prior).lm
+    return lambda model, memory: model.search_with(lm, memory, settings)
+
+
+GREEDY = plain_search(1)
+
+
+def search_of(
+    model: Recognizer,
+    prior: Prior | None = None,
+    fusion: FusionSettings | str | PathLike[str] | None = None,
+    beam_size: int | None = None,
+) -> Search:
+    """The search for a model that is asked for from Python: greedy, wider, or with a prior, as `fusion` tells."""
+    if beam_size is not None and beam_size < 1:
+        raise UserError(f"beam_size={beam_size}: give 1 or more hypotheses")
+    if prior is None:
+        if fusion is not None:
+            raise UserError("fusion tells how to search with a prior: give prior too")
+        return plain_search(beam_size or 1)
+    prior.require_tokenizer(model.tokenizer, "the recognizer")
+    if prior.device != model.device:
+        raise UserError(f"the prior is on {prior.device}, the recognizer on {model.device}: load both on one")
+    if isinstance(fusion, str | PathLike):
+        fusion = load_settings(None, read_tuned(Path(fusion))).fusion
+    fusion = fusion or FusionSettings()
+    return search_with_prior(prior, fusion if beam_size is None else replace(fusion, beam_size=beam_size))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Utterances as the encoder leaves them: frames (B, T, 2D) and how many of them each has (B,)."""
+
+    ids: list[str]
+    texts: list[str | None]
+    frames: Tensor
+    lengths: Tensor
+
+    def to(self, device: str | torch.device) -> "Encoded":
+        """The same on another device."""
+        return replace(self, frames=self.frames.to(device), lengths=self.lengths.to(device))
+
+
+def batch_seconds(device: torch.device) -> float:
+    """The most audio that is decoded at a time."""
+    return BATCH_SECONDS * (MORE_ON_GPU if device.type == "cuda" else 1)
+
+
+@contextmanager
+def evaluating(model: Recognizer) -> Iterator[None]:
+    """Without dropout for a while, in the precision of the model's device."""
+    training = model.training
+    model.eval()
+    try:
+        with mixed_precision(model.device):
+            yield
+    finally:
+        model.train(training)
+
+
+@torch.no_grad()
+def encode(model: Recognizer, corpus: Corpus) -> Iterator[Encoded]:
+    """Encode a corpus batch by batch; an unreadable utterance is named and left out."""
+    reader = UtteranceReader(corpus, model.tokenizer)
+    for batch in once(reader, batch_seconds(model.device), corpus.audio.workers):
+        for cut, reason in batch.bad:
+            say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})")
+        if not len(batch):
+            continue
+        moved = batch.to(model.device)
+        with evaluating(model):
+            frames, lengths = model.encode(moved.waveforms, moved.samples)
+        yield Encoded(batch.ids, batch.texts, frames, lengths)
+
+
+@torch.no_grad()
+def transcribe(model: Recognizer, batch: Encoded, search: Search) -> list[Transcript]:
+    """Transcribe utterances that have been encoded."""
+    moved = batch.to(model.device)
+    with mixed_precision(model.device):
+        beam = search(model, model.memory(moved.frames, moved.lengths))
+    return list(read_beam(beam, model, batch.ids, batch.texts))
+
+
+def decode(model: Recognizer, corpus: Corpus, search: Search = GREEDY) -> Iterator[list[Transcript]]:
+    """Transcribe a corpus batch by batch; an unreadable utterance is named and gives nothing."""
+    for batch in encode(model, corpus):
+        yield transcribe(model, batch, search)
+
+
+def read_beam(beam: Beam, model: Recognizer, ids: list[str], texts: list[str | None]) -> Iterator[Transcript]:
+    """The hypotheses of a batch as text, without their loops where the search gave up."""
+    tensors = (beam.classes, beam.lengths, beam.scores, beam.ended)
+    columns = (ids, texts, *(each.tolist() for each in tensors))
+    for name, text, classes, lengths, scores, ended in zip(*columns, strict=True):
+        found = [
+            (*as_told(model.tokenizer, each[:length], ended), score)
+            for each, length, score in zip(classes, lengths, scores, strict=True)
+            if length > 0
+        ]
+        nbest = [(told, score) for told, _, score in found]
+        best, spelled = found[0][:2] if found else ("", [])
+        yield Transcript(name, best, max(len(spelled) - 1, 0), text, nbest, ended)
+
+
+def as_told(tokenizer: Tokenizer, classes: list[int], ended: bool) -> tuple[str, list[int]]:
+    """A hypothesis as text, without its loop where the search gave up, and the classes of what is told."""
+    text = tokenizer.decode(classes)
+    told = text if ended else without_loop(text)
+    return told, classes if told == text else [*tokenizer.encode(told), tokenizer.eos]
+
+
+def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, search: Search = GREEDY) -> None:
+    """Transcribe a corpus into a file, showing progress; what a kill left undone is gone on with.
+
+    `key` tells one model and search from another.
+    """
+    partial = PartialTranscripts(out, key)
+    rest = [cut for cut in corpus.cuts if cut.id not in partial.found]
+    with Meter(f"decoding {corpus.name}", len(corpus), len(corpus) - len(rest)) as meter:
+        if rest:
+            for transcripts in decode(model, Corpus(rest, corpus.audio, corpus.name), search):
+                partial.add(transcripts)
+                meter.advance(len(transcripts))
+    found = [partial.found[cut.id] for cut in corpus.cuts if cut.id in partial.found]
+    check_share(len(corpus) - len(found), corpus)
+    if broken_off := sum(not each.ended for each in found):
+        say(
+            f"{corpus.name}: no end was found in {broken_off} of {len(found)} utterances; loops in them are cut"
+        )
+    write_transcripts(out, found)
+    partial.remove()
+
+
+def greedy_transcripts(model: Recognizer, corpus: Corpus) -> list[Transcript]:
+    """What greedy decoding hears in a corpus, which gives the reference lengths, showing progress."""
+    found: list[Transcript] = []
+    with Meter("reference lengths", len(corpus)) as meter:
+        for transcripts in decode(model, corpus):
+            found += transcripts
+            meter.advance(len(transcripts))
+    check_share(len(corpus) - len(found), corpus)
+    return found
+
+
+def check_share(bad: int, corpus: Corpus) -> None:
+    """Stop when too much of a corpus could not be read."""
+    if bad == len(corpus) or (bad > 1 and bad > corpus.audio.max_bad_share * len(corpus)):
+        raise UserError(
+            f"{corpus.name}: {bad} of {len(corpus)} utterances cannot be read:"
+            f" mend them, or raise audio.max_bad_share (now {corpus.audio.max_bad_share:g})"
+        )
+
+
+def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, dict[str, float]]:
+    """WER and CER of greedy decoding for each validation set, in percent."""
+    errors = {}
+    for name, corpus in sets.items():
+        transcripts = [each for batch in decode(model, corpus) for each in batch]
+        check_share(len(corpus) - len(transcripts), corpus)
+        errors[name] = error_rates(transcripts)
+    return errors
+
+
+def error_rates(transcripts: Sequence[Transcript]) -> dict[str, float]:
+    """WER and CER of transcripts that know their references, in percent."""
+    sides = both_sides(transcripts)
+    return {"wer": word_errors(*sides).rate, "cer": character_errors(*sides).rate}
+
+
+def mean_rate(errors: Mapping[str, Mapping[str, float]], kind: str) -> float:
+    """The unweighted mean of the sets' error rates of a kind."""
+    return sum(each[kind] for each in errors.values()) / len(errors)
+
+
+def mean_cer(errors: Mapping[str, Mapping[str, float]]) -> float:
+    """The mean CER of the sets, by which proposals and checkpoints are chosen."""
+    return mean_rate(errors, "cer")

@@ -1,0 +1,181 @@
+"""A model on disk: weights as safetensors, settings as YAML, the tokenizer's model; no pickles."""
+
+import hashlib
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from priormatch.config import ConvLMSettings, ModelSettings
+from priormatch.config.checks import check_model
+from priormatch.data.normalizer import LANGUAGE_FILE
+from priormatch.data.tokenizer import MODEL_FILE, Tokenizer
+from priormatch.errors import UserError
+from priormatch.files import replace_text, replacing
+from priormatch.tensor_files import Damaged, not_finite, read_shapes, read_tensors, save_tensors, size_of
+from priormatch.yaml_files import read_yaml
+
+WEIGHTS, SETTINGS = "model.safetensors", "model.yaml"
+BESIDE = (SETTINGS, MODEL_FILE, LANGUAGE_FILE)
+"""The files whose hashes the weights carry: all the others that a model is made of."""
+FLOATS = ("F16", "BF16", "F32")  # which float32 holds: nothing becomes infinite on the way
+MOST_SECONDS = 1e6  # of an utterance: eleven days
+AGAIN = "copy it again, or remove it and train it again"
+AnySettings = TypeVar("AnySettings", ModelSettings, ConvLMSettings)
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def write_model(
+    folder: Path, kind: str, weights: dict[str, Tensor], settings: Any, tokenizer: Tokenizer, **known: float
+) -> None:
+    """Write a model folder; the weights go last and at once, so that a folder with weights is whole.
+
+    Figures that are `known` of the model stand beside its settings. Weights that are not finite are refused.
+    """
+    from omegaconf import OmegaConf
+
+    if wrong := not_finite(weights):
+        raise UserError(
+            f"the model is not written to {folder}, as {wrong[0]} holds NaN or infinity: lower the learning rate"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(folder)
+    tree = OmegaConf.create(
+        {"kind": kind, **known, "settings": OmegaConf.to_container(OmegaConf.structured(settings))}
+    )
+    replace_text(folder / SETTINGS, OmegaConf.to_yaml(tree))
+    with replacing(folder / WEIGHTS, size_of(weights)) as temporary:
+        save_tensors(temporary, weights, {"sha256": hashes_beside(folder)})
+
+
+def hashes_beside(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files of a model beside its weights; a card is not among them, as people edit it."""
+    return {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        for name in BESIDE
+        if (folder / name).is_file()
+    }
+
+
+def read_model(
+    folder: Path,
+    kind: str,
+    schema: type[AnySettings],
+    build: Callable[[AnySettings, Tokenizer, Collection[str]], Model],
+) -> Model:
+    """Read a model of the given kind, made by `build` from settings, tokenizer and the names of the weights.
+
+    Nobody need trust the folder: all is checked, and the weights compared to the settings, before memory is taken.
+    """
+    for file in (folder / SETTINGS, folder / WEIGHTS):
+        if not file.is_file():
+            what = "is not a regular file" if os.path.lexists(file) else "is missing"
+            raise UserError(
+                f"{folder} holds no {kind}: {file.name} {what}; give the folder of a trained model"
+            )
+    settings = read_settings(folder, kind, schema)
+    tokenizer = Tokenizer.load(folder)
+    file = folder / WEIGHTS
+    try:
+        shapes = read_shapes(file)
+        with torch.device("meta"):
+            require_fit(folder, build(settings, tokenizer, shapes.keys()), shapes)
+        weights = read_weights(folder)
+    except Damaged as error:
+        raise UserError(f"{folder} cannot be read ({error}): {AGAIN}") from error
+    model = build(settings, tokenizer, shapes.keys())
+    model.load_state_dict(weights)
+    return model
+
+
+def read_settings(folder: Path, kind: str, schema: type[AnySettings]) -> AnySettings:
+    """The settings in a model folder of the given kind, within the bounds of what can be built."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        tree = read_yaml(folder / SETTINGS)
+        if not isinstance(tree, dict):
+            raise UserError(f"{SETTINGS} is no mapping")
+    except UserError as error:
+        raise UserError(f"{folder} cannot be read ({error}): {AGAIN}") from error
+    if tree.get("kind") != kind:
+        raise UserError(
+            f"{folder} holds a {str(tree.get('kind'))[:80]}, and a {kind} is wanted: give another folder, or {AGAIN}"
+        )
+    try:
+        if not isinstance(tree.get("settings"), dict):
+            raise UserError("it has no settings")
+        merged = OmegaConf.merge(OmegaConf.structured(schema), tree["settings"])
+        settings = cast(AnySettings, OmegaConf.to_object(merged))
+        check_model(settings)
+    except (OmegaConfBaseException, UserError, ValueError, TypeError, OverflowError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise UserError(f"{folder / SETTINGS} cannot be used ({reason}): {AGAIN}") from error
+    return settings
+
+
+def require_fit(folder: Path, model: nn.Module, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> None:
+    """Refuse weights that are not those of a model, which may be on the meta device, by the header alone."""
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    if wanted != {name: shape for name, (_, shape) in shapes.items()}:
+        raise UserError(f"the weights in {folder} do not fit its {SETTINGS} and tokenizer: {AGAIN}")
+    if wrong := [name for name, (kind, _) in shapes.items() if kind not in FLOATS]:
+        kind = shapes[wrong[0]][0]
+        raise UserError(
+            f"the weights in {folder} are of type {kind} ({wrong[0]}), not floating point: {AGAIN}"
+        )
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights in a model folder, finite, and as they and the files beside them were written."""
+    weights, about, unsealed = read_tensors(folder / WEIGHTS)
+    if about is None and not unsealed.keys() <= {"format"}:  # what other tools write
+        raise Damaged(f"{folder / WEIGHTS} has metadata of no model")
+    if about is not None:
+        found, expected = hashes_beside(folder), about.get("sha256") if isinstance(about, dict) else None
+        if not isinstance(expected, dict):
+            raise Damaged(f"{folder / WEIGHTS} has metadata of no model")
+        if wrong := [name for name in BESIDE if found.get(name) != expected.get(name)]:
+            raise Damaged(
+                f"{wrong[0]} is not the one that was written with {WEIGHTS}:"
+                f" SHA-256 {_short(found.get(wrong[0]))}, expected {_short(expected.get(wrong[0]))}"
+            )
+    if wrong := not_finite(weights):
+        raise Damaged(f"{folder / WEIGHTS} holds NaN or infinity in {wrong[0]}")
+    return weights
+
+
+def require_finite(values: Tensor, folder: Path) -> None:
+    """Refuse a model that computes NaN or infinity, as one with huge weights does."""
+    if not values.isfinite().all():
+        raise UserError(f"the model in {folder} computes NaN or infinity: {AGAIN}")
+
+
+def _short(digest: object) -> str:
+    return "of no file" if digest is None else f"{str(digest)[:12]}..."
+
+
+def kind_of(folder: Path) -> str | None:
+    """What a model folder says it holds; None where it says nothing."""
+    return _known(folder).get("kind")
+
+
+def figure_of(folder: Path, name: str) -> float:
+    """A figure that is known of the model in a folder, 0 where it is not."""
+    value = _known(folder).get(name, 0.0)
+    if isinstance(value, int | float) and 0 <= value <= MOST_SECONDS:
+        return float(value)
+    shown = str(value)[:80] if isinstance(value, str | float) else type(value).__name__
+    raise UserError(f"{folder / SETTINGS}: {name} is {shown}, and must be a number: {AGAIN}")
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    try:
+        tree = read_yaml(folder / SETTINGS)
+    except (OSError, UserError):
+        return {}
+    return tree if isinstance(tree, dict) else {}

@@ -1,0 +1,117 @@
+"""Transcriptions as text, JSON and subtitles."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+from priormatch.recognizers.transcribing import Transcription
+
+LINE = 42  # characters of a line of subtitles at most
+LINES = 2  # of a cue at most
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a transcription comes from: a recording, and the models that heard it, by their folders."""
+
+    file: str
+    model: str
+    prior: str | None = None
+
+
+class Cue(NamedTuple):
+    """What is shown from one second to another."""
+
+    start: float
+    end: float
+    text: str
+
+
+def to_text(origin: Origin, found: Transcription) -> str:
+    """One line a segment."""
+    return "".join(f"{segment.text}\n" for segment in found.segments)
+
+
+def to_json(origin: Origin, found: Transcription) -> str:
+    """The file, the models, the duration in seconds, the whole text, and the segments with times and confidences."""
+    return json.dumps(_tree(origin, found), ensure_ascii=False, indent=2) + "\n"
+
+
+def to_json_line(origin: Origin, found: Transcription) -> str:
+    """The same in one line."""
+    return json.dumps(_tree(origin, found), ensure_ascii=False) + "\n"
+
+
+def to_srt(origin: Origin, found: Transcription) -> str:
+    """SubRip subtitles."""
+    cues = (
+        f"{number}\n{_clock(cue.start, ',')} --> {_clock(cue.end, ',')}\n{cue.text.replace('-->', '->')}\n"
+        for number, cue in enumerate(cues_of(found), 1)
+    )
+    return "\n".join(cues)
+
+
+def to_vtt(origin: Origin, found: Transcription) -> str:
+    """WebVTT subtitles."""
+    cues = (
+        f"{_clock(cue.start, '.')} --> {_clock(cue.end, '.')}\n{_escaped(cue.text)}\n"
+        for cue in cues_of(found)
+    )
+    return "\n".join(["WEBVTT\n", *cues])
+
+
+FORMATS: Mapping[str, Callable[[Origin, Transcription], str]] = {
+    "txt": to_text,
+    "json": to_json,
+    "srt": to_srt,
+    "vtt": to_vtt,
+}
+"""What transcriptions can be written as, by the ending of the file."""
+
+
+def cues_of(found: Transcription) -> Iterator[Cue]:
+    """The cues of subtitles: each segment is one, or several that share its time by the lengths of their texts."""
+    for segment in found.segments:
+        lines = balanced_lines(segment.text)
+        texts = ["\n".join(lines[first : first + LINES]) for first in range(0, len(lines), LINES)]
+        start, seconds, characters = segment.start, segment.end - segment.start, sum(map(len, texts))
+        for text in texts:
+            end = start + seconds * (len(text) / characters)
+            yield Cue(start, end, text)
+            start = end
+
+
+def balanced_lines(text: str, most: int = LINE) -> list[str]:
+    """Text in as few lines as can be, all about as long; a word that is longer than a line is broken."""
+    words = " ".join(text.split())
+    wrapped = partial(wrap, words, break_on_hyphens=False)
+    fewest = len(wrapped(most))
+    widths = range(max(len(words) // max(fewest, 1), 1), most + 1)
+    return next(lines for width in widths if len(lines := wrapped(width)) == fewest)
+
+
+def _tree(origin: Origin, found: Transcription) -> dict[str, Any]:
+    segments = [
+        {
+            name: round(value, 3) if isinstance(value, float) else value
+            for name, value in asdict(segment).items()
+        }
+        for segment in found.segments
+    ]
+    heard = {"duration": round(found.duration, 3), "text": found.text, "segments": segments}
+    return {**asdict(origin), **heard}
+
+
+def _clock(seconds: float, point: str) -> str:
+    """Seconds as hours:minutes:seconds and thousandths."""
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    minutes, seconds = divmod(whole, 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}{point}{thousandths:03d}"
+
+
+def _escaped(text: str) -> str:
+    """Text in which WebVTT sees no markup."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

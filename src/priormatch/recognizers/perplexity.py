@@ -1,0 +1,46 @@
+"""How likely the prior finds texts (Table 9 of the paper)."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from priormatch.data.batches import cut_by_seconds
+from priormatch.progress import Meter
+from priormatch.recognizers.prior import Prior, pad
+from priormatch.scoring.bootstrap import ScoredTexts
+
+BATCH_PIECES = 4096
+
+Likelihoods = Mapping[str, tuple[float, int]]
+"""For each text log p_y and its number of pieces, the end of sentence counted in both."""
+
+
+@torch.no_grad()
+def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
+    """Score every different text once, spelled as the tokenizer spells it."""
+    tokenizer = prior.tokenizer
+    rows = {text: [*tokenizer.encode(text), tokenizer.eos] for text in texts}
+    order = sorted(rows, key=lambda text: (len(rows[text]), text))
+    starts = cut_by_seconds(np.array([len(rows[text]) for text in order]), BATCH_PIECES) if order else []
+    found: dict[str, tuple[float, int]] = {}
+    with Meter("scoring by the prior", len(order)) as meter:
+        for start, end in pairwise([*starts, len(order)]):
+            batch = order[start:end]
+            labels, lengths = pad([rows[text] for text in batch])
+            scores = prior.score(labels.to(prior.device), lengths.to(prior.device))
+            found |= zip(batch, zip(scores.tolist(), lengths.tolist(), strict=True), strict=True)
+            meter.advance(len(batch))
+    return found
+
+
+def in_order(scored: Likelihoods, texts: Iterable[str]) -> ScoredTexts:
+    """What was found of texts, in their order; one that comes twice counts twice."""
+    found = [scored[text] for text in texts]
+    return ScoredTexts(np.array([log_p for log_p, _ in found]), np.array([count for _, count in found]))
+
+
+def perplexity(scored: Likelihoods, texts: Iterable[str]) -> float:
+    """The perplexity a piece of texts."""
+    return in_order(scored, texts).perplexity

@@ -1,0 +1,159 @@
+"""The recognizer: features, encoder and decoder behind one door, and its folder on disk."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from priormatch.config import AugmentSettings, FusionSettings, ModelSettings
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.augment import spec_augment
+from priormatch.data.features import LogMel
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.decoding.beam import Beam, beam_search
+from priormatch.decoding.fusion import fused_search
+from priormatch.device import has_kernels
+from priormatch.models.conv_lm import ConvLM
+from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
+from priormatch.models.tds import TDSEncoder
+from priormatch.recognizers.folder import figure_of, read_model, require_finite, write_model
+from priormatch.recognizers.hub import model_folder
+
+if TYPE_CHECKING:
+    from priormatch.recognizers.prior import Prior
+    from priormatch.recognizers.transcribing import Transcription
+
+PROBE = torch.linspace(-0.1, 0.1, SAMPLE_RATE // 2)[None]  # half a second of something
+MOST_CLASSES = 16_384  # that the GPU's search ranks in registers
+MOST_HYPOTHESES = 32  # whose attention fits into the shared memory of a GPU, up to a size of 512
+
+
+class Recognizer(nn.Module):
+    """q(y|x): hears waveforms, speaks word pieces.
+
+    Matching asks three things of it: `propose` hypotheses, the logits of given ones (`encode`, then `decoder`),
+    and to be copied. `longest_heard` is the longest utterance it has learned from, in seconds; 0: nobody knows.
+    """
+
+    def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.settings, self.tokenizer, self.longest_heard = settings, tokenizer, 0.0
+        self.features = LogMel(settings.n_mels)
+        self.encoder = TDSEncoder(
+            settings.n_mels,
+            settings.channels,
+            settings.blocks,
+            2 * settings.size,
+            settings.kernel,
+            settings.dropout,
+        )
+        self.decoder = AttentionDecoder(tokenizer.classes, settings.size)
+        self.ctc = nn.Linear(2 * settings.size, tokenizer.classes) if settings.ctc else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.decoder.start.device
+
+    def searches_on_gpu(self, beam_size: int) -> bool:
+        """Whether the GPU's own search is there for this model and a beam of that size."""
+        fits = self.tokenizer.classes <= MOST_CLASSES and beam_size <= MOST_HYPOTHESES
+        return fits and has_kernels(self.device)
+
+    def encode(
+        self, waveforms: Tensor, samples: Tensor, augment: AugmentSettings | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, 2D) and their lengths (B,)."""
+        features, lengths = self.features(waveforms, samples)
+        if augment is not None:
+            features = spec_augment(features, lengths, augment)
+        if has_kernels(features.device) and torch.is_autocast_enabled("cuda"):
+            from priormatch.kernels.tds_triton import encode
+
+            return encode(self.encoder, features, lengths)
+        return self.encoder(features, lengths)
+
+    @torch.no_grad()
+    def propose(self, waveforms: Tensor, samples: Tensor, beam_size: int) -> Beam:
+        """The beam B(x): the k best hypotheses of each utterance; beam_size 1 is greedy search."""
+        return self.search(self.memory(*self.encode(waveforms, samples)), beam_size)
+
+    @torch.no_grad()
+    def search(self, memory: Memory, beam_size: int) -> Beam:
+        """The k best hypotheses of utterances that have been encoded."""
+        eos, longest = self.tokenizer.eos, self.settings.longest_output
+        if self.searches_on_gpu(beam_size):
+            from priormatch.kernels.gpu_search import search_on_gpu
+
+            return search_on_gpu(self.decoder, memory, beam_size, eos, longest)
+
+        state = self.decoder.first_state(len(memory.keys), beam_size)
+        return beam_search(DecoderSteps(self.decoder, memory), state, eos, longest)
+
+    @torch.no_grad()
+    def search_with(self, lm: ConvLM, memory: Memory, settings: FusionSettings) -> Beam:
+        """The best hypotheses by this model and a language model of the same pieces together."""
+        shape = len(memory.keys), settings.beam_size
+        eos, longest = self.tokenizer.eos, self.settings.longest_output
+        if self.searches_on_gpu(settings.beam_size):
+            from priormatch.kernels.gpu_search import LanguageModel, search_on_gpu
+
+            both = LanguageModel.of(lm, settings)
+            return search_on_gpu(self.decoder, memory, settings.beam_size, eos, longest, both)
+
+        return fused_search(
+            DecoderSteps(self.decoder, memory).with_peaks,
+            self.decoder.first_state(*shape),
+            lm.step,
+            lm.first_cache(*shape),
+            eos,
+            longest,
+            settings,
+        )
+
+    def memory(self, encoded: Tensor, lengths: Tensor) -> Memory:
+        """What the decoder attends to."""
+        return self.decoder.memory(encoded, lengths)
+
+    def transcribe(
+        self,
+        audio: Any,
+        rate: int = SAMPLE_RATE,
+        *,
+        prior: "Prior | None" = None,
+        fusion: FusionSettings | str | os.PathLike[str] | None = None,
+        beam_size: int | None = None,
+        longest: float | None = None,
+    ) -> "Transcription":
+        """What is said in a file of any length, or in samples (N,) or (N, channels) of the given rate.
+
+        With a prior the search is by both, as `fusion` tells, which may be the file that `priormatch tune` wrote. It is
+        greedy without one, unless there is a beam size, which beats that of `fusion`. Segments last `longest` seconds
+        at most, or as long as the model has learned from.
+
+        model.transcribe("talk.mp3", prior=Prior.load("runs/demo/prior/model")).text
+        """
+        # Those modules know models, not the other way round.
+        from priormatch.recognizers.decode import search_of
+        from priormatch.recognizers.transcribing import cutting_for, transcribe
+
+        search = search_of(self, prior, fusion, beam_size)
+        return transcribe(self, audio, rate, search, cutting_for(self, longest))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write weights, settings and tokenizer into a folder."""
+        known = {"longest_heard": round(self.longest_heard, 2)} if self.longest_heard else {}
+        write_model(Path(folder), "recognizer", self.state_dict(), self.settings, self.tokenizer, **known)
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Recognizer":
+        """Read a recognizer from its folder or from the Hub (`owner/name[@revision]`), ready to be used."""
+        found = model_folder(folder)
+        longest = figure_of(found, "longest_heard")
+        model = read_model(found, "recognizer", ModelSettings, lambda *given: Recognizer(*given[:2]))
+        model.longest_heard = longest
+        with torch.no_grad():
+            require_finite(model.eval().encode(PROBE, torch.tensor([PROBE.shape[1]]))[0], found)
+        return model.to(device)

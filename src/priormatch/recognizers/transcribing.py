@@ -1,0 +1,183 @@
+"""Recordings to text: their clips heard in batches, whichever recording they come from."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.audio import BadAudio
+from priormatch.data.batches import collate, cut_by_seconds
+from priormatch.data.clips import Clip, Recording, open_file, open_samples
+from priormatch.data.pauses import Cutting
+from priormatch.errors import UserError
+from priormatch.models.decoder import Memory
+from priormatch.models.objective import sequence_loss
+from priormatch.recognizers.decode import GREEDY, Search, as_told, batch_seconds, evaluating
+from priormatch.recognizers.prior import pad
+from priormatch.recognizers.recognizer import Recognizer
+
+POOLED = 8  # batches' worth of clips that are sorted by length together
+
+Source = Callable[[], Recording]
+"""Opens a recording, or raises `BadAudio`."""
+
+Heard = TypeVar("Heard")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of a recording, in seconds, and what was heard in it.
+
+    The confidence is the geometric mean of the probabilities that the recognizer alone gives the pieces of the text and
+    the end behind them, exp(log q(y|x) / (pieces + 1)): between 0 and 1, and no calibrated probability of being right.
+    """
+
+    start: float
+    end: float
+    text: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Transcription:
+    """What was heard in a recording: its duration in seconds, and segments with words, in order."""
+
+    duration: float
+    segments: list[Segment]
+
+    @property
+    def text(self) -> str:
+        """All that was heard, "" where there is no speech."""
+        return " ".join(segment.text for segment in self.segments)
+
+
+def transcribe(
+    model: Recognizer,
+    audio: Any,
+    rate: int = SAMPLE_RATE,
+    search: Search = GREEDY,
+    cutting: Cutting | None = None,
+) -> Transcription:
+    """Transcribe a file, or samples (N,) or (N, channels) of the given rate, of any length.
+
+    transcribe(model, "talk.mp3", search=search_with_prior(prior, settings.fusion)).text
+    """
+    cutting = cutting or cutting_for(model)
+
+    def open_it() -> Recording:
+        if isinstance(audio, str | PathLike):
+            return open_file(Path(audio), cutting)
+        return open_samples(audio, rate, cutting)
+
+    (outcome,) = transcribe_all(model, [open_it], search)
+    if isinstance(outcome, BadAudio):
+        raise UserError(f"{outcome}: give another file") from outcome
+    return outcome
+
+
+def cutting_for(model: Recognizer, longest: float | None = None, pause: float = Cutting.pause) -> Cutting:
+    """How recordings are cut for a model: unless a length is given, into none longer than what it has learned from."""
+    if longest is None:
+        known = max(model.longest_heard, Cutting.shortest) if model.longest_heard else Cutting.longest
+        longest = min(known, Cutting.longest)
+    return Cutting(longest, pause=pause)
+
+
+def transcribe_all(
+    model: Recognizer,
+    sources: Iterable[Source],
+    search: Search = GREEDY,
+    seconds: float | None = None,
+    advance: Callable[[float], None] = lambda _: None,
+) -> Iterator[Transcription | BadAudio]:
+    """Transcribe recordings, or tell what is wrong with them, in order.
+
+    No batch holds more than `seconds`, padding counted, unless one clip does; a few batches' worth is in memory.
+    `advance` is told the seconds of audio that have been done with.
+    """
+    seconds = seconds or batch_seconds(model.device)
+    pool: list[Clip] = []
+    owners: list[list[Segment]] = []  # of every clip in the pool, where what is heard in it goes
+    waiting: list[Transcription | BadAudio] = []  # for those clips
+
+    def empty_pool() -> Iterator[Transcription | BadAudio]:
+        heard = hear_all(pool, partial(hear, model, search=search), seconds, advance)
+        for found, segment in zip(owners, heard, strict=True):
+            if segment.text:
+                found.append(segment)
+        yield from waiting
+        for each in (pool, owners, waiting):
+            each.clear()
+
+    held = 0.0  # seconds in the pool
+    for source in sources:
+        found: list[Segment] = []
+        try:
+            recording = source()
+            quiet = recording.seconds
+            for clip in recording.clips:
+                pool.append(clip)
+                owners.append(found)
+                quiet -= clip.seconds
+                held += clip.seconds
+                if held >= POOLED * seconds:
+                    yield from empty_pool()
+                    held = 0.0
+            advance(quiet)
+            waiting.append(Transcription(recording.seconds, found))
+        except BadAudio as bad:
+            waiting.append(bad)
+    yield from empty_pool()
+
+
+def hear_all(
+    clips: Sequence[Clip],
+    hear: Callable[[Sequence[Clip]], list[Heard]],
+    seconds: float,
+    advance: Callable[[float], None],
+) -> list[Heard]:
+    """Hear clips in batches, those alike in length together; gives what was heard in each."""
+    if not clips:
+        return []
+    lengths = np.array([clip.seconds for clip in clips])
+    order = np.argsort(-lengths, kind="stable")
+    found: dict[int, Heard] = {}
+    for batch in np.split(order, cut_by_seconds(lengths[order], seconds)[1:]):
+        found |= zip(batch.tolist(), hear([clips[index] for index in batch]), strict=True)
+        advance(float(lengths[batch].sum()))
+    return [found[index] for index in range(len(clips))]
+
+
+@torch.no_grad()
+def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segment]:
+    """Hear one batch of clips."""
+    with evaluating(model):
+        memory = remember(model, clips)
+        beam = search(model, memory)
+        columns = beam.classes[:, 0].tolist(), beam.lengths[:, 0].tolist(), beam.ended.tolist()
+        told = [
+            as_told(model.tokenizer, classes[: max(length, 1)], ended)
+            for classes, length, ended in zip(*columns, strict=True)
+        ]
+        labels, lengths = (each.to(model.device)[:, None] for each in pad([spelled for _, spelled in told]))
+        log_q = -sequence_loss(model.decoder(memory, labels), labels, lengths)
+    confidences = (log_q / lengths).exp()[:, 0].tolist()
+    return [
+        Segment(clip.start, clip.start + clip.seconds, text, confidence)
+        for clip, (text, _), confidence in zip(clips, told, confidences, strict=True)
+    ]
+
+
+def remember(model: Recognizer, clips: Sequence[Clip]) -> Memory:
+    """What the decoder reads of a batch of clips."""
+    count = len(clips)
+    waves = [clip.samples for clip in clips]
+    batch = collate([""] * count, [None] * count, waves, [[]] * count, model.tokenizer.eos, [])
+    batch = batch.to(model.device)
+    return model.memory(*model.encode(batch.waveforms, batch.samples))

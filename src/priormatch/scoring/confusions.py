@@ -1,0 +1,63 @@
+"""Which words are taken for which, counted over aligned utterances."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from priormatch.scoring.alignment import AlignedWord, align
+from priormatch.scoring.transcripts import Transcript
+
+Kind = Literal["substitute", "delete", "insert"]
+KINDS: tuple[Kind, ...] = ("substitute", "delete", "insert")
+
+
+@dataclass(frozen=True)
+class AlignedUtterance:
+    """The words of an utterance, those said beside those heard."""
+
+    id: str
+    words: list[AlignedWord]
+
+    def count(self, kind: Kind) -> int:
+        """How many words are wrong in that way."""
+        return sum(word.kind == kind for word in self.words)
+
+    @property
+    def errors(self) -> int:
+        """How many words are wrong."""
+        return sum(word.kind != "equal" for word in self.words)
+
+    @property
+    def length(self) -> int:
+        """How many words were said."""
+        return sum(word.kind != "insert" for word in self.words)
+
+
+def misheard(transcripts: Iterable[Transcript]) -> list[AlignedUtterance]:
+    """The utterances with errors, the most first and the shorter first of those with as many."""
+    found = [
+        AlignedUtterance(each.id, align(each.reference or "", each.hypothesis))
+        for each in transcripts
+        if each.hypothesis != each.reference
+    ]
+    wrong = [each for each in found if each.errors]
+    return sorted(wrong, key=lambda each: (-each.errors, each.length, each.id))
+
+
+def confusions(utterances: Iterable[AlignedUtterance]) -> Counter[AlignedWord]:
+    """How often each word was heard as another, not heard, or heard where it was not said."""
+    return Counter(word for each in utterances for word in each.words if word.kind != "equal")
+
+
+def total(counts: Counter[AlignedWord], kind: Kind) -> int:
+    """All errors of a kind."""
+    return sum(count for word, count in counts.items() if word.kind == kind)
+
+
+def most_frequent(
+    counts: Counter[AlignedWord], kind: Kind, most: int | None
+) -> Sequence[tuple[AlignedWord, int]]:
+    """The errors of a kind with their counts, the most frequent first, and in the order of the alphabet."""
+    found = [(word, count) for word, count in counts.items() if word.kind == kind]
+    return sorted(found, key=lambda each: (-each[1], each[0].reference, each[0].hypothesis))[:most]

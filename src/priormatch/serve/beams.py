@@ -1,0 +1,223 @@
+"""What the page shows of a recording: the beam of each stretch of speech, and how much the prior has to say in it."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from threading import Event, Lock
+
+import torch
+
+from priormatch.config import FusionSettings
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.audio import BadAudio, open_sound
+from priormatch.data.clips import Clip, open_file
+from priormatch.data.pauses import Cutting
+from priormatch.decoding.loops import without_loop
+from priormatch.errors import UserError
+from priormatch.matching.lpm import weigh
+from priormatch.models.objective import sequence_loss
+from priormatch.progress import duration_text
+from priormatch.recognizers.decode import Search, batch_seconds, evaluating, plain_search, search_with_prior
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.transcribing import hear_all, remember
+
+KINDS = "WAV, FLAC, Ogg, Opus, MP3 or AIFF"
+SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
+"""Of the files that soundfile reads, those that browsers take for audio, by which Gradio goes."""
+DENSEST = 384_000
+"""Samples a second, all channels counted, of the longest recording that is decoded: two channels at 192 kHz."""
+LONGEST_REQUEST = 600.0
+"""Seconds that one request may compute while others wait."""
+PARTS = 4  # that a batch is made of here: progress is seen, and the page can be closed, between them
+
+Advance = Callable[[float, float], None]
+"""Is told how many seconds of speech have been heard, and how many there are."""
+
+
+class Say(StrEnum):
+    """Where the prior has its say: nowhere, in the weights of the recognizer's beam, or in the search for the beam."""
+
+    none = "none"
+    weights = "weights"
+    search = "search"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A hypothesis with log q(y|x), the score that its search went by, and log p_y(y), or None without a prior."""
+
+    text: str
+    log_q: float
+    score: float
+    log_prior: float | None = None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of a recording, in seconds, and the hypotheses of what was said in it, the best first.
+
+    `ended` tells whether the search found an end of sentence.
+    """
+
+    start: float
+    end: float
+    beam: list[Scored]
+    ended: bool = True
+
+    @property
+    def text(self) -> str:
+        """The best hypothesis."""
+        return self.told(self.beam[0]) if self.beam else ""
+
+    def told(self, hypothesis: Scored) -> str:
+        """A hypothesis as a transcript tells it: without its loop where the search gave up."""
+        return hypothesis.text if self.ended else without_loop(hypothesis.text)
+
+    @property
+    def heaviest(self) -> Scored | None:
+        """What the prior would choose of the beam; None without a prior."""
+        found = weights(self.beam, Say.weights)
+        return self.beam[found.index(max(found))] if found else None
+
+
+def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
+    """The weights inside a beam, which sum to one; None where the prior's are wanted and there is no prior.
+
+    They are q renormalized, p_y renormalized (the local prior, eq. 4 of the paper), or what a search with both goes by.
+    """
+    of_say: dict[Say, list[float | None]] = {
+        Say.none: [each.log_q for each in beam],
+        Say.weights: [each.log_prior for each in beam],
+        Say.search: [each.score for each in beam],
+    }
+    scores = [value for value in of_say[say] if value is not None]
+    if len(scores) < len(beam):
+        return None
+    (found,) = weigh(torch.tensor([scores]), torch.ones(1, len(scores), dtype=torch.bool)).tolist()
+    return found
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a user's browser has on its page: a recording, and what was heard in it by the searches made so far."""
+
+    path: Path | None = None
+    plain: list[Stretch] | None = None
+    fused: list[Stretch] | None = None
+
+    def heard(self, say: Say) -> list[Stretch] | None:
+        """What was heard where the prior has that say; None before it is."""
+        return self.fused if say is Say.search else self.plain
+
+    def hearing(self, say: Say, listener: "Listener", advance: Advance) -> "Visit":
+        """The same after listening, if that is still to be done."""
+        if self.path is None or self.heard(say) is not None:
+            return self
+        found = listener.hear(self.path, say, advance)
+        return replace(self, fused=found) if say is Say.search else replace(self, plain=found)
+
+
+class Listener:
+    """Hears recordings for many users, one at a time, and none that lasts more than `most_seconds`."""
+
+    def __init__(
+        self,
+        model: Recognizer,
+        prior: Prior | None,
+        beam_size: int,
+        fusion: FusionSettings,
+        cutting: Cutting,
+        most_seconds: float,
+    ) -> None:
+        self.model, self.prior, self.fusion = model, prior, fusion
+        self.cutting, self.most_seconds = cutting, most_seconds
+        self.plain = plain_search(beam_size)
+        self.fused = None if prior is None else search_with_prior(prior, fusion)
+        self.lock, self.closed = Lock(), Event()
+
+    def hear(self, path: Path, say: Say, advance: Advance = lambda done, total: None) -> list[Stretch]:
+        """The stretches of a recording in which words were heard; `UserError` tells why it cannot be heard."""
+        search = self.fused if say is Say.search else self.plain
+        if search is None:
+            raise UserError("there is no prior to search with: give --prior")
+        done = 0.0
+
+        def count(seconds: float) -> None:
+            nonlocal done
+            done += seconds
+            advance(done, total)
+            self.require_open()
+            if done < total and time.monotonic() > deadline:
+                raise UserError(
+                    f"{path.name}: took more than {duration_text(LONGEST_REQUEST)} to transcribe: give a shorter"
+                    " recording, or use `priormatch transcribe`"
+                )
+
+        gpu = torch.cuda.device_of(next(self.model.parameters()))  # each thread has a current one of its own
+        with self.lock, gpu:  # decoding too: one request at a time bounds the memory
+            self.require_open()
+            deadline = time.monotonic() + LONGEST_REQUEST
+            clips = self.clips(path)
+            total = sum(clip.seconds for clip in clips)
+            hear = partial(hear_beams, self.model, self.prior, search)
+            found = hear_all(clips, hear, batch_seconds(self.model.device) / PARTS, count)
+        return [stretch for stretch in found if stretch.text]
+
+    def close(self) -> None:
+        """Hear no more, and wait for what is being heard: Python must not end while threads compute."""
+        self.closed.set()
+        with self.lock:
+            pass
+
+    def require_open(self) -> None:
+        """Refuse to go on after `close`."""
+        if self.closed.is_set():
+            raise UserError("the page has been closed: start `priormatch serve` again")
+
+    def clips(self, path: Path) -> list[Clip]:
+        """The speech of a recording, cut at its pauses."""
+        if not path.exists():
+            raise UserError(f"{path.name}: has been deleted meanwhile: record or upload it again")
+        try:
+            with open_sound(path) as sound:
+                seconds, samples = sound.frames / sound.samplerate, sound.frames * sound.channels
+            if seconds > self.most_seconds:
+                raise UserError(
+                    f"{path.name}: lasts {duration_text(seconds)}, and at most {duration_text(self.most_seconds)} are"
+                    " heard here: give a part of it, or use `priormatch transcribe`"
+                )
+            if samples > self.most_seconds * DENSEST:
+                raise UserError(
+                    f"{path.name}: has {samples / seconds:,.0f} samples a second, its channels counted, and at most"
+                    f" {DENSEST:,} are decoded here: convert it to {SAMPLE_RATE} Hz and one channel"
+                )
+            return list(open_file(path, self.cutting).clips)
+        except BadAudio as bad:
+            raise UserError(f"{path.name}: {bad.reason}; give a whole {KINDS} file") from bad
+
+
+@torch.no_grad()
+def hear_beams(
+    model: Recognizer, prior: Prior | None, search: Search, clips: Sequence[Clip]
+) -> list[Stretch]:
+    """Hear one batch of clips, keeping all that the search found."""
+    with evaluating(model):
+        memory = remember(model, clips)
+        beam = search(model, memory)
+        log_q = -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
+    log_prior = None if prior is None else prior.score(beam.classes, beam.lengths)
+    columns = [beam.classes, beam.lengths, log_q, beam.scores, *([] if log_prior is None else [log_prior])]
+    rows = zip(*(each.tolist() for each in columns), strict=True)
+    stretches = []
+    for clip, row, ended in zip(clips, rows, beam.ended.tolist(), strict=True):
+        hypotheses = [
+            Scored(model.tokenizer.decode(classes), *figures)
+            for classes, length, *figures in zip(*row, strict=True)
+            if length > 0
+        ]
+        stretches.append(Stretch(clip.start, clip.start + clip.seconds, hypotheses, ended))
+    return stretches

@@ -1,0 +1,187 @@
+"""Training on labeled and unlabeled speech together, toward transcripts and toward targets."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from priormatch.config import BatchSettings, MatchingSettings, TrainingSettings
+from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
+from priormatch.device import mixed_precision
+from priormatch.kernels.graphs import Graphed
+from priormatch.kernels.shapes import on_grid
+from priormatch.matching.cache import CachedTargets
+from priormatch.matching.lpm import Proposal, TargetsOf, given_labels, is_paired, lpm_loss, paired_share
+from priormatch.matching.selection import Selection
+from priormatch.recognizers.decode import mean_cer, validation_errors
+from priormatch.recognizers.recognizer import Recognizer
+from priormatch.stopwatch import Stopwatch
+from priormatch.training.checkpoint import of_prefix, with_prefix
+from priormatch.training.inspected import Inspector
+from priormatch.training.supervised_step import has_ctc, label_losses, labeled_stream
+
+
+def share_of(size: BatchSettings, share: float) -> BatchSettings:
+    """A part of a batch."""
+    return BatchSettings(
+        seconds=size.seconds * share,
+        utterances=max(round(size.utterances * share), 1) if size.utterances else 0,
+    )
+
+
+class Matching:
+    """Pulls the online model toward transcripts on labeled speech and toward targets on unlabeled speech.
+
+    With `combine = alternate` an update is of one kind or the other; with `sum` it holds both, and the mixing
+    sets their shares of the batch. A proposal, where there is one, is refreshed after each validation, an epoch of
+    its unlabeled speech may visit a selection, and what it hears in `transcribed` utterances is scored, no more;
+    an inspector, where there is one, looks into the beams of every new proposal.
+    """
+
+    def __init__(
+        self,
+        online: Recognizer,
+        labeled: Corpus,
+        unlabeled: Corpus,
+        validation: Mapping[str, Corpus],
+        targets: TargetsOf,
+        proposal: Proposal | None,
+        training: TrainingSettings,
+        matching: MatchingSettings,
+        transcribed: Corpus | None = None,
+        inspector: Inspector | None = None,
+    ) -> None:
+        self.model, self.validation, self.targets, self.proposal = online, validation, targets, proposal
+        self.training, self.matching, self.transcribed = training, matching, transcribed
+        self.inspector = inspector
+        online.longest_heard = max(online.longest_heard, labeled.longest, unlabeled.longest)
+        if proposal is not None and proposal.policy != "never":
+            proposal.model.longest_heard = online.longest_heard
+        share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
+        self.paired = labeled_stream(labeled, online, training, share_of(matching.batch, share))
+        reader = UtteranceReader(unlabeled, online.tokenizer)
+        size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
+        self.selection = None
+        if matching.selected < 1 and proposal is not None:
+            ids = [cut.id for cut in unlabeled.cuts]
+            self.selection = Selection(ids, matching.selected, matching.selected_at_random, training.seed)
+        self.unpaired = BatchStream(
+            reader,
+            size,
+            training.seed,
+            workers=unlabeled.audio.workers,
+            choose=None if self.selection is None else self.selection.choose,
+        )
+        self.ids: list[str] = []
+        self.step = Graphed(self._step, online, recorded=not has_ctc(online, training))
+
+    def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Add the gradient of (paired losses + α · LPM losses) / utterances of the update's batch, summed."""
+        if self.proposal is not None:
+            self.proposal.follow(self.model)
+        both = self.matching.combine == "sum"
+        eos, device = self.model.tokenizer.eos, self.model.device
+        paired = self.paired.take() if both or is_paired(update, *self.matching.mixing) else None
+        unpaired = self.unpaired.take() if both or paired is None else None
+        self.ids = [name for each in (paired, unpaired) if each is not None for name in each.ids]
+        utterances = len(self.ids)
+        loss = torch.zeros((), device=device)
+        figures: dict[str, Any] = {"audio_seconds": 0.0}
+        for name, batch, weight in (
+            ("paired", paired, 1.0),
+            ("unpaired", unpaired, self.matching.loss_weight),
+        ):
+            if batch is None:
+                continue
+            figures[f"{name}_seconds"] = batch.seconds
+            figures["audio_seconds"] += batch.seconds
+            batch = on_grid(batch.to(device), eos)
+            watch.lap("data")
+            targets, diagnosis = (given_labels if name == "paired" else self.targets)(batch, watch)
+            if name == "unpaired" and self.selection is not None:
+                self.selection.note(batch.ids, targets.weights)
+                figures |= self.selection.figures
+            share = torch.full((), weight / utterances, device=device)
+            part, total = self.step(
+                batch.waveforms, batch.samples, targets.labels, targets.lengths, targets.weights, share
+            )
+            loss = loss + part
+            watch.lap("gradient")
+            figures |= {f"{name}_loss": total / len(batch), **diagnosis}
+        return loss, figures
+
+    def _step(
+        self,
+        waveforms: Tensor,
+        samples: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        weights: Tensor,
+        share: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        with mixed_precision(waveforms.device):
+            each = label_losses(self.model, waveforms, samples, labels, lengths, self.training)
+        total = lpm_loss(each, weights).sum()
+        loss = total * share
+        loss.backward()
+        return loss.detach(), total.detach()
+
+    def validate(self, update: int) -> tuple[float, dict[str, Any]]:
+        """Mean validation CER; refreshes the proposal by its policy, and scores one that is new."""
+        errors = validation_errors(self.model, self.validation)
+        cer = mean_cer(errors)
+        figures: dict[str, Any] = {"validation": errors}
+        if self.proposal is not None:
+            refreshed = update > 0 and self.proposal.refresh(self.model, cer, update)
+            refreshes = sum(each.taken for each in self.proposal.history)
+            figures |= {
+                "proposal_refreshed": refreshed,
+                "proposal_cer": self.proposal.cer,
+                "refreshes": refreshes,
+            }
+            new = update == 0 or refreshed or self.proposal.policy == "average"
+            if new and self.transcribed is not None:
+                heard = validation_errors(self.proposal.model, {"unlabeled": self.transcribed})
+                figures["label_wer"] = heard["unlabeled"]["wer"]
+            if new and self.inspector is not None:
+                self.inspector(self.proposal.model, update)
+        return cer, figures
+
+    def close(self) -> None:
+        """End what reads ahead."""
+        self.paired.close()
+        self.unpaired.close()
+
+    def save(self, folder: Path) -> None:
+        """Write the online model's folder."""
+        self.model.save(folder)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The proposal, targets that are kept, what is known to select by, and where the streams stand."""
+        tensors: dict[str, Tensor] = {}
+        state: dict[str, Any] = {"paired": self.paired.position, "unpaired": self.unpaired.position}
+        if self.proposal is not None:
+            tensors |= with_prefix("proposal", self.proposal.model.state_dict())
+            state["proposal"] = self.proposal.state()
+        if isinstance(self.targets, CachedTargets):
+            kept, state["targets"] = self.targets.state()
+            tensors |= with_prefix("targets", kept)
+        if self.selection is not None:
+            known, state["selection"] = self.selection.state()
+            tensors |= with_prefix("selection", known)
+            state["unpaired_epoch"] = self.unpaired.epoch
+        return tensors, state
+
+    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.paired.position, self.unpaired.position = state["paired"], state["unpaired"]
+        if self.proposal is not None:
+            self.proposal.model.load_state_dict(of_prefix("proposal", tensors))
+            self.proposal.restore(state["proposal"])
+        if isinstance(self.targets, CachedTargets):
+            self.targets.restore(of_prefix("targets", tensors), state["targets"])
+        if self.selection is not None:
+            self.selection.restore(of_prefix("selection", tensors), state["selection"])
+            self.unpaired.epoch = state["unpaired_epoch"]

@@ -1,0 +1,134 @@
+"""Training of the prior on text, sentence by sentence, as matching will ask it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from priormatch.config import BatchSettings, PriorSettings
+from priormatch.data.batches import plan_batches
+from priormatch.data.features import time_mask
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.device import mixed_precision
+from priormatch.errors import UserError
+from priormatch.recognizers.prior import Prior, pad
+from priormatch.stopwatch import Stopwatch
+
+PRECEDED = 1  # beside the seed and the epoch: the draw of the sentences read with the one before
+
+
+def exponential(value: float) -> float:
+    """e to a value; infinite where Python would raise, as of a model that has diverged."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+class Sentences:
+    """Tokenized sentences in one flat array, each ending with EOS."""
+
+    def __init__(self, texts: Sequence[str], tokenizer: Tokenizer) -> None:
+        rows = [classes for text in texts if (classes := tokenizer.encode(text))]
+        if not rows:
+            raise UserError("no sentence of the text has a known piece: is it the tokenizer's language?")
+        self.lengths = np.array([len(row) + 1 for row in rows])
+        self.words = sum(len(text.split()) for text in texts)
+        self.ends = np.cumsum(self.lengths)
+        self.flat = np.fromiter((each for row in rows for each in (*row, tokenizer.eos)), dtype=np.int32)
+
+    def lengths_after(self, preceded: np.ndarray) -> np.ndarray:
+        """Lengths where some sentences (S,) are read with the one before them, as the text goes: -> (S,)."""
+        before = np.concatenate([[0], self.lengths[:-1]])
+        return self.lengths + np.where(preceded, before, 0)
+
+    def batch(self, indices: np.ndarray, lengths: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+        """Sentences, or so much of the text (S,) as each of them ends, filled up with EOS: (N, U), (N,)."""
+        lengths = self.lengths if lengths is None else lengths
+        return pad([self.flat[self.ends[i] - lengths[i] : self.ends[i]].tolist() for i in indices])
+
+
+class PriorTraining:
+    """Minimizes the cross-entropy of sentences; scored by perplexity a piece on held-out ones.
+
+    A model with `context` reads half of the sentences, drawn anew for each epoch, with the one before them in the
+    text: EOS, that one, EOS, the sentence, EOS; so it learns to judge a sentence alone as well as after another.
+    """
+
+    ids: Sequence[str] = ()  # text has none
+
+    def __init__(
+        self, prior: Prior, text: Sentences, held_out: Sentences, settings: PriorSettings, seed: int
+    ) -> None:
+        self.model, self.text, self.held_out, self.seed = prior, text, held_out, seed
+        self.size = BatchSettings(seconds=settings.batch_tokens)
+        self.epoch, self.position = 0, 0
+        self.plan: list[np.ndarray] = []
+        self.lengths = text.lengths
+
+    def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Add the gradient of the mean cross-entropy a piece of the next batch."""
+        if not self.plan:
+            self.lengths = self._lengths()
+            self.plan = plan_batches(self.lengths, self.size, self.seed, self.epoch)
+        batch = self.text.batch(self.plan[self.position], self.lengths)
+        labels, lengths = (each.to(self.model.device) for each in batch)
+        self.position += 1
+        if self.position == len(self.plan):
+            self.epoch, self.position, self.plan = self.epoch + 1, 0, []
+        watch.lap("data")
+        with mixed_precision(self.model.device):
+            log_p = self.model.token_log_probabilities(labels, lengths)
+        loss = -log_p.sum() / lengths.sum()
+        loss.backward()
+        watch.lap("gradient")
+        return loss.detach(), {"pieces": lengths.sum(), "epoch": float(self.epoch)}
+
+    def _lengths(self) -> np.ndarray:
+        """How much of the text each sentence is trained with in this epoch: (S,)."""
+        if not self.model.settings.context:
+            return self.text.lengths
+        random = np.random.default_rng([self.seed, self.epoch, PRECEDED])
+        return self.text.lengths_after(random.random(len(self.text.lengths)) < 0.5)
+
+    def validate(self, update: int) -> tuple[float, dict[str, Any]]:
+        """Perplexity of the held-out sentences, each begun anew; with `context` also after the one before."""
+        held_out = self.held_out
+        total = self._held_out_loss(held_out.lengths)
+        perplexity = exponential(total / len(held_out.flat))
+        figures = {"perplexity": perplexity, "word_perplexity": exponential(total / max(held_out.words, 1))}
+        if self.model.settings.context:
+            after = self._held_out_loss(held_out.lengths_after(np.ones(len(held_out.lengths), np.bool_)))
+            figures["perplexity_in_context"] = exponential(after / len(held_out.flat))
+        return perplexity, figures
+
+    @torch.no_grad()
+    def _held_out_loss(self, lengths: np.ndarray) -> float:
+        """-log p_y of the held-out sentences, summed, where each ends so much of the text (S,)."""
+        total = 0.0
+        for indices in plan_batches(lengths, self.size, self.seed, 0):
+            labels, whole = (each.to(self.model.device) for each in self.held_out.batch(indices, lengths))
+            own = torch.from_numpy(self.held_out.lengths[indices]).to(self.model.device)
+            with mixed_precision(self.model.device):
+                log_p = self.model.token_log_probabilities(labels, whole)
+            total -= float(log_p.masked_fill(time_mask(whole - own, log_p.shape[1]), 0.0).sum())
+        return total
+
+    def close(self) -> None:
+        """Nothing is read ahead."""
+
+    def save(self, folder: Path) -> None:
+        """Write the prior's folder."""
+        self.model.save(folder)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Where the text stands."""
+        return {}, {"epoch": self.epoch, "position": self.position}
+
+    def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.epoch, self.position, self.plan = state["epoch"], state["position"], []

@@ -1,0 +1,205 @@
+"""Tasks one after another, or side by side."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from priormatch.errors import UserError
+from priormatch.experiments.pool import Pool, Task, Worker, attempt
+
+
+def test_a_task_that_fails_does_not_stop_the_others(tmp_path, capsys):
+    done = []
+
+    def fail():
+        raise UserError("no text: give some")
+
+    tasks = {
+        name: Task(name, work, tmp_path / name)
+        for name, work in (("a", lambda: done.append("a")), ("b", fail), ("c", lambda: done.append("c")))
+    }
+    with Pool(1) as pool:
+        assert pool.perform(tasks, "letters") == {"b": "UserError: no text: give some"}
+    assert done == ["a", "c"]
+    assert "letters: 3/3" in capsys.readouterr().err
+
+
+def test_a_stop_is_no_failure(tmp_path):
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Pool(1) as pool:
+        pool.perform({"a": Task("a", stop, tmp_path / "a")}, "letters")
+
+
+def note(file, name):
+    with file.open("a") as log:
+        log.write(f"{name}\n")
+
+
+def task(file, name, *after, work=note):
+    return Task(name, partial(work, file, name), file.with_name(f"{name}.log"), frozenset(after))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_task_waits_for_those_before_it_and_fails_with_them(tmp_path, jobs):
+    file = tmp_path / "done"
+    tasks = {
+        "last": task(file, "last", "lost", "b"),
+        "b": task(file, "b", "a"),
+        "a": task(file, "a"),
+        "lost": Task(
+            "lost", partial(note, tmp_path / "nowhere/done", "lost"), tmp_path / "lost.log", frozenset({"a"})
+        ),
+        "next": task(file, "next", "b"),
+    }
+    with Pool(jobs) as pool:
+        failed = pool.perform(tasks, "letters")
+    assert file.read_text().split() == ["a", "b", "next"]
+    assert set(failed) == {"lost", "last"}
+    assert failed["last"] == failed["lost"]
+    assert "No such file" in failed["lost"]
+
+
+def be_killed(file, name):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_task_whose_process_is_killed_fails_alone(tmp_path, capsys):
+    file = tmp_path / "done"
+    tasks = {
+        "lost": task(file, "lost", work=be_killed),
+        "last": task(file, "last", "lost"),
+        **{name: task(file, name) for name in "abc"},
+    }
+    with Pool(2) as pool:
+        failed = pool.perform(tasks, "letters")
+        assert sorted(file.read_text().split()) == ["a", "b", "c"]
+        assert set(failed) == {"lost", "last"}
+        assert failed["last"] == failed["lost"] == "its process was killed, perhaps for want of memory"
+        assert capsys.readouterr().err.count("lost is tried again by itself: its process was killed") == 1
+        assert pool.perform({"more": task(file, "more")}, "letters") == {}
+        processes = [each.process for each in pool.workers]
+    assert not any(each.is_alive() for each in processes)
+
+
+def fail_once(how, file, name):
+    again = file.with_name(f"{name} again")
+    if not again.exists():
+        again.touch()
+        how()
+    note(file, name)
+
+
+def run_out_of_memory():
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+def be_killed_by_the_system():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_lacked_memory_is_tried_again(tmp_path, capsys):
+    file = tmp_path / "done"
+    tasks = {
+        "large": task(file, "large", work=partial(fail_once, run_out_of_memory)),
+        "killed": task(file, "killed", work=partial(fail_once, be_killed_by_the_system)),
+        "last": task(file, "last", "large", "killed"),
+    }
+    with Pool(2) as pool:
+        assert pool.perform(tasks, "letters") == {}
+    assert sorted(file.read_text().split()) == ["killed", "large", "last"]
+    said = capsys.readouterr().err
+    assert "large is tried again by itself: OutOfMemoryError: CUDA out of memory" in said
+    assert "killed is tried again by itself: its process was killed, perhaps for want of memory" in said
+    assert "letters: 3/3" in said
+
+
+def test_what_lacked_memory_has_nothing_beside_it_the_second_time(tmp_path, monkeypatch):
+    at_work, ended = [], []
+
+    class Stub:
+        """Stands for a process whose task lacks memory, if it is the large one, wherever another is beside it."""
+
+        process = SimpleNamespace(is_alive=lambda: True, terminate=lambda: None)
+
+        def __init__(self):
+            self.connection = self
+
+        def begin(self, task):
+            self.name, self.alone = task.name, True
+            at_work.append(self)
+            if len(at_work) > 1:
+                for each in at_work:
+                    each.alone = False
+
+        def outcome(self):
+            at_work.remove(self)
+            ended.append(self.name)
+            return "" if self.alone or self.name != "large" else attempt(run_out_of_memory)
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr("priormatch.experiments.pool.Worker", Stub)
+    monkeypatch.setattr("priormatch.experiments.pool.wait", lambda connections: at_work[:1])
+    tasks = {name: task(tmp_path / "done", name) for name in ("large", "b", "c", "d")}
+    tasks["last"] = task(tmp_path / "done", "last", "large")
+    with Pool(2) as pool:
+        assert pool.perform(tasks, "letters") == {}
+    assert ended == ["large", "b", "c", "d", "large", "last"]
+
+
+def wait_forever(file, name):
+    try:
+        file.write_text(str(os.getpid()))
+        threading.Event().wait()
+    finally:
+        file.with_name("put down").touch()
+
+
+def test_a_process_at_work_puts_down_how_far_it_came_when_its_pool_is_left(tmp_path):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    file = tmp_path / "begun"
+    os.mkfifo(file)
+    threading.Thread(target=lambda: (file.read_text(), os.kill(os.getpid(), signal.SIGUSR1))).start()
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt), Pool(2) as pool:
+            pool.perform({"a": task(file, "a", work=wait_forever)}, "letters")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not any(each.process.is_alive() for each in pool.workers)
+    assert (tmp_path / "put down").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd")
+def test_a_process_at_work_ends_with_the_one_that_started_it(tmp_path):
+    file = tmp_path / "begun"
+    os.mkfifo(file)
+    command = [sys.executable, "-c", "import sys, test_pool; test_pool.work_apart(sys.argv[1])", file]
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as starter:
+        worker = os.pidfd_open(int(file.read_text()))
+        starter.kill()
+    assert select.select([worker], [], [], 30)[0], "it has ended"
+    assert (tmp_path / "put down").exists()
+    os.close(worker)
+
+
+def work_apart(file):
+    """Have a task done that does not end."""
+    worker = Worker()
+    worker.begin(task(Path(file), "a", work=wait_forever))
+    worker.outcome()

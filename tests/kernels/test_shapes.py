@@ -1,0 +1,39 @@
+"""Batches padded to round shapes train as they did."""
+
+import pytest
+import torch
+
+from priormatch.config import AudioSettings, TrainingSettings
+from priormatch.data.batches import Corpus, UtteranceReader, once
+from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, pad_batch
+from priormatch.training.supervised_step import label_losses
+
+QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0, ctc_weight=0.3)
+
+
+@pytest.mark.parametrize(("utterances", "rows"), [(3, 3), (2 * ROWS, 2 * ROWS), (2 * ROWS + 1, 3 * ROWS)])
+def test_padding_adds_neither_utterances_nor_loss(tiny_recognizer, tiny_corpus, utterances, rows):
+    corpus = Corpus.load(tiny_corpus(utterances), AudioSettings(workers=0))
+    batch = next(once(UtteranceReader(corpus, tiny_recognizer.tokenizer), 1000.0))
+    padded = pad_batch(batch, tiny_recognizer.tokenizer.eos)
+    assert len(padded) == len(batch) == utterances
+    assert padded.waveforms.shape[0] == rows
+    assert padded.waveforms.shape[1] % SAMPLES == padded.labels.shape[1] % LABELS == 0
+
+    def losses(of):
+        labels, lengths = of.labels[:, None], of.label_lengths[:, None]
+        return label_losses(tiny_recognizer, of.waveforms, of.samples, labels, lengths, QUIET)[:, 0]
+
+    with torch.no_grad():
+        found, expected = losses(padded), losses(batch)
+    torch.testing.assert_close(found[:utterances], expected)
+    assert torch.all(found[utterances:] == 0)
+
+
+def test_round_batches_stay_as_they_are(tiny_recognizer, tiny_corpus):
+    corpus = Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
+    eos = tiny_recognizer.tokenizer.eos
+    once_padded = pad_batch(next(once(UtteranceReader(corpus, tiny_recognizer.tokenizer), 1000.0)), eos)
+    again = pad_batch(once_padded, eos)
+    assert torch.equal(again.waveforms, once_padded.waveforms)
+    assert torch.equal(again.labels, once_padded.labels)

@@ -1,0 +1,141 @@
+"""What the cards of models say, and that the Hub's own library understands it."""
+
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from priormatch.config import AudioSettings, CardSettings, ModelSettings, Settings
+from priormatch.data.batches import Corpus
+from priormatch.pipeline.cards import (
+    add_results,
+    called,
+    heard,
+    judged,
+    leave_card,
+    parameters,
+    plain_card,
+    title_of,
+    trained_card,
+    with_results,
+)
+from priormatch.recognizers.card import CARD, Card, read_card
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
+
+TESTS = {
+    "clean": {"wer": 4.616, "wer_interval": [3.935, 5.331], "cer": 3.781},
+    "other": {"wer": 6.658, "wer_interval": [5.834, 7.510], "cer": 5.294},
+}
+RESULTS = {"systems": {"lpm": TESTS}, "notes": ["of the sets that chose it"]}
+
+
+def trained(model: Recognizer | Prior, **wanted: str) -> Card:
+    recipe = {"model": ModelSettings(), "seed": 3}
+    return trained_card(
+        "tones", model, "Trained.", ["speech: some"], "CER: 5 %", recipe, CardSettings(**wanted)
+    )
+
+
+def test_a_recognizer_and_a_prior_are_told_apart(tiny_recognizer: Recognizer, tiny_prior: Prior) -> None:
+    assert plain_card("x", tiny_recognizer).facts["pipeline_tag"] == "automatic-speech-recognition"
+    assert plain_card("x", tiny_prior).facts["pipeline_tag"] == "text-generation"
+    assert "Prior.load(" in plain_card("x", tiny_prior).sections["Use"]
+    use = plain_card("x", tiny_recognizer).sections["Use"]
+    assert 'Recognizer.load("MODEL")\nprint(model.transcribe("talk.wav").text)' in use
+    assert "`priormatch transcribe MODEL recordings`" in use
+    assert "normalizer" not in plain_card("x", tiny_recognizer).summary
+    assert "at most 12 word pieces" in plain_card("x", tiny_recognizer).sections["Limits"]
+
+
+def test_a_license_is_told_or_asked_for(tiny_recognizer: Recognizer) -> None:
+    asked = trained(tiny_recognizer)
+    assert asked.facts.keys().isdisjoint({"license", "language"})
+    assert "None has been chosen yet" in asked.sections["License"]
+    told = trained(tiny_recognizer, license="cc-by-4.0", language="de")
+    assert (told.facts["license"], told.facts["language"]) == ("cc-by-4.0", "de")
+    assert "License" not in told.sections
+
+
+def test_speech_is_named_without_its_place(tiny_corpus) -> None:
+    corpus = Corpus.load(tiny_corpus(["monday"] * 5, name="train"), AudioSettings())
+    assert heard("speech", corpus, Settings()).startswith("speech: train (")
+    assert heard("speech", corpus, Settings()).endswith("s, 5 utterances)")
+
+
+def test_what_a_run_has_made_is_called_as_its_source() -> None:
+    own = Settings(runs="r", name="mine", labeled="/home/ann/calls", text="more/books.txt")
+    manifest = Path("r/mine/data/labeled.jsonl.gz")
+    assert called(manifest, own) == "calls"
+    assert called(Path("r/mine/data/text.txt"), own) == "books.txt"
+    assert called(Path("elsewhere/labeled.jsonl.gz"), own) == "labeled"
+    assert called(manifest, replace(own, corpus="demo")) == "labeled of the demo's corpus"
+    assert title_of(Path("r/mine/lpm"), own) == "mine-lpm"
+    assert title_of(Path("exp/lpm"), own) == "lpm"
+
+
+def test_the_prior_is_told_with_the_text_it_has_learned_from(tiny_prior: Prior, tmp_path: Path) -> None:
+    size = f"a language model of {parameters(tiny_prior)} parameters"
+    assert judged(tiny_prior, None) == judged(tiny_prior, tmp_path) == f"prior: {size}"
+    leave_card(
+        tmp_path,
+        trained_card("words", tiny_prior, "", ["text: books (9 sentences)"], "", {}, CardSettings()),
+    )
+    assert judged(tiny_prior, tmp_path) == f"prior: words, {size}, trained on books (9 sentences)"
+
+
+def test_language_and_date_are_told(tiny_recognizer: Recognizer) -> None:
+    sections = trained(tiny_recognizer, language="en").sections
+    assert sections["Data"].splitlines()[-1] == (
+        "- language: en, text written as the normalizer `english` has it"
+    )
+    assert "language: not named (card.language)" in trained(tiny_recognizer).sections["Data"]
+    assert re.search(r"numpy [\w.]+, on \d{4}-\d\d-\d\d\.$", sections["Made with"])
+
+
+def test_results_are_a_table_and_what_the_hub_reads(tiny_recognizer: Recognizer, tmp_path: Path) -> None:
+    from huggingface_hub import ModelCard
+
+    leave_card(tmp_path, trained(tiny_recognizer))
+    for _ in range(2):  # a run that is called again says the same once more
+        add_results({"lpm": tmp_path}, RESULTS)
+    card = read_card(tmp_path)
+    assert card is not None
+    assert card.sections["Results"].splitlines() == [
+        "- CER: 5 %",
+        "- on test sets, by greedy search:",
+        "",
+        "| test set | WER, % (95 %) | CER, % |",
+        "|---|---|---|",
+        "| clean | 4.62 (3.94-5.33) | 3.78 |",
+        "| other | 6.66 (5.83-7.51) | 5.29 |",
+        "",
+        "of the sets that chose it",
+    ]
+    read = ModelCard.load(tmp_path / CARD).data
+    assert read.model_name == "tones"
+    figures = {(each.dataset_name, each.metric_type): each.metric_value for each in read.eval_results}
+    assert figures["clean", "wer"] == 4.62
+    assert figures["other", "cer"] == 5.29
+    assert len(figures) == 4
+
+
+def test_a_set_without_words_has_no_result(tiny_recognizer: Recognizer) -> None:
+    card = trained(tiny_recognizer)
+    nothing = {"wer": math.nan, "wer_interval": [math.nan, math.nan], "cer": math.nan}
+    assert with_results(card, {"silent": nothing}, []) == card
+    assert "silent" not in with_results(card, {**TESTS, "silent": nothing}, []).sections["Results"]
+
+
+def test_an_edited_card_is_left_alone_and_that_is_said(
+    tiny_recognizer: Recognizer, tmp_path: Path, capsys
+) -> None:
+    leave_card(tmp_path, trained(tiny_recognizer))
+    edited = (tmp_path / CARD).read_text().replace("Trained.", "Trained by me.")
+    (tmp_path / CARD).write_text(edited)
+    leave_card(tmp_path, trained(tiny_recognizer))
+    add_results({"lpm": tmp_path}, RESULTS)
+    assert (tmp_path / CARD).read_text() == edited
+    assert capsys.readouterr().err.count("has been edited") == 2
+    add_results({"lpm": tmp_path / "nowhere"}, RESULTS)
+    assert not (tmp_path / "nowhere").exists()

@@ -1,0 +1,206 @@
+"""`priormatch tune` from files to a file, and `priormatch decode` with it."""
+
+import json
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from tiny_run import command, files
+
+from priormatch.config import FusionSettings
+from priormatch.decoding.tuning import MATCHING_SHARE, STARTS
+from priormatch.pipeline import tune as module
+from priormatch.pipeline import work
+from priormatch.scoring.transcripts import read_transcripts
+
+GRID = {"lm_weight": (0.0, 0.5, 1.0), "token_bonus": (0.0, 1.0)}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, tiny_recognizer, tiny_prior, tiny_corpus):
+    """A folder with a recognizer whose hypotheses end, a prior and two validation sets."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "GRID", GRID)
+    with torch.no_grad():
+        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2
+    tiny_recognizer.save("model")
+    tiny_prior.save("prior")
+    tiny_corpus(4, "dev")
+    tiny_corpus(3, "other")
+    return tmp_path
+
+
+def tune(*words, out="exp/fusion.yaml", model="model", prior="prior"):
+    sets = ("--validation", "dev.jsonl.gz", "--validation", "other.jsonl.gz")
+    return command(
+        "tune",
+        "--model",
+        model,
+        "--prior",
+        prior,
+        *sets,
+        "--out",
+        out,
+        "audio.workers=0",
+        "fusion.beam_size=3",
+        *words,
+    )
+
+
+def decode(out, *words):
+    speech = ("--cuts", "dev.jsonl.gz", "--out", out, "audio.workers=0")
+    return command("decode", "--model", "model", *speech, *words)
+
+
+def said_last(capsys):
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_what_is_written_is_the_best_that_was_tried(home, capsys):
+    assert tune() == 0
+    tuned = yaml.safe_load((home / "exp/fusion.yaml").read_text())
+    trials = [json.loads(line) for line in (home / "exp/fusion.yaml.trials.jsonl").read_text().splitlines()]
+    tried = {(each["fusion"]["lm_weight"], each["fusion"]["token_bonus"]) for each in trials}
+    starts = {(start["lm_weight"], start["token_bonus"]) for start in STARTS}
+    assert tried >= starts
+    assert tried - starts - {(FusionSettings.lm_weight, FusionSettings.token_bonus)}, (
+        "and it walked from the best"
+    )
+    best = min((each["wer"], each["cer"]) for each in trials)
+    about = tuned["tuned"]
+    assert (about["with_prior"]["wer"], about["with_prior"]["cer"]) == best
+    assert FusionSettings(**tuned["fusion"]).beam_size == 3
+    assert (about["model"], about["prior"]) == ("model", "prior")
+    assert about["validation"] == {"dev": "dev.jsonl.gz", "other": "other.jsonl.gz"}
+    assert about["utterances"] == {"dev": 4, "other": 3}
+    assert f"WER {best[0]:.2f} %" in said_last(capsys)
+
+    greedy, with_prior = decoded_wer(), decoded_wer("--prior", "prior", "--fusion", "exp/fusion.yaml")
+    assert greedy == pytest.approx(about["greedy"]["wer"])
+    assert with_prior == pytest.approx(best[0])
+
+
+def test_for_matching_what_the_prior_expects_costs_nothing(home):
+    assert tune("--for-matching") == 0
+    trials = [json.loads(line) for line in (home / "exp/fusion.yaml.trials.jsonl").read_text().splitlines()]
+    names = "lm_weight", "centered", "token_bonus"
+    *searched, chosen = trials
+    assert [[each["fusion"][name] for name in names] for each in searched] == [
+        [weight, True, 0.0] for weight in (0.5, 1.0) * 2
+    ]
+    best = min(searched, key=lambda each: (each["wer"], each["cer"]))
+    best["fusion"]["lm_weight"] = pytest.approx(MATCHING_SHARE * best["fusion"]["lm_weight"])
+    assert chosen["fusion"] == best["fusion"]
+    written = yaml.safe_load((home / "exp/fusion.yaml").read_text())
+    tuned = written["fusion"]
+    assert written["tuned"]["for"] == "matching"
+    assert [tuned[name] for name in names] == [best["fusion"][name] for name in names]
+
+
+def decoded_wer(*words):
+    """The mean WER of the two sets as `decode` gives it."""
+    rates = []
+    for name in ("dev", "other"):
+        speech = ("--cuts", f"{name}.jsonl.gz", "--out", "out.jsonl", "--overwrite", "audio.workers=0")
+        assert command("decode", "--model", "model", *speech, *words) == 0
+        rates.append(module.error_rates(read_transcripts(Path("out.jsonl")))["wer"])
+    return sum(rates) / 2
+
+
+def test_a_stopped_tuning_goes_on_and_ends_with_the_same_files(home, monkeypatch):
+    real, tried = module.search_with_prior, []
+
+    def stopping(prior, fusion):
+        if len(tried) == 2:
+            raise KeyboardInterrupt
+        tried.append(astuple(fusion))
+        return real(prior, fusion)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "search_with_prior", stopping)
+        assert tune() == 130
+    assert not (home / "exp/fusion.yaml").exists()
+
+    def recording(prior, fusion):
+        tried.append(astuple(fusion))
+        return real(prior, fusion)
+
+    monkeypatch.setattr(module, "search_with_prior", recording)
+    assert tune() == 0
+    assert len(set(tried)) == len(tried) > 2
+    assert tune(out="whole/fusion.yaml") == 0
+    assert files(home / "exp") == files(home / "whole")
+
+
+def test_another_model_is_tried_anew(home, tiny_recognizer):
+    assert tune() == 0
+    before = (home / "exp/fusion.yaml.trials.jsonl").read_text()
+    with torch.no_grad():
+        tiny_recognizer.decoder.output.bias.add_(torch.randn(tiny_recognizer.tokenizer.classes))
+    tiny_recognizer.save("model")
+    assert tune("--overwrite") == 0
+    after = (home / "exp/fusion.yaml.trials.jsonl").read_text()
+    assert after.startswith(before)
+    assert len(after.splitlines()) >= len(before.splitlines()) + 4
+
+
+def test_the_weight_changes_what_is_decoded(home):
+    found = {}
+    for weight in (0.0, 5.0):
+        off = ("fusion.token_bonus=0", "fusion.eos_threshold=.inf")
+        words = ("--prior", "prior", f"fusion.lm_weight={weight}", "fusion.beam_size=3", *off)
+        assert decode(f"{weight}.jsonl", *words) == 0
+        found[weight] = read_transcripts(home / f"{weight}.jsonl")
+    assert decode("plain.jsonl", "--beam-size", 3) == 0
+    plain = read_transcripts(home / "plain.jsonl")
+    assert [each.nbest for each in found[0.0]] == [
+        [(text, pytest.approx(score, abs=1e-5)) for text, score in each.nbest] for each in plain
+    ]
+    assert all(other.score < one.score - 5 for one, other in zip(found[0.0], found[5.0], strict=True)), (
+        "the prior's say counts five times"
+    )
+
+
+def test_what_a_kill_leaves_of_one_search_is_not_taken_for_that_of_another(home, monkeypatch):
+    keys = []
+    monkeypatch.setattr(work, "decode_to_file", lambda model, corpus, out, key, search: keys.append(key))
+    searches = [(), ("--beam-size", 2), ("--prior", "prior"), ("--prior", "prior", "fusion.token_margin=5")]
+    assert [decode("x.jsonl", *words) for words in [*searches, *searches]] == [0] * 8
+    assert len(set(keys)) == len(searches)
+    assert keys[:4] == keys[4:]
+
+
+def test_overrides_beat_the_file_of_tuned_values(home):
+    (home / "fusion.yaml").write_text("fusion: {lm_weight: 5.0, beam_size: 3}\n")
+    words = ("--prior", "prior", "--fusion", "fusion.yaml")
+    assert decode("tuned.jsonl", *words) == 0
+    assert decode("again.jsonl", *words, "fusion.lm_weight=0") == 0
+    assert decode("plain.jsonl", "--prior", "prior", "fusion.lm_weight=0", "fusion.beam_size=3") == 0
+    assert files(home)["again.jsonl"] == files(home)["plain.jsonl"] != files(home)["tuned.jsonl"]
+
+
+def test_what_makes_no_sense_is_refused_in_one_sentence(home, capsys, other_tokenizer, tiny_prior_settings):
+    from priormatch.recognizers.prior import Prior
+
+    def refused(code):
+        assert code == 2
+        said = said_last(capsys)
+        assert said.startswith("priormatch: ")
+        return said
+
+    (home / "fusion.yaml").write_text("fusion: {}\n")
+    assert "give --prior too" in refused(decode("x.jsonl", "--fusion", "fusion.yaml"))
+    assert "fusion.beam_size=4" in refused(decode("x.jsonl", "--prior", "prior", "--beam-size", 4))
+    assert "no fusion settings at nowhere" in refused(
+        decode("x.jsonl", "--prior", "prior", "--fusion", "nowhere")
+    )
+    assert "holds a recognizer, and a prior is wanted" in refused(decode("x.jsonl", "--prior", "model"))
+    assert "fusion.yaml exists" in refused(tune(out="fusion.yaml"))
+    assert "nowhere holds no prior" in refused(tune(prior="nowhere"))
+    assert "fusion.lm_weight=inf: must be" in refused(tune("fusion.lm_weight=inf"))
+    Prior(tiny_prior_settings, other_tokenizer).save("strange")
+    assert "train both with one tokenizer" in refused(tune(prior="strange"))
+    assert "train both with one tokenizer" in refused(decode("x.jsonl", "--prior", "strange"))
+    assert not (home / "x.jsonl").exists()

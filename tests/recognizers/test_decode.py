@@ -1,0 +1,266 @@
+import json
+
+import pytest
+import torch
+
+from priormatch.config import AudioSettings, FusionSettings
+from priormatch.data.batches import Corpus
+from priormatch.decoding.beam import Beam
+from priormatch.errors import UserError
+from priormatch.progress import Meter
+from priormatch.recognizers import decode as module
+from priormatch.recognizers.decode import (
+    GREEDY,
+    decode,
+    decode_to_file,
+    encode,
+    error_rates,
+    greedy_transcripts,
+    mean_cer,
+    mean_rate,
+    plain_search,
+    search_with_prior,
+    transcribe,
+    validation_errors,
+)
+from priormatch.scoring.transcripts import Transcript, read_transcripts
+
+
+@pytest.fixture
+def corpus(tiny_corpus):
+    return Corpus.load(tiny_corpus(7), AudioSettings(workers=0))
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "exp" / "decoded.jsonl"
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Every utterance is a batch of its own."""
+    monkeypatch.setattr(module, "BATCH_SECONDS", 0.01)
+
+
+def together(batches):
+    return [each for batch in batches for each in batch]
+
+
+def test_transcripts_come_in_the_order_of_the_corpus_and_know_their_references(
+    tiny_recognizer, corpus, out, alone
+):
+    decode_to_file(tiny_recognizer, corpus, out, "key")
+    found = read_transcripts(out)
+    assert [each.id for each in found] == [cut.id for cut in corpus.cuts]
+    assert [each.reference for each in found] == [cut.supervisions[0].text for cut in corpus.cuts]
+
+
+@pytest.mark.parametrize(("beam_size", "with_prior"), [(1, False), (3, False), (3, True)])
+def test_batches_do_not_change_the_transcripts(
+    tiny_recognizer, tiny_prior, corpus, monkeypatch, beam_size, with_prior
+):
+    fusion = FusionSettings(beam_size, token_margin=8.0, attention_jump=20.0)
+    search = search_with_prior(tiny_prior, fusion) if with_prior else plain_search(beam_size)
+    (batch,) = decode(tiny_recognizer, corpus, search)
+    monkeypatch.setattr(module, "BATCH_SECONDS", 0.01)
+    batches = list(decode(tiny_recognizer, corpus, search))
+    assert [len(each) for each in batches] == [1] * 7
+    alone = {each.id: each for each in together(batches)}
+    assert {each.id for each in batch} == alone.keys()
+    for name, one in ((each.id, each) for each in batch):
+        assert one.hypothesis == alone[name].hypothesis
+        assert one.pieces == alone[name].pieces
+        scores = [score for _, score in one.nbest]
+        assert scores == pytest.approx([score for _, score in alone[name].nbest], abs=1e-3)
+        assert scores == sorted(scores, reverse=True)
+        assert 1 <= len(scores) <= beam_size
+
+
+def test_decoding_leaves_the_mode_of_the_model_as_it_was(tiny_recognizer, corpus):
+    for training in (True, False):
+        tiny_recognizer.train(training)
+        list(decode(tiny_recognizer, corpus))
+        assert tiny_recognizer.training is training
+
+
+def test_decoding_is_without_dropout(tiny_recognizer, corpus):
+    tiny_recognizer.train()
+    torch.manual_seed(1)
+    one = list(decode(tiny_recognizer, corpus, plain_search(2)))
+    torch.manual_seed(2)
+    assert list(decode(tiny_recognizer, corpus, plain_search(2))) == one
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_what_was_encoded_before_is_transcribed_alike(tiny_recognizer, corpus, alone, beam_size):
+    search = plain_search(beam_size)
+    batches = [batch.to("cpu") for batch in encode(tiny_recognizer, corpus)]
+    expected = list(decode(tiny_recognizer, corpus, search))
+    assert [transcribe(tiny_recognizer, batch, search) for batch in batches] == expected
+    assert [batch.ids for batch in batches] == [[each.id] for each in together(expected)]
+
+
+def test_a_search_that_came_to_no_end_says_so(tiny_recognizer, corpus):
+    with torch.no_grad():
+        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] = -50.0
+    assert not any(each.ended for each in together(decode(tiny_recognizer, corpus, GREEDY)))
+
+
+def looping(phrase, rounds, ended=False):
+    """A search that finds a phrase so many times in every utterance."""
+
+    def search(model, memory):
+        batch, classes = len(memory.keys), [*model.tokenizer.encode(phrase) * rounds, model.tokenizer.eos]
+        beam = torch.tensor(classes).expand(batch, 1, -1)
+        lengths = torch.full((batch, 1), len(classes))
+        return Beam(beam, lengths, torch.zeros(batch, 1), torch.full((batch,), ended))
+
+    return search
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_broken_off_is_told_without_its_loop_and_as_long_as_it_then_is(
+    tiny_recognizer, corpus, out, capsys, ended
+):
+    decode_to_file(tiny_recognizer, corpus, out, "key", looping("monday at nine", 4, ended))
+    expected = " ".join(["monday at nine"] * (4 if ended else 1))
+    pieces = len(tiny_recognizer.tokenizer.encode(expected))
+    for each in read_transcripts(out):
+        assert (each.hypothesis, each.pieces, each.ended) == (expected, pieces, ended)
+        assert each.nbest == [(expected, 0.0)]
+    assert ("7 of 7 utterances" in capsys.readouterr().err) == (not ended)
+
+
+def test_validation_is_by_set_and_its_mean_is_not_weighted(tiny_recognizer, tiny_corpus, corpus):
+    other = Corpus.load(tiny_corpus(2, "other"), AudioSettings(workers=0))
+    errors = validation_errors(tiny_recognizer, {"many": corpus, "few": other})
+    assert errors.keys() == {"many", "few"}
+    errors = {"many": {"wer": 50.0, "cer": 10.0}, "few": {"wer": 60.0, "cer": 30.0}}
+    assert (mean_cer(errors), mean_rate(errors, "wer")) == (20.0, 55.0)
+
+
+def test_error_rates_by_hand():
+    found = [Transcript("a", "at nine", 2, "at ten", []), Transcript("b", "", 0, "nine", [])]
+    assert error_rates(found) == {"wer": pytest.approx(100 * 2 / 3), "cer": pytest.approx(100 * 7 / 10)}
+
+
+def break_audio(corpus, *numbers):
+    for number in numbers:
+        source = corpus.cuts[number].recording.sources[0].source
+        with open(source, "r+b") as file:
+            file.truncate(300)
+
+
+def test_one_unreadable_utterance_is_named_and_left_out(tiny_recognizer, corpus, out, capsys):
+    break_audio(corpus, 2)
+    decode_to_file(tiny_recognizer, corpus, out, "key")
+    assert [each.id for each in read_transcripts(out)] == [
+        cut.id for i, cut in enumerate(corpus.cuts) if i != 2
+    ]
+    assert f"{corpus.cuts[2].id} cannot be read and is skipped" in capsys.readouterr().err
+
+
+def test_too_many_unreadable_utterances_stop(tiny_recognizer, corpus, out):
+    break_audio(corpus, 1, 2, 3)
+    with pytest.raises(UserError, match=r"3 of 7 utterances cannot be read: .*audio\.max_bad_share"):
+        decode_to_file(tiny_recognizer, corpus, out, "key")
+    assert not out.exists()
+    with pytest.raises(UserError, match=r"3 of 7 utterances cannot be read"):
+        validation_errors(tiny_recognizer, {"dev": corpus})
+    with pytest.raises(UserError, match=r"3 of 7 utterances cannot be read"):
+        greedy_transcripts(tiny_recognizer, corpus)
+
+
+def test_greedy_transcripts_are_those_of_all_utterances(tiny_recognizer, corpus):
+    found = {each.id: each for each in greedy_transcripts(tiny_recognizer, corpus)}
+    assert found == {each.id: each for each in together(decode(tiny_recognizer, corpus))}
+    assert found.keys() == {cut.id for cut in corpus.cuts}
+
+
+@pytest.fixture
+def killed(tiny_recognizer, corpus, out, alone, monkeypatch):
+    """A decoding that was stopped after three batches; gives the names of those done."""
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Meter, "advance", stop_at(3))
+        with pytest.raises(KeyboardInterrupt):
+            decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
+    lines = partial(out).read_text().splitlines()
+    assert json.loads(lines[0]) == {"key": "key"}
+    done = [json.loads(line)["id"] for line in lines[1:]]
+    assert len(done) == 3
+    assert not out.exists()
+    return done
+
+
+def stop_at(count):
+    advance = Meter.advance
+
+    def stop(self, amount=1, note=None):
+        advance(self, amount, note)
+        if self.done == count:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def partial(out):
+    return out.with_name(f"{out.name}.partial")
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """The names of the utterances that are decoded from now on."""
+    names = []
+
+    def recording(model, corpus, search=GREEDY):
+        for batch in decode(model, corpus, search):
+            names.extend(each.id for each in batch)
+            yield batch
+
+    monkeypatch.setattr(module, "decode", recording)
+    return names
+
+
+def test_a_stopped_decoding_goes_on_and_ends_with_the_same_file(
+    tiny_recognizer, corpus, out, killed, heard, tmp_path
+):
+    decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
+    assert sorted(heard + killed) == sorted(cut.id for cut in corpus.cuts)
+    whole = tmp_path / "whole.jsonl"
+    decode_to_file(tiny_recognizer, corpus, whole, "key", plain_search(2))
+    assert out.read_bytes() == whole.read_bytes()
+    assert [each.name for each in out.parent.iterdir()] == [out.name]
+
+
+def test_another_key_begins_anew(tiny_recognizer, corpus, out, killed, heard):
+    decode_to_file(tiny_recognizer, corpus, out, "other", plain_search(2))
+    assert sorted(heard) == sorted(cut.id for cut in corpus.cuts)
+
+
+def test_an_utterance_whose_line_was_cut_off_is_decoded_again(tiny_recognizer, corpus, out, killed, heard):
+    content = partial(out).read_bytes()
+    partial(out).write_bytes(content[:-9])
+    decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
+    assert killed[-1] in heard
+    assert not set(killed[:-1]) & set(heard)
+    assert len(read_transcripts(out)) == 7
+
+
+def test_a_decoding_stopped_at_its_very_end_decodes_nothing_again(
+    tiny_recognizer, corpus, out, alone, heard, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Meter, "advance", stop_at(7))
+        with pytest.raises(KeyboardInterrupt):
+            decode_to_file(tiny_recognizer, corpus, out, "key")
+    heard.clear()
+    decode_to_file(tiny_recognizer, corpus, out, "key")
+    assert heard == []
+    assert len(read_transcripts(out)) == 7
+
+
+def test_what_was_decoded_of_a_larger_corpus_stays_out(tiny_recognizer, corpus, out, killed):
+    """The key tells the corpus too; should it ever not, no stranger slips into the file."""
+    smaller = Corpus([cut for cut in corpus.cuts if cut.id != killed[0]], corpus.audio, "smaller")
+    decode_to_file(tiny_recognizer, smaller, out, "key", plain_search(2))
+    assert [each.id for each in read_transcripts(out)] == [cut.id for cut in smaller.cuts]

@@ -1,0 +1,138 @@
+"""The exported recognizer under onnxruntime does what ours does, and the example in the documentation too."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import soundfile
+import torch
+from doc_blocks import PYTHON, ROOT, runnable
+from tiny_run import command
+
+from priormatch.config import ModelSettings
+from priormatch.data.features import LogMel
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.errors import UserError
+from priormatch.recognizers import export as exporting
+from priormatch.recognizers.export import ENCODER, FACTS, STEP, LogMelByConvolution, check
+from priormatch.recognizers.recognizer import Recognizer
+
+PAGE = ROOT / "docs" / "export.md"
+LENGTHS = [16_000, 399, 7_777, 1]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> Path:
+    """A folder with a recognizer and what `priormatch export` made of it."""
+    home = tmp_path_factory.mktemp("export")
+    settings = ModelSettings(n_mels=20, channels=[2, 3], blocks=[1, 0], kernel=5, size=16, longest_output=12)
+    torch.manual_seed(31)
+    model = Recognizer(settings, tiny_tokenizer)
+    with torch.no_grad():
+        model.decoder.output.weight *= 2  # opinions that differ from sound to sound, and ends
+        model.encoder.head.weight *= 2
+    model.save(home / "model")
+    assert command("export", home / "model", "--out", home / "exported") == 0
+    return home
+
+
+@pytest.fixture
+def model(home: Path) -> Recognizer:
+    return Recognizer.load(home / "model")
+
+
+def sounds() -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [(0.1 * random.normal(size=length)).astype(np.float32) for length in LENGTHS]
+
+
+def batch(filler: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    waveforms = torch.full((len(LENGTHS), 20_000), filler)
+    for row, sound in zip(waveforms, sounds(), strict=True):
+        row[: len(sound)] = torch.from_numpy(sound)
+    return waveforms, torch.tensor(LENGTHS)
+
+
+@pytest.mark.parametrize("samples", [[8_000, 560], [400, 399], [1, 0]])
+def test_features_without_an_fft(samples: list[int]) -> None:
+    features, waveforms, lengths = LogMel(40), 0.1 * torch.randn(2, max(samples)), torch.tensor(samples)
+    wanted, frames = features(waveforms, lengths)
+    found, counted = LogMelByConvolution(features)(waveforms, lengths)
+    assert torch.equal(frames, counted)
+    torch.testing.assert_close(found[:, : wanted.shape[1]], wanted, atol=2e-5, rtol=0)
+    assert not found[:, int(frames.max()) :].any()
+
+
+@torch.no_grad()
+def test_log_probabilities_of_a_batch_of_different_lengths(home: Path, model: Recognizer) -> None:
+    encoder, step = (onnxruntime.InferenceSession(home / "exported" / name) for name in (ENCODER, STEP))
+    waveforms, samples = batch()
+    labels = torch.randint(model.tokenizer.classes, (len(samples), 1, 6))
+    wanted = model.decoder(model.memory(*model.encode(waveforms, samples)), labels).log_softmax(dim=-1)[:, 0]
+    for filler in (0.0, 0.7):  # what lies behind the end changes nothing
+        heard = encoder.run(None, {"waveforms": batch(filler)[0].numpy(), "samples": samples.numpy()})
+        memory = dict(zip(("keys", "values", "mask"), heard, strict=True))
+        assert memory["mask"].sum(axis=1).tolist() == model.encode(waveforms, samples)[1].tolist()
+        state = np.zeros((len(samples), 16), np.float32)
+        previous = np.full(len(samples), model.tokenizer.classes)
+        for position in range(labels.shape[2]):
+            log_q, state = step.run(None, {**memory, "state": state, "previous": previous})
+            np.testing.assert_allclose(log_q, wanted[:, position], atol=1e-4, rtol=0)
+            previous = labels[:, 0, position].numpy()
+
+
+def test_the_documented_search_finds_what_ours_finds(
+    home: Path, model: Recognizer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (example,) = [each.code for each in runnable(PAGE) if each.kind == PYTHON]
+    monkeypatch.chdir(home)
+    soundfile.write("speech.wav", sounds()[0], 16_000, subtype="FLOAT")
+    names: dict = {}
+    exec(compile(example, str(PAGE), "exec"), names)
+    beam = model.propose(*batch(), 1)
+    ours = [model.tokenizer.decode(row[0].tolist()) for row in beam.classes]
+    assert names["transcribe"](sounds()) == ours
+    assert capsys.readouterr().out == f"{ours[0]}\n"
+    assert len(set(ours)) == 3  # the two without a frame sound alike
+    assert beam.ended.any() and not beam.ended.all()
+
+
+def test_pieces_are_written_in_the_order_of_classes(home: Path, model: Recognizer) -> None:
+    lines = (home / "exported" / "pieces.txt").read_text(encoding="utf-8").split("\n")
+    assert lines == [*model.tokenizer.pieces, ""]
+    assert Tokenizer.load(home / "exported") == model.tokenizer
+
+
+def test_a_folder_with_something_in_it_is_left_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (home / "exported" / FACTS).stat().st_mtime_ns
+    assert command("export", home / "model", "--out", home / "exported") == 2
+    assert "exists: give another --out, or --overwrite" in capsys.readouterr().err
+    assert (home / "exported" / FACTS).stat().st_mtime_ns == before
+    weights = home / "model" / "model.safetensors"
+    assert command("export", home / "model", "--out", weights, "--overwrite") == 2
+    assert "is a file, and a folder is wanted" in capsys.readouterr().err
+
+
+def test_an_export_that_is_another_model_is_noticed(home: Path, model: Recognizer) -> None:
+    assert check(model, home / "exported") < 1e-4
+    with torch.no_grad():
+        model.decoder.start += 0.1
+    with pytest.raises(UserError, match="do not use it"):
+        check(model, home / "exported")
+
+
+def test_a_prior_is_refused(tiny_prior, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_prior.save(tmp_path / "prior")
+    assert command("export", tmp_path / "prior", "--out", tmp_path / "out") == 2
+    assert "holds a prior, and a recognizer is wanted" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_the_libraries_a_word_on_how_to_get_them(
+    model: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"takes onnx: install it with pip install 'priormatch\[export\]'"):
+        exporting.export(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

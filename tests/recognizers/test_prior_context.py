@@ -1,0 +1,136 @@
+"""Scores after a context: what comes before is read, once a beam, and not scored."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from priormatch.errors import UserError
+from priormatch.recognizers import recorded as recorded_work
+from priormatch.recognizers.prior import Prior, pad, prefix_tree
+from priormatch.recognizers.recorded import RecordedPrior, fast_prior
+
+
+@torch.no_grad()
+def slow_score(prior: Prior, context: list[int], classes: list[int]) -> float:
+    """log p of a sequence and its end that follow another sequence and its end, a token at a time."""
+    eos = prior.tokenizer.eos
+    before = [*context, eos] if context else []
+    total, sequence = 0.0, [*before, *classes, eos]
+    for position in range(len(before), len(sequence)):
+        logits = prior.lm(torch.tensor([[*sequence[:position], 0]]))[0, position]
+        total += float(logits.log_softmax(dim=-1)[sequence[position]])
+    return total
+
+
+def as_context(prior: Prior, rows: list[list[int]]) -> torch.Tensor:
+    """Contexts (B, V) of pieces, begun with EOS and as wide as the longest."""
+    begun = [[prior.tokenizer.eos, *row] if row else [] for row in rows]
+    width = max(map(len, begun))
+    return torch.tensor([[-1] * (width - len(row)) + row for row in begun], dtype=torch.long)
+
+
+def beams_of(prior: Prior, beams: list[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
+    labels, lengths = pad([[*each, prior.tokenizer.eos] for beam in beams for each in beam])
+    return labels.view(len(beams), len(beams[0]), -1), lengths.view(len(beams), -1)
+
+
+BEAMS = [[[5, 6, 7], [5, 6, 8], [5]], [[5, 6, 7], [6, 6, 7], []], [[5], [6], []]]
+CONTEXTS = [[3, 4], [], [9, 8, 7, 6, 5]]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_scores_are_those_of_one_long_sequence(tiny_prior: Prior, data: st.DataObject) -> None:
+    pieces = st.lists(st.integers(0, 3), max_size=6)
+    count = data.draw(st.integers(1, 3))
+    beams = data.draw(st.lists(st.lists(pieces, min_size=2, max_size=2), min_size=count, max_size=count))
+    contexts = data.draw(st.lists(pieces, min_size=count, max_size=count))
+    found = tiny_prior.score(*beams_of(tiny_prior, beams), as_context(tiny_prior, contexts))
+    expected = [
+        [slow_score(tiny_prior, context, each) for each in beam]
+        for context, beam in zip(contexts, beams, strict=True)
+    ]
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_a_context_matters_and_its_absence_changes_no_bit(tiny_prior: Prior) -> None:
+    labels, lengths = beams_of(tiny_prior, BEAMS)
+    alone = tiny_prior.score(labels, lengths)
+    found = tiny_prior.score(labels, lengths, as_context(tiny_prior, CONTEXTS))
+    assert not torch.isclose(found[0], alone[0]).any()
+    assert torch.equal(tiny_prior.score(labels, lengths, torch.full((3, 8), -1)), alone)
+    plain = prefix_tree(labels, lengths, tiny_prior.lm.eos, 3)
+    padded = prefix_tree(labels, lengths, tiny_prior.lm.eos, 3, torch.full((3, 8), -1))
+    count = int(plain.total)
+    assert padded.total == count
+    assert torch.equal(padded.inputs[:count], plain.inputs[:count])
+    assert torch.equal(padded.before[:count], plain.before[:count])
+    assert torch.equal(padded.nodes, plain.nodes)
+
+
+def test_a_beam_reads_its_context_once(tiny_prior: Prior) -> None:
+    eos = tiny_prior.tokenizer.eos
+    labels, lengths = beams_of(tiny_prior, BEAMS)
+    alone = prefix_tree(labels, lengths, eos, kernel=3)
+    tree = prefix_tree(labels, lengths, eos, 3, as_context(tiny_prior, CONTEXTS))
+    assert tree.total == alone.total + 3 + 6
+    inputs, before = tree.inputs.tolist(), tree.before.tolist()
+    chains = [tuple(inputs[node] for node in row if node >= 0) for row in before[: int(tree.total)]]
+    # The first beam: its context, the end that begins its hypotheses, and what those begin with.
+    assert chains[:4] == [(eos,), (eos, 3), (eos, 3, 4), (3, 4, eos)]
+    assert sorted(chains[4:8]) == sorted([(4, eos, 5), (eos, 5, 6), (5, 6, 7), (5, 6, 8)])
+    assert chains[8] == (eos,)  # the second has no context, and sees nothing of the first
+
+
+def test_what_the_model_cannot_see_is_cut_off(tiny_prior: Prior) -> None:
+    assert tiny_prior.lm.reach == 9  # four convolutions over three inputs
+    eos, encode = tiny_prior.tokenizer.eos, tiny_prior.tokenizer.encode
+    text = "monday at nine with doctor tuesday evening"
+    found = tiny_prior.contexts([text, "", "at"])
+    assert found.shape == (3, 8)
+    assert found[0].tolist() == [eos, *encode(text)][-8:]
+    assert found[1].tolist() == [-1] * 8
+    assert found[2].tolist() == [-1] * (7 - len(encode("at"))) + [eos, *encode("at")]
+    expected = [slow_score(tiny_prior, encode(before), encode("ten at ten")) for before in (text, "", "at")]
+    scores = tiny_prior.score_texts(["ten at ten"] * 3, [text, "", "at"])
+    assert scores.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_tree_looks_at_no_value_from_the_host() -> None:
+    """A recording for a GPU could not; tensors without values tell."""
+    labels, lengths = torch.empty(2, 3, 8, dtype=torch.long, device="meta"), torch.empty(2, 3, device="meta")
+    tree = prefix_tree(labels, lengths, 9, 5, torch.empty(2, 16, dtype=torch.long, device="meta"))
+    assert tree.inputs.shape == (2 * (16 + 3 * 8),)
+    assert tree.before.shape == (2 * (16 + 3 * 8), 5)
+
+
+def test_round_sizes_as_on_a_gpu_change_no_score(tiny_prior: Prior) -> None:
+    labels, lengths = beams_of(tiny_prior, BEAMS)
+    context = as_context(tiny_prior, CONTEXTS)
+    recorded = RecordedPrior(tiny_prior)
+    torch.testing.assert_close(
+        recorded.score(labels, lengths, context), tiny_prior.score(labels, lengths, context)
+    )
+    torch.testing.assert_close(recorded.score(labels, lengths), tiny_prior.score(labels, lengths))
+
+
+def test_a_score_of_ones_own_is_called_on_a_gpu_too(
+    tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(Prior):
+        def score(self, labels, lengths, context=None):
+            return -lengths.float()
+
+    own = Own(tiny_prior.settings, tiny_prior.tokenizer)
+    assert fast_prior(tiny_prior) is tiny_prior
+    monkeypatch.setattr(recorded_work, "has_kernels", lambda device: True)
+    assert isinstance(fast_prior(tiny_prior), RecordedPrior)
+    assert fast_prior(own) is own
+
+
+def test_a_prior_that_read_sentences_alone_is_refused(tiny_prior: Prior) -> None:
+    with pytest.raises(UserError, match=r"train it with prior\.model\.context=true"):
+        tiny_prior.require_context()
+    tiny_prior.settings.context = True
+    tiny_prior.require_context()

@@ -1,0 +1,71 @@
+"""Errors by kind and by word: by hand, and against jiwer's own totals."""
+
+import jiwer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from priormatch.scoring.alignment import AlignedWord
+from priormatch.scoring.confusions import KINDS, confusions, misheard, most_frequent, total
+from priormatch.scoring.error_rates import word_errors
+from priormatch.scoring.transcripts import Transcript
+
+SENTENCES = st.lists(st.sampled_from(["a", "b", "ab", "été", "日本"]), max_size=6).map(" ".join)
+
+
+def heard(*pairs):
+    return [Transcript(f"u{i}", hypothesis, 0, said, []) for i, (said, hypothesis) in enumerate(pairs)]
+
+
+FOUND = misheard(
+    heard(
+        ("the cat sat", "the bat sat"),
+        ("sit on the mat please", "sit on mat please now"),
+        ("the cat", "the bat"),
+        ("right", "right"),
+        ("", "oh oh"),
+        ("gone home", ""),
+        ("", ""),
+    )
+)
+
+
+def test_the_worst_come_first_and_the_right_ones_not_at_all():
+    assert [(each.id, each.errors, each.length) for each in FOUND] == [
+        ("u4", 2, 0),
+        ("u5", 2, 2),
+        ("u1", 2, 5),
+        ("u2", 1, 2),
+        ("u0", 1, 3),
+    ]
+
+
+def test_confusions_by_hand():
+    counts = confusions(FOUND)
+    assert counts == {
+        AlignedWord("bat", "cat"): 2,
+        AlignedWord("", "the"): 1,
+        AlignedWord("now", ""): 1,
+        AlignedWord("oh", ""): 2,
+        AlignedWord("", "gone"): 1,
+        AlignedWord("", "home"): 1,
+    }
+    assert [total(counts, kind) for kind in KINDS] == [2, 3, 3]
+    assert most_frequent(counts, "insert", None) == [(AlignedWord("oh", ""), 2), (AlignedWord("now", ""), 1)]
+    deleted = [word.reference for word, _ in most_frequent(counts, "delete", 2)]
+    assert deleted == ["gone", "home"], "as frequent, so by the alphabet"
+
+
+@given(st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=5))
+def test_counts_add_up_to_those_of_jiwer(pairs):
+    references, hypotheses = map(list, zip(*pairs, strict=True))
+    found = misheard(heard(*pairs))
+    counts, theirs = confusions(found), jiwer.process_words(references, hypotheses)
+    assert [total(counts, kind) for kind in KINDS] == [
+        theirs.substitutions,
+        theirs.deletions,
+        theirs.insertions,
+    ]
+    assert sum(counts.values()) == sum(each.errors for each in found)
+    by_id = {each.id: each.errors for each in found}
+    errors = word_errors(references, hypotheses).errors.tolist()
+    assert [by_id.get(f"u{i}", 0) for i in range(len(pairs))] == errors

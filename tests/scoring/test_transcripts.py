@@ -1,0 +1,128 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from priormatch.errors import UserError
+from priormatch.scoring.transcripts import (
+    PartialTranscripts,
+    Transcript,
+    from_line,
+    read_transcripts,
+    to_line,
+    write_transcripts,
+)
+
+
+def test_transcripts_survive_being_written(tmp_path):
+    several = [
+        Transcript("a", "at nine", 2, "at ten", [("at nine", -1.5), ("at", -2.0)]),
+        Transcript("b\u2028c\x85", "naïve\u2028", 2, "", [("x", -1.0), ("y", -2.0)]),
+        Transcript("d", "", 0, None, []),
+        Transcript("e", "at", 1, None, [("at", -0.25)]),
+        Transcript("f", "at at", 2, None, [("at at", -3.0)], ended=False),
+    ]
+    path = tmp_path / "new" / "decoded.jsonl"
+    write_transcripts(path, several)
+    assert read_transcripts(path) == several
+    assert [each.name for each in path.parent.iterdir()] == ["decoded.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{half",
+        b"3\n",
+        b"[]\n",
+        b"null\n",
+        b'{"id": "a"}\n',
+        b"\x1f\x8b\x08\xff\xff",
+        b'"text"\n',
+        b'{"id": "a", "hypothesis": null}\n',
+        b'{"id": "a", "hypothesis": "x", "reference": ["x"]}\n',
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_what_is_no_transcript_names_file_and_line(tmp_path, content):
+    path = tmp_path / "decoded.jsonl"
+    path.write_bytes(b'{"id": "a", "hypothesis": "x"}\n' + content)
+    with pytest.raises(UserError, match=r"decoded\.jsonl:2: not a transcript"):
+        read_transcripts(path)
+
+
+def test_missing_and_empty_files_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"no transcripts at .*nowhere\.jsonl"):
+        read_transcripts(tmp_path / "nowhere.jsonl")
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"empty\.jsonl holds no transcripts"):
+        read_transcripts(tmp_path / "empty.jsonl")
+
+
+def test_only_what_says_something_is_written():
+    assert to_line(Transcript("a", "at", 1, None, [])) == '{"id": "a", "hypothesis": "at", "pieces": 1}\n'
+    assert to_line(Transcript("a", "at", 1, None, [("at", -0.5)], False)) == (
+        '{"id": "a", "hypothesis": "at", "pieces": 1, "ended": false, "score": -0.5}\n'
+    )
+
+
+def test_the_score_is_that_of_the_best():
+    assert Transcript("a", "at", 1, None, [("at", -0.5), ("ten", -0.7)]).score == -0.5
+    assert Transcript("a", "at", 1, None, []).score is None
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+SCORES = st.floats(allow_nan=False, allow_infinity=False)
+NBEST = st.lists(st.tuples(TEXTS, SCORES), max_size=3)
+TRANSCRIPTS = st.builds(
+    Transcript, TEXTS, TEXTS, st.integers(0), st.none() | TEXTS, NBEST, st.booleans()
+).map(
+    lambda each: replace(each, nbest=[(each.hypothesis, each.score), *each.nbest[1:]] if each.nbest else [])
+)
+
+
+@given(TRANSCRIPTS)
+def test_any_transcript_is_one_line_and_comes_back(transcript):
+    line = to_line(transcript).encode()
+    assert line.splitlines(keepends=True) == [line]
+    assert from_line(line) == transcript
+    for end in range(0, len(line) - 1):  # cut off anywhere, it is not taken for whole
+        with pytest.raises(ValueError):
+            from_line(line[:end])
+
+
+A, B = Transcript("a", "at nine", 2, None, []), Transcript("b", "at ten", 2, "at ten", [])
+
+
+def test_what_is_put_down_is_found_again_under_the_same_key(tmp_path):
+    out = tmp_path / "new" / "out.jsonl"
+    first = PartialTranscripts(out, "key")
+    first.add([A])
+    first.add([B])
+    assert first.found == PartialTranscripts(out, "key").found == {"a": A, "b": B}
+    assert PartialTranscripts(out, "other").found == {}
+    assert PartialTranscripts(out, "key").found == {}  # the other has begun anew
+
+
+def test_after_a_cut_off_line_lines_are_whole_again(tmp_path):
+    out = tmp_path / "out.jsonl"
+    before = PartialTranscripts(out, "key")
+    before.add([A, B])
+    before.path.write_bytes(before.path.read_bytes()[:-4])
+    again = PartialTranscripts(out, "key")
+    assert again.found == {"a": A}
+    again.add([B])
+    assert PartialTranscripts(out, "key").found == {"a": A, "b": B}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"ke', b"\xff\xfe\n", b'{"id": "a", "hypothesis": "x"}\n'])
+def test_a_partial_file_without_its_first_line_is_begun_anew(tmp_path, content):
+    (tmp_path / "out.jsonl.partial").write_bytes(content)
+    assert PartialTranscripts(tmp_path / "out.jsonl", "key").found == {}
+
+
+def test_nothing_is_left_after_the_end(tmp_path):
+    partial = PartialTranscripts(tmp_path / "out.jsonl", "key")
+    partial.add([A])
+    partial.remove()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,104 @@
+"""The verb `serve`, up to where the page begins: what it refuses, and what it says of who can reach it."""
+
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_run import command
+
+from priormatch.cli.serve import is_this_machine
+from priormatch.errors import UserError
+from priormatch.recognizers.prior import Prior
+from priormatch.serve import server
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, tiny_recognizer, tiny_prior, other_tokenizer, tiny_prior_settings):
+    """A folder with models, and serving that ends at once; gives what would have been served."""
+    monkeypatch.chdir(tmp_path)
+    tiny_recognizer.save("model")
+    tiny_prior.save("prior")
+    Prior(tiny_prior_settings, other_tokenizer).save("stranger")
+    served = []
+    monkeypatch.setattr(server, "serve", lambda *given: served.append(given))
+    monkeypatch.setattr(server, "require_gradio", lambda: None)
+    return served
+
+
+@pytest.fixture
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    return port
+
+
+def test_what_is_served(home, free_port, capsys):
+    limits = ("--most-minutes", "2", "--most-megabytes", "7", "--beam-size", "5", "--longest", "6")
+    assert command("serve", "model", "--prior", "prior", "--port", free_port, *limits) == 0
+    ((listener, *models, host, port, megabytes),) = home
+    assert models == [Path("model"), Path("prior")]
+    assert (host, port, megabytes) == ("127.0.0.1", free_port, 7)
+    assert (listener.most_seconds, listener.cutting.longest) == (120.0, 6.0)
+    assert listener.prior is not None
+    assert "WARNING" not in capsys.readouterr().err
+
+
+def test_threads_are_as_asked_for_and_untuned_values_told(home, free_port, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    assert command("serve", "model", "--prior", "prior", "--port", free_port, "--threads", "3") == 0
+    assert asked == [3]
+    assert "the prior's say in the search is not tuned" in capsys.readouterr().err
+
+
+def test_it_says_loudly_when_others_can_reach_it(home, free_port, capsys):
+    assert command("serve", "model", "--host", "0.0.0.0", "--port", free_port) == 0
+    said = capsys.readouterr()
+    assert "WARNING: listening on 0.0.0.0 without a password" in said.err + said.out
+    assert home[0][0].prior is None and home[0][2] is None
+
+
+def test_a_port_that_is_taken_gets_a_sentence(home, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert command("serve", "model", "--port", port) == 2
+    said = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1, port {port} (Address already in use): give another --port" in said
+    assert home == []
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["model", "--host", "256.1.1.1"], "cannot listen on 256.1.1.1"),
+        (["model", "--port", "70000"], "--port"),
+        (["model", "--fusion", "fusion.yaml"], "give --prior too"),
+        (["model", "--prior", "stranger"], "train both with one tokenizer"),
+        (["nowhere"], "nowhere"),
+        (["prior"], "prior"),
+        (["model", "--prior", "model"], "model"),
+    ],
+)
+def test_what_is_refused(home, free_port, capsys, words, why):
+    port = [] if "--port" in words else ["--port", free_port]
+    assert command("serve", *words, *port) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("priormatch: ")]
+    assert why in line
+    assert home == []
+
+
+def test_without_gradio_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(server, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'priormatch\[page\]'"):
+        server.require_gradio()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "localhost"])
+def test_addresses_that_are_this_machine(host):
+    assert is_this_machine(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
+def test_addresses_that_others_can_reach(host):
+    assert not is_this_machine(host)

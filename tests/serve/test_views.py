@@ -1,0 +1,90 @@
+"""Beams and transcripts as HTML: what stands in them, and that words stay words."""
+
+from pathlib import Path
+
+import pytest
+
+from priormatch.config import FusionSettings
+from priormatch.serve.beams import Say, Scored, Stretch
+from priormatch.serve.views import beam_table, clock, head, model_name, segment_name, sentence, told
+
+BEAM = [Scored("at <b>nine</b>", -1.0, -1.5, -2.0), Scored("", -2.0, -3.5, -2.0)]
+FUSION = FusionSettings(lm_weight=0.25, token_bonus=0.5)
+
+
+@pytest.mark.parametrize(
+    ("say", "weight", "note"),
+    [
+        (Say.none, "0.731", "q(y|x)"),
+        (Say.weights, "0.500", "local prior"),
+        (Say.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 a piece"),
+    ],
+)
+def test_a_beam(say, weight, note):
+    page = beam_table(Stretch(1.0, 62.54, BEAM), say, FUSION)
+    assert "The beam from 0:01.0 to 1:02.5" in page
+    assert "&lt;b&gt;nine&lt;/b&gt;" in page and "<b>" not in page
+    assert f">{weight}<" in page and note in page
+    assert "(nothing)" in page and "found no end" not in page
+
+
+def test_without_a_prior_it_says_why_columns_are_empty():
+    page = beam_table(Stretch(0.0, 1.0, [Scored("at", -1.0, -1.0)], ended=False), Say.weights, FUSION)
+    assert page.count("no prior") == 2
+    assert "this page has none" in page
+    assert "the search found no end" in page
+
+
+def test_the_transcript_is_rank_1_and_the_priors_choice_is_told_where_it_weighs():
+    beam = [Scored("at nine", -1.0, -1.0, -9.0), Scored("at ten", -2.0, -2.0, -3.0)]
+    stretch = Stretch(0.0, 1.0, beam)
+    rows = beam_table(stretch, Say.weights, FUSION).split("<tr")[2:]
+    assert ["transcript" in rows[0], "transcript" in rows[1].split("</tr>")[0]] == [True, False]
+    assert ["prior’s choice" in row.split("</tr>")[0] for row in rows] == [False, True]
+    page = told([stretch], Say.weights)
+    assert page.index("Transcript") < page.index("<p>at nine</p>") < page.index("<p>at ten</p>")
+    for say in (Say.none, Say.search):
+        assert "prior’s choice" not in beam_table(stretch, say, FUSION) + told([stretch], say)
+    assert "of recognizer and prior" in told([stretch], Say.search)
+
+
+def test_loops_of_what_was_broken_off_are_told_neither_as_transcript_nor_as_choice():
+    beam = [Scored("ten " * 5, -1.0, -1.0, -9.0), Scored("nine " * 5, -2.0, -2.0, -3.0)]
+    stretch = Stretch(0.0, 1.0, beam, ended=False)
+    page = told([stretch], Say.weights)
+    assert "<p>ten</p>" in page and "<p>nine</p>" in page
+    assert "ten ten" in beam_table(stretch, Say.weights, FUSION)
+
+
+def test_without_a_prior_nothing_is_its_choice():
+    alone = Stretch(0.0, 1.0, [Scored("at <i>", -1.0, -1.0)])
+    assert "choice" not in told([alone], Say.weights) + beam_table(alone, Say.weights, FUSION)
+    assert "<p>at &lt;i&gt;</p>" in told([alone], Say.weights)
+
+
+def test_a_sentence():
+    words = sentence("<x>.wav: the file is empty.")
+    assert "&lt;x&gt;.wav" in words and 'role="alert"' in words and "Transcript" not in words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(60, "1 minute or"), (1800, "30 minutes"), (30, "0.5 minutes")]
+)
+def test_the_head_names_models_and_limits(seconds, told):
+    page = head(Path("runs/<b>/model"), None, seconds, 7)
+    assert told in page and "7 MB" in page
+    assert "<code>runs/&lt;b&gt;/model</code>. Prior: none." in page
+    assert "<code>runs/prior</code>" in head(Path("model"), Path("runs/prior"), seconds, 7)
+
+
+def test_a_model_of_the_hub_has_its_name_there():
+    assert model_name(Path("/home/ann/hub/models--ann--calls--8k/snapshots/4fa2")) == "ann/calls--8k"
+    assert model_name(Path("runs/demo/lpm/model")) == "runs/demo/lpm/model"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0:00.0"), (59.96, "1:00.0"), (62.54, "1:02.5"), (3600, "60:00.0")]
+)
+def test_times_are_those_of_a_player(seconds, shown):
+    assert clock(seconds) == shown
+    assert segment_name(Stretch(seconds, seconds + 1, BEAM)) == f"{shown} at <b>nine</b>"
