@@ -10,6 +10,7 @@ OLD_NAMES = {
     "unlabeled-transcribed": "unlabelled-transcribed",
     "centered": "centred",
 }
+OLD_COLUMNS = {"labeling": "labelling"}
 NEW_NAMES = {old: new for new, old in OLD_NAMES.items()}
 
 

@@ -11,7 +11,7 @@ from priormatch.old_names import existing_manifest
 from priormatch.pipeline.run_data import make_demo_data
 from priormatch.prepare.demo import VERSION
 from priormatch.prepare.demo.corpus import DemoSizes, prepare_demo
-from priormatch.runs.stage import Stage, digest
+from priormatch.runs.stage import Stage, digest_of_recipe
 
 OLD_RECIPE = {
     "settings": {"fusion": {"lm_weight": 0.2, "centred": True}},
@@ -34,7 +34,7 @@ def test_the_hash_of_an_older_recipe_is_the_same_under_new_names() -> None:
         },
         "format": 1,
     }
-    assert digest(new) == digest(OLD_RECIPE) == "846315963f3c952e"
+    assert digest_of_recipe(new) == digest_of_recipe(OLD_RECIPE) == "846315963f3c952e"
 
 
 def test_a_stage_of_an_older_run_is_finished(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ TOGETHER = ["lm_weight", "token_bonus"]
 
 MATCHING_SHARE = 0.4
 """Of the best weight, what hypotheses are found with: each renewal adds the prior to what has learned some of it."""
-MATCHING_RULE = f"centered, {MATCHING_SHARE:g} of the best weight"
-"""How values for matching are found, to tell them from those that were found otherwise."""
+MATCHING_RULE = f"centred, {MATCHING_SHARE:g} of the best weight"
+"""How values for matching are found; part of the fingerprints of older stages, hence the spelling."""
 
 
 class Errors(NamedTuple):

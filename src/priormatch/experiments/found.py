@@ -13,6 +13,7 @@ from priormatch.experiments.rows import Line
 from priormatch.experiments.study import Places
 from priormatch.files import read_text, replace_text, set_aside
 from priormatch.json_text import parse_json
+from priormatch.old_names import OLD_COLUMNS, OLD_NAMES, with_names
 from priormatch.pipeline.recipe import recipe_of_fusion, recipe_of_matching
 from priormatch.progress import say
 from priormatch.runs.stage import digest, kept_aside, plain
@@ -102,4 +103,5 @@ def made_from(study: Places, line: Line) -> str:
     searched = [recipe_of_fusion(settings.fusion)] if fused else []
     by_rule = study.is_tuned(line.system) and study.feeds_back(line.system)
     rule = [MATCHING_RULE] if by_rule else []
-    return digest([*recipes, *map(plain, others), *searched, *rule, line.row])
+    used = with_names([*recipes, *map(plain, others), *searched], OLD_NAMES)
+    return digest([*used, *rule, with_names(line.row, OLD_COLUMNS)])

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +32,6 @@ class Plan:
     settings: Settings
     main: Mapping[Unlabeled, Settings]
     known: dict[System, Settings] = field(default_factory=dict)
-    differ: dict[tuple[bool, Unlabeled, str], bool] = field(default_factory=dict)
 
     def settings_of(self, system: System) -> Settings:
         """The settings that a system is trained with."""
@@ -47,11 +47,8 @@ class Plan:
 
     def differs(self, system: System, setting: str) -> bool:
         """Whether a setting of a system is not what it has anyway."""
-        key = system.main, system.unlabeled, setting
-        if key not in self.differ:
-            base = self.base_of(system)
-            self.differ[key] = changed(base, [setting]) != base
-        return self.differ[key]
+        value = attrgetter(setting.partition("=")[0])
+        return value(self.settings_of(system)) != value(self.base_of(system))
 
     def name_of(self, system: System) -> str:
         """A name for a system's folder: what differs from the scale's settings, or from those of its main results."""

@@ -204,7 +204,7 @@ def fingerprint(path: Path) -> Any:
         record = read_record(place) if (place / FILE).is_file() else None
         if record is not None and record["finished"]:
             within = str(path.relative_to(place))
-            return f"{within} of {digest(record['recipe'])}"
+            return f"{within} of {digest_of_recipe(record['recipe'])}"
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     stats = [
         (str(each.relative_to(path)), (s := each.stat()).st_size, s.st_mtime_ns)
@@ -215,8 +215,13 @@ def fingerprint(path: Path) -> Any:
 
 
 def digest(value: Any) -> str:
-    """A short hash of anything JSON can hold, under the old names, so that older stages keep their hashes."""
-    return hashlib.sha256(json.dumps(with_names(value, OLD_NAMES), sort_keys=True).encode()).hexdigest()[:16]
+    """A short hash of anything JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def digest_of_recipe(recipe: Any) -> str:
+    """A short hash of a recipe, taken under the old names, so that stages of older runs keep theirs."""
+    return digest(with_names(recipe, OLD_NAMES))
 
 
 def plain(value: Any) -> Any:
