@@ -148,7 +148,16 @@ def matching(
     targets = BeamTargets(proposal, prior, beam_size, Weighing(fusion=fusion))
     targets.propose = Parting(targets.propose, model.tokenizer.classes, alike)  # type: ignore[assignment]
     settings = MatchingSettings(mixing=[0, 1])
-    task = Matching(model, NOTHING, NOTHING, {}, targets, proposal, TrainingSettings(), settings)
+    task = Matching(
+        model,
+        NOTHING,
+        NOTHING,
+        {},
+        targets=targets,
+        proposal=proposal,
+        training=TrainingSettings(),
+        matching=settings,
+    )
     task.unpaired = stream  # type: ignore[assignment]
     return task
 

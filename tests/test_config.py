@@ -223,8 +223,6 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
         (["audio.segment=0.5"], ["audio.segment"]),
         (["audio.segment=20", "audio.longest=15"], ["audio.segment"]),
         (["audio.max_bad_share=1.5"], ["audio.max_bad_share=1.5"]),
-        (["matching.selected=0"], ["matching.selected=0"]),
-        (["matching.selected_at_random=1.5"], ["matching.selected_at_random=1.5"]),
         (["matching.score_labels_on=-1"], ["matching.score_labels_on=-1"]),
         (["matching.inspect_on=-1"], ["matching.inspect_on=-1"]),
         (["audio.workers=-1"], ["audio.workers=-1"]),

@@ -273,7 +273,7 @@ def test_the_verb_reads_contexts_from_the_transcripts(reader, consecutive, tmp_p
     for name, model in reader.items():
         model.save(tmp_path / name)
     words = ("--model", "model", "--unlabeled", consecutive["unlabeled"])
-    assert command("lengths", *words, "--out", "lengths.jsonl", *TINY) == 0
+    assert command("decode", *words[:2], "--cuts", words[3], "--out", "lengths.jsonl", *TINY) == 0
     more = ("--prior", "prior", "--labeled", consecutive["labeled"])
     sets = ("--validation", consecutive["validation"]["dev"])
     wanted = (*TINY, *CONTEXT)
@@ -292,7 +292,7 @@ def test_the_verb_gives_the_same(finished, models, speech, tmp_path, monkeypatch
     for name, model in models.items():
         model.save(tmp_path / name)
     unlabeled = ("--model", "model", "--unlabeled", speech["unlabeled"])
-    assert command("lengths", *unlabeled, "--out", "lengths.jsonl", *TINY) == 0
+    assert command("decode", *unlabeled[:2], "--cuts", unlabeled[3], "--out", "lengths.jsonl", *TINY) == 0
     more = ("--prior", "prior", "--labeled", speech["labeled"], "--lengths", "lengths.jsonl")
     sets = ("--validation", speech["validation"]["dev"])
     assert command("match", *unlabeled, *more, *sets, "--out", "verb", *TINY) == 0

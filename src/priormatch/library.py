@@ -14,7 +14,7 @@ from priormatch.data.batches import Corpus, cut_text, read_cuts
 from priormatch.decoding.fusion import feeds_back, fusion_of_hypotheses, untuned
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.pipeline.match import heard_before, match_corpora, refuse_names
+from priormatch.pipeline.match import MatchJob, heard_before, refuse_names
 from priormatch.pipeline.recipe import recipe_of_matching
 from priormatch.pipeline.work import thin
 from priormatch.progress import say
@@ -95,7 +95,18 @@ def match(
             heard = greedy_transcripts(online, speech) if decoded or from_recordings else []
             known = {each.id: each.pieces for each in heard} if decoded else lengths
             before = heard_before(speech, heard) if from_recordings else contexts
-            match_corpora(online, judge, paired, speech, known, sets, settings, out, out, online, before)
+            MatchJob(
+                online=online,
+                labeled=paired,
+                unlabeled=speech,
+                validation=sets,
+                settings=settings,
+                out=out,
+                log=out,
+                prior=judge,
+                reference_lengths=known,
+                contexts=before,
+            ).run()
     return Recognizer.load(out / "model", device)
 
 

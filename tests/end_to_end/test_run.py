@@ -15,12 +15,10 @@ from tiny_run import command, files, make_folders
 from priormatch.config import load_settings
 from priormatch.decoding.tuning import read_tuned
 from priormatch.pipeline import run as pipeline
-from priormatch.pipeline.recipe import recipe_of_fusion
 from priormatch.progress import Meter
 from priormatch.recognizers import decode as decoding
 from priormatch.recognizers.card import read_card
-from priormatch.report.run_folder import read_run
-from priormatch.runs.stage import fingerprint, plain, read_record
+from priormatch.runs.stage import plain, read_record
 from priormatch.training.inspected import read_inspected
 
 OWN = ("run", "tiny.yaml", "labeled=labeled", "unlabeled=unlabeled", "text=text.txt")
@@ -424,37 +422,6 @@ def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypa
     assert "pieces a second" in capsys.readouterr().err
     history = [json.loads(line) for line in Path("runs/tiny/metrics.jsonl").read_text().splitlines()]
     assert {each["refreshes"] for each in history if "refreshes" in each} == {0}
-
-
-def test_a_second_round_goes_on_from_the_first_with_the_prior_in_its_search(finished, home, capsys):
-    asked = (*TESTED, f"runs={home / 'runs'}", "matching.second_round=0.5", "fusion.beam_size=2")
-    assert command(*asked) == 0
-    assert redone(capsys.readouterr().err) >= {"lpm-first", "fusion-second", "lpm"}
-    runs = home / "runs/tiny"
-    first, second = (read_record(runs / name)["recipe"] for name in ("lpm-first", "lpm"))
-    assert second["inputs"]["model"] == second["inputs"]["proposal"] == fingerprint(runs / "lpm-first/model")
-    assert first["inputs"]["model"] == read_record(finished / "runs/tiny/lpm")["recipe"]["inputs"]["model"]
-    tuned = load_settings(None, read_tuned(runs / "fusion-second/fusion.yaml")).fusion
-    assert second["settings"]["fusion"] == recipe_of_fusion(tuned)
-    assert "fusion" not in first["settings"]
-    before = read_record(finished / "runs/tiny/lpm")["recipe"]["settings"]["matching"]["updates"]
-    assert [each["settings"]["matching"]["updates"] * 2 for each in (first, second)] == [before] * 2
-    record, page = read_run(runs), (runs / "report.html").read_text()
-    assert (list(record.rounds), record.matching_stage) == (["lpm-first", "lpm"], "lpm-first")
-    assert record.inspected == read_inspected(runs / "lpm-first/inspected.jsonl")
-    assert "Over the updates of the first round of matching" in page
-    tones = set(re.findall(r"tone\d", page.partition("<body")[2]))
-    assert all(f".{tone} {{ color" in page for tone in tones)
-    settings = read_card(runs / "lpm/model").sections
-    assert settings["Settings of the first round"] == read_card(runs / "lpm-first/model").sections["Settings"]
-    assert command(*asked) == 0
-    assert redone(capsys.readouterr().err) == set()
-
-    assert command(*asked, "matching.second_round=0") == 0
-    record = read_run(runs)
-    assert list(record.rounds) == ["lpm"], "what is left of the first round is none of this run's"
-    assert "lpm-first" not in record.metrics
-    assert record.inspected == read_inspected(runs / "lpm/inspected.jsonl")
 
 
 def test_hypotheses_are_found_with_the_prior_by_tuned_values(finished, home, capsys):

@@ -60,7 +60,7 @@ def train(labeled="data/labeled.jsonl.gz", tokenizer="exp/tokenizer", out="exp/s
 
 
 def lengths(model="exp/sup/model", out="exp/lengths.jsonl"):
-    return "lengths", "--model", model, "--unlabeled", "data/unlabeled.jsonl.gz", "--out", out
+    return "decode", "--model", model, "--cuts", "data/unlabeled.jsonl.gz", "--out", out
 
 
 def match(model="exp/sup/model", prior="exp/prior/model", lengths="exp/lengths.jsonl", out="exp/lpm"):
@@ -274,7 +274,6 @@ HOSTILE = "hostile.jsonl"
 MODELS = ("--model", "exp/sup/model", "--prior", "exp/prior/model")
 OF_CUTS = {
     "decode": ("decode", *MODELS[:2], "--cuts", HOSTILE, "--out", "h1.jsonl"),
-    "lengths": ("lengths", *MODELS[:2], "--unlabeled", HOSTILE, "--out", "h2.jsonl"),
     "train": (*train(labeled=HOSTILE, out="h3"), "--recipe", "tiny.yaml"),
     "train, validation": (*train(out="h4"), "--validation", HOSTILE, "--recipe", "tiny.yaml"),
     "match": (
@@ -432,8 +431,6 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused
     assert command(*words, "--out", "exp/m2", without[0], by_rate) == 0
     said = refused(*words, "--out", "exp/m3", without[0], "matching.reference_lengths=asr_lm")
     assert "matching.reference_lengths=asr_lm is for `priormatch run`" in said
-    said = refused(*words, "--out", "exp/m3", without[0], by_rate, "matching.second_round=0.4")
-    assert "matching.second_round=0.4 is for `priormatch run`: give matching.second_round=0" in said
 
 
 def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home):

@@ -285,30 +285,7 @@ def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(folder
         waits = {key.what for key in found[tasks.Trained(job)].after if isinstance(key, tasks.Shared)}
         search = its[0].line.row["search"]  # those not named here have values of their own
         assert ("fusion-matching" in waits) == (search == "ASR+LM")
-        assert ("fusion" in waits) == (search == "ASR+LM, not renewed, twice"), (
-            "what stays is tuned for decoding"
-        )
-
-
-def test_a_second_round_has_a_line_of_its_own_for_the_first(folder, capsys):
-    data = folder("small")
-    words = ("X3:11", "--scale", "small", "--data", data, "fusion.beam_size=2", *TINY, *KEPT)
-    assert command("table", *words) == 0
-    runs = data.parent / "runs/table-small"
-    (system,) = (runs / "seed-0/systems").iterdir()
-    assert {each.name for each in system.iterdir()} >= {"lpm-first", "fusion-second", "lpm"}
-    page = next(runs.glob("x3*.md"))
-    told = [
-        line.split(" | ")[1:] for line in page.read_text().splitlines() if line.startswith("| 11 | matched")
-    ]
-    assert [name for name, *_ in told] == [f"{system.name}, first round", system.name]
-    assert all(seconds and endings for _, seconds, endings in told)
-    measured = page.read_text().splitlines()[:8]
-    page.unlink()
-    assert command("table", *(word for word in words if word not in ("--data", data)), "--so-far") == 0
-    assert page.read_text().splitlines()[5:8] == measured[5:8]
-    assert command("table", *words, "--dry-run") == 0
-    assert "first round" in capsys.readouterr().out
+        assert "fusion" not in waits
 
 
 def test_the_longest_trainings_start_first(folder):

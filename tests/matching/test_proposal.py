@@ -80,16 +80,6 @@ def test_on_policy_the_proposal_is_the_online_model_without_dropout(tiny_recogni
     assert not any(each.requires_grad for each in proposal.model.parameters())
 
 
-def test_an_average_moves_a_little_at_every_update(tiny_recognizer: Recognizer) -> None:
-    proposal = Proposal(tiny_recognizer, 20.0, "average", decay=0.75)
-    before = proposal.model.decoder.start.clone()
-    train(tiny_recognizer)
-    for share in (0.25, 0.4375):
-        proposal.follow(tiny_recognizer)
-        torch.testing.assert_close(proposal.model.decoder.start, before + 0.1 * share)
-    assert proposal.refresh(tiny_recognizer, 1.0, 1) is False, "validations leave it alone"
-
-
 def test_its_state_survives_json(tiny_recognizer: Recognizer) -> None:
     proposal = Proposal(tiny_recognizer, cer=20.0)
     proposal.refresh(tiny_recognizer, 18.5, 10)

@@ -84,7 +84,7 @@ def test_what_is_scored_does_not_make_another_work():
     plain = recipe_of_matching(load_settings(None))
     told = ["matching.score_labels_on=7", "matching.inspect_on=3"]
     assert recipe_of_matching(load_settings(None, told)) == plain
-    assert recipe_of_matching(load_settings(None, ["matching.selected=0.5"])) != plain
+    assert recipe_of_matching(load_settings(None, ["matching.baseline=slimipl"])) != plain
 
 
 def test_utterances_in_which_nothing_was_heard_are_left_out(corpus, capsys):
@@ -103,7 +103,7 @@ def test_with_a_length_for_all_nothing_is_left_out(corpus, capsys):
 @pytest.mark.parametrize("lengths", [{}, {"stranger": 4}, {"tiny-0": 0}])
 def test_lengths_of_nothing_here_are_refused(corpus, lengths):
     with pytest.raises(
-        UserError, match=r"no utterance of .*tiny\.jsonl\.gz has a reference length: .*lengths"
+        UserError, match=r"no utterance of .*tiny\.jsonl\.gz has a reference length: .*decode"
     ):
         with_lengths(corpus, lengths)
 

@@ -1,13 +1,9 @@
 """Alarms: none for a calm run, and one for each thing that can go wrong."""
 
-import json
-
 import pytest
-import yaml
-from tiny_report import make_run, matching_lines
+from tiny_report import matching_lines
 
-from priormatch.report.alarms import alarms, largest_entropy, of_matching, skipped_updates
-from priormatch.report.run_folder import read_run
+from priormatch.report.alarms import largest_entropy, of_matching, skipped_updates
 
 SETTINGS = {"matching.beam_size": 4}
 
@@ -62,21 +58,6 @@ def test_a_proposal_that_is_to_stay_need_not_be_replaced():
         {**line, "proposal_refreshed": False} if "proposal_refreshed" in line else line for line in changed()
     ]
     assert list(of_matching(lines, SETTINGS | {"matching.refresh": "never"})) == []
-    assert list(of_matching(lines, SETTINGS, second=True)) == []
-
-
-def test_alarms_of_two_rounds_name_their_round(tmp_path):
-    folder = make_run(tmp_path / "tiny")
-    settings = yaml.safe_load((folder / "settings.yaml").read_text())
-    settings["matching"]["second_round"] = 0.4
-    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
-    rounds = {"lpm-first": changed(length_ratio=0.85), "lpm": changed(validation_score=17.0)}
-    lines = [{**line, "stage": stage} for stage, its in rounds.items() for line in its]
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    first, second = alarms(read_run(folder))
-    assert first.startswith("First round: The heaviest hypotheses are 0.85 times")
-    assert second.startswith("Second round: The online model ends at a validation CER of 17.0 %")
-    assert "leave that round out (matching.second_round=0)" in second
 
 
 def test_skipped_updates_of_any_stage():

@@ -14,7 +14,8 @@ from priormatch.config import (
     TrainingSettings,
 )
 from priormatch.data.batches import Corpus, cut_text
-from priormatch.matching.lpm import Proposal, Targets, entropy, given_labels, is_paired
+from priormatch.matching.baselines import AveragedProposal
+from priormatch.matching.lpm import Proposal, Targets, given_labels, is_paired
 from priormatch.models.objective import sequence_loss
 from priormatch.stopwatch import Stopwatch
 from priormatch.training import matching_step as module
@@ -43,11 +44,11 @@ def make(corpora, tiny_recognizer):
             tiny_recognizer,
             *corpora,
             {"dev": corpora[0]},
-            targets,
-            proposal,
-            training,
-            MatchingSettings(**{"batch": BatchSettings(utterances=6), "mixing": [1, 2], **settings}),
-            transcribed,
+            targets=targets,
+            training=training,
+            matching=MatchingSettings(**{"batch": BatchSettings(utterances=6), "mixing": [1, 2], **settings}),
+            proposal=proposal,
+            transcribed=transcribed,
         )
         return task, record(task.paired), record(task.unpaired)
 
@@ -294,14 +295,17 @@ def test_the_proposal_does_not_follow_the_online_model(make, tiny_recognizer):
         ("better", [0, 20]),
         ("always", [0, 10, 20, 30]),
         ("on_policy", [0, 10, 20, 30]),
-        ("average", [0, 10, 20, 30]),
+        ("topipl", [0, 10, 20, 30]),
         ("never", [0]),
     ],
 )
 def test_a_proposal_that_is_new_is_scored_where_transcripts_are_known(
     make, corpora, monkeypatch, tiny_recognizer, policy, scored
 ):
-    proposal = Proposal(tiny_recognizer, 40.0, policy)
+    averaged = policy == "topipl"
+    proposal = (
+        AveragedProposal(tiny_recognizer, 40.0) if averaged else Proposal(tiny_recognizer, 40.0, policy)
+    )
     task, _, _ = make(two_hypotheses, proposal=proposal, transcribed=corpora[0])
     cers = iter([40.0, 40.0, 39.0, 39.5])
 
@@ -329,53 +333,3 @@ def test_the_labels_scored_are_those_of_the_proposal(make, corpora, tiny_recogni
     said = [cut_text(cut).split() for cut in corpora[0].cuts]
     errors = sum(len(words) - ("nine" in words) for words in said)
     assert figures["label_wer"] == pytest.approx(100 * errors / sum(map(len, said)))
-
-
-def doubtful(batch, watch):
-    """Two hypotheses for each utterance, the surer the higher its number; none survives for the last but one."""
-    found, _ = two_hypotheses(batch)
-    numbers = torch.tensor([int(name.rpartition("-")[2]) for name in batch.ids])
-    first = 0.5 + 0.05 * numbers
-    weights = torch.stack([first, 1 - first], dim=1).masked_fill((numbers == 7)[:, None], 0.0)
-    return Targets(found.labels, found.lengths, weights), {}
-
-
-def test_an_epoch_visits_the_selection(make, tiny_recognizer):
-    """Of nine utterances a third: all of them in three epochs, then the three that the prior is surest of."""
-    proposal = Proposal(tiny_recognizer, cer=40.0)
-    task, _, unpaired = make(
-        doubtful, proposal=proposal, combine="sum", mixing=[1, 1], selected=1 / 3, selected_at_random=0.0
-    )
-    figures = [task.backward(update, WATCH)[1] for update in range(6)]
-    visits = [sorted(int(name.rpartition("-")[2]) for name in batch.ids) for batch in unpaired]
-    assert sorted(number for visit in visits[:3] for number in visit) == list(range(9))
-    assert visits[3:] == [[5, 6, 8]] * 3
-    assert "unlabeled_entropy" not in figures[0]
-    entropies = [
-        float(entropy(torch.tensor([0.5 + 0.05 * number, 0.5 - 0.05 * number]))) for number in range(9)
-    ]
-    of_all = sum(each for number, each in enumerate(entropies) if number != 7) / 8
-    assert figures[3]["unlabeled_entropy"] == pytest.approx(of_all)
-    assert figures[3]["selected_entropy"] == pytest.approx(sum(entropies[n] for n in (5, 6, 8)) / 3)
-
-
-def test_a_part_of_the_selection_is_random(make, tiny_recognizer):
-    proposal = Proposal(tiny_recognizer, cer=40.0)
-    task, _, unpaired = make(
-        doubtful, proposal=proposal, combine="sum", mixing=[1, 1], selected=1 / 3, selected_at_random=0.4
-    )
-    for update in range(12):
-        task.backward(update, WATCH)
-    visits = [{int(name.rpartition("-")[2]) for name in batch.ids} for batch in unpaired[3:]]
-    assert all({6, 8} <= visit for visit in visits)
-    assert len(set.union(*visits)) > 4
-
-
-def test_without_a_share_or_a_proposal_nothing_is_selected(make, tiny_recognizer):
-    off, _, _ = make(two_hypotheses, proposal=Proposal(tiny_recognizer, cer=40.0))
-    given, _, _ = make(given_labels, selected=0.5)
-    for task in (off, given):
-        assert task.unpaired.choose is None
-        tensors, state = task.state()
-        assert state.keys() - {"proposal"} == {"paired", "unpaired"}
-        assert not any(name.startswith("selection") for name in tensors)

@@ -42,7 +42,9 @@ def matching(model, speech, prior):
     proposal = Proposal(model, 0.0)
     targets = BeamTargets(proposal, prior.to(DEVICE), 3, Weighing())
     settings = MatchingSettings(batch=BatchSettings(utterances=3), mixing=[1, 1], combine="sum")
-    return Matching(model, speech, speech, {}, targets, proposal, QUIET, settings)
+    return Matching(
+        model, speech, speech, {}, targets=targets, proposal=proposal, training=QUIET, matching=settings
+    )
 
 
 @pytest.mark.parametrize("make", [supervised, matching])

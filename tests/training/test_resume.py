@@ -23,7 +23,8 @@ from priormatch.config import (
 )
 from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
-from priormatch.matching.cache import CachedTargets
+from priormatch.matching import baselines
+from priormatch.matching.baselines import AveragedProposal, CachedTargets
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.recognizers.prior import Prior
 from priormatch.recognizers.recognizer import Recognizer
@@ -76,7 +77,7 @@ def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
 
 
 @pytest.fixture
-def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
+def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior, monkeypatch):
     labeled, unlabeled = tiny_corpus(5, "labeled"), tiny_corpus(7, "unlabeled", transcribed=False)
     names = [f"unlabeled-{number}" for number in range(7)]
 
@@ -84,8 +85,7 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
         workers=0,
         combine="sum",
         policy="better",
-        renewed=1.0,
-        selected=1.0,
+        baseline="none",
         merged=False,
         in_context=False,
         transcribed=None,
@@ -96,25 +96,36 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior):
         online = Recognizer(tiny_model_settings, tiny_tokenizer).eval()
         with torch.no_grad():
             online.decoder.output.bias[tiny_tokenizer.eos] += 1.2  # hypotheses of several lengths
-        proposal = Proposal(online, 1e9, policy, decay=0.5)
+        monkeypatch.setattr(baselines, "DECAY", 0.5)
+        proposal = (AveragedProposal if baseline == "topipl" else Proposal)(online, 1e9, policy)
         contexts = {name: f"at {WORDS[row]}" for row, name in enumerate(names[1:])} if in_context else None
         targets = BeamTargets(
             proposal, tiny_prior, 3, Weighing(merge_spellings=merged, contexts=contexts or {})
         )
-        if renewed < 1:
-            targets = CachedTargets(targets, renewed, tiny_tokenizer.eos)
+        if baseline == "slimipl":
+            targets = CachedTargets(targets, 0.3, tiny_tokenizer.eos)
         settings = MatchingSettings(
             batch=BatchSettings(utterances=4),
             mixing=[1, 2],
             combine=combine,
             loss_weight=0.5,
-            selected=selected,
         )
         speech, more = Corpus.load(labeled, audio), Corpus.load(unlabeled, audio)
         known = None if transcribed is None else Corpus.load(transcribed, audio)
         inspector = None if inspected is None else Inspector(more, tiny_prior, 3, Weighing(), inspected)
         sets = {"dev": speech}
-        return Matching(online, speech, more, sets, targets, proposal, TRAINING, settings, known, inspector)
+        return Matching(
+            online,
+            speech,
+            more,
+            sets,
+            targets=targets,
+            proposal=proposal,
+            training=TRAINING,
+            matching=settings,
+            transcribed=known,
+            inspector=inspector,
+        )
 
     return make
 
@@ -228,57 +239,32 @@ def test_matching(make_matching, tmp_path, combine):
     assert history[0]["taken"]
 
 
-@pytest.mark.parametrize("policy", ["on_policy", "average"])
-def test_matching_with_a_proposal_that_follows(make_matching, tmp_path, policy):
-    how = schedule(checkpoint_seconds=-1, validate_first=True)
-    assert_resumed_alike(lambda: make_matching(policy=policy), how, tmp_path, kills=[1, 5])
-
-
-def test_matching_with_targets_that_are_kept(make_matching, tmp_path):
-    how = schedule(checkpoint_seconds=-1, validate_first=True)
-    assert_resumed_alike(lambda: make_matching(renewed=0.3), how, tmp_path, kills=[1, 5, 8])
-
-
-@pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
-def test_matching_on_a_selection_killed_at_every_update(make_matching, tmp_path, every_update):
-    how = schedule(checkpoint_seconds=-1 if every_update else 1e9, validate_first=True)
-    kills = range(1, UPDATES) if every_update else [1, 2, 4, 5, 7, 8]
-    assert_resumed_alike(lambda: make_matching(selected=0.5), how, tmp_path, kills)
-    tensors, state = read_checkpoint(tmp_path / "killed")
-    assert (state["task"]["unpaired_epoch"], state["task"]["unpaired"]) == (4, 1), "two batches an epoch"
-    doubts = tensors["task/selection/doubts"]
-    assert doubts.isfinite().all()
-    assert len(doubts.unique()) > 3
-
-
 @pytest.mark.parametrize(
-    "others",
+    "how",
     [
-        *({"policy": policy} for policy in ("always", "never", "on_policy", "average")),
-        {"renewed": 0.3, "merged": True, "in_context": True},
-        {"combine": "alternate"},
+        {"policy": "on_policy"},
+        {"policy": "always"},
+        {"policy": "never"},
+        {"baseline": "topipl"},
+        {"baseline": "slimipl"},
+        {"baseline": "slimipl", "merged": True, "in_context": True},
         {"workers": 1},
     ],
     ids=str,
 )
-def test_matching_on_a_selection_beside_others(make_matching, tmp_path, others):
-    how = schedule(SGD if "combine" in others else ADAMW, checkpoint_seconds=-1, validate_first=True)
-    assert_resumed_alike(lambda: make_matching(selected=0.5, **others), how, tmp_path, kills=[1, 4, 8])
-    assert read_checkpoint(tmp_path / "killed")[1]["task"]["unpaired_epoch"] >= 2
+def test_every_policy_and_baseline_resumes_alike(make_matching, tmp_path, how):
+    plan = schedule(checkpoint_seconds=-1, validate_first=True)
+    assert_resumed_alike(lambda: make_matching(**how), plan, tmp_path, kills=[1, 5, 8])
 
 
-def test_workers_change_no_selection(make_matching, tmp_path):
-    train(make_matching(workers=0, selected=0.5), tmp_path / "without", schedule())
-    train(make_matching(workers=1, selected=0.5), tmp_path / "with", schedule())
-    assert_same(tmp_path / "without", tmp_path / "with")
-
-
-@pytest.mark.parametrize("policy", ["better", "average"])
-def test_known_transcripts_are_scored_and_change_nothing(make_matching, tiny_corpus, tmp_path, policy):
+@pytest.mark.parametrize("baseline", ["none", "topipl"])
+def test_known_transcripts_are_scored_and_change_nothing(make_matching, tiny_corpus, tmp_path, baseline):
     how = schedule(validate_first=True)
     known = tiny_corpus(4, "unlabeled-known")
-    train(make_matching(policy=policy), tmp_path / "without", how)
-    assert_resumed_alike(lambda: make_matching(policy=policy, transcribed=known), how, tmp_path, kills=[4, 7])
+    train(make_matching(baseline=baseline), tmp_path / "without", how)
+    assert_resumed_alike(
+        lambda: make_matching(baseline=baseline, transcribed=known), how, tmp_path, kills=[4, 7]
+    )
     with_transcripts = tmp_path / "straight" / "metrics.jsonl"
     told = [json.loads(line) for line in with_transcripts.read_text().splitlines()]
     assert {each["update"] for each in told if "label_wer" in each} >= {0, 3}
@@ -287,27 +273,27 @@ def test_known_transcripts_are_scored_and_change_nothing(make_matching, tiny_cor
     assert_same(tmp_path / "without", tmp_path / "straight")
 
 
-@pytest.mark.parametrize("policy", ["better", "average"])
+@pytest.mark.parametrize("baseline", ["none", "topipl"])
 @pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
-def test_beams_are_kept_and_change_nothing(make_matching, tmp_path, policy, every_update):
+def test_beams_are_kept_and_change_nothing(make_matching, tmp_path, baseline, every_update):
     how = schedule(checkpoint_seconds=-1 if every_update else 1e9, validate_first=True)
-    train(make_matching(policy=policy), tmp_path / "without", how)
+    train(make_matching(baseline=baseline), tmp_path / "without", how)
     files = {name: tmp_path / name / INSPECTED for name in ("straight", "killed")}
-    train(make_matching(policy=policy, inspected=files["straight"]), tmp_path / "straight", how)
+    train(make_matching(baseline=baseline, inspected=files["straight"]), tmp_path / "straight", how)
     for update in (1, 4, 5, 8):
         with pytest.raises(Killed):
             train(
-                Dying(make_matching(policy=policy, inspected=files["killed"]), update),
+                Dying(make_matching(baseline=baseline, inspected=files["killed"]), update),
                 tmp_path / "killed",
                 how,
             )
-    train(make_matching(policy=policy, inspected=files["killed"]), tmp_path / "killed", how)
+    train(make_matching(baseline=baseline, inspected=files["killed"]), tmp_path / "killed", how)
     for name in files:
         assert_same(tmp_path / "without", tmp_path / name)
     assert files["straight"].read_text() == files["killed"].read_text()
     updates = [each.update for each in read_inspected(files["killed"])]
     assert updates == [0] * 7 + [updates[-1]] * 7
-    assert updates[-1] in ((9,) if policy == "average" else (3, 6, 9))
+    assert updates[-1] in ((9,) if baseline == "topipl" else (3, 6, 9))
 
 
 def test_matching_with_a_worker(make_matching, tmp_path):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from priormatch import __version__
-from priormatch.cli.decode import decode, label, lengths, tune
+from priormatch.cli.decode import decode, label, tune
 from priormatch.cli.help import Verb, Verbs
 from priormatch.cli.model_verbs import export, push
 from priormatch.cli.options import Overrides, complete_recipe, settings_of
@@ -190,7 +190,7 @@ VERBS: dict[str, tuple[Callable[..., None], ...]] = {
     "First day": (demo, new, doctor, run, report, settings),
     "Using models": (transcribe, serve, decode, tune, push, export),
     "Results": (score, compare, hypotheses, table),
-    STAGES: (pack, tokenizer, train_prior, train, lengths, label, match),
+    STAGES: (pack, tokenizer, train_prior, train, label, match),
 }
 PREPARE = """Turn corpora into manifests of cuts, and text into sentences.
 
@@ -199,7 +199,7 @@ Example: priormatch prepare audio speech --out speech.jsonl.gz
 
 GOES_ON = {
     *("run", "demo", "table", "prepare synthetic", "pack", "train-prior", "train", "match"),
-    *("lengths", "label", "tune", "decode", "transcribe"),
+    *("label", "tune", "decode", "transcribe"),
 }
 """The verbs that go on from where an earlier call was stopped."""
 

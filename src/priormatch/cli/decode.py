@@ -14,27 +14,11 @@ from priormatch.cli.options import (
     Overrides,
     PriorModel,
     Recipe,
-    Unlabeled,
     Validation,
     model_option,
     settings_of,
 )
 from priormatch.errors import UserError
-
-
-def lengths(
-    model: Model,
-    unlabeled: Unlabeled,
-    out: Annotated[Path, typer.Option("--out", help="The file of lengths, JSON lines.")],
-    overwrite: Force = False,
-    recipe: Recipe = None,
-    overrides: Overrides = None,
-) -> None:
-    """Estimate reference lengths of unlabeled speech: those of greedy transcripts.
-
-    Example: priormatch lengths --model exp/sup/model --unlabeled more.jsonl.gz --out exp/lengths.jsonl
-    """
-    decode(model, unlabeled, out, 1, overwrite, recipe, overrides)
 
 
 def decode(

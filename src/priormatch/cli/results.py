@@ -85,7 +85,7 @@ def hypotheses(
     beam_size: Annotated[int, typer.Option("--beam-size", min=1, help="Hypotheses of each.")] = 4,
     lengths: Annotated[
         Path | None,
-        typer.Option("--lengths", help="What `priormatch lengths` wrote, to filter by length."),
+        typer.Option("--lengths", help="Greedy transcripts by `priormatch decode`, to filter by length."),
     ] = None,
     fusion: MatchingFusion = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each utterance.")] = False,

@@ -119,7 +119,7 @@ Lengths = Annotated[
     Path | None,
     typer.Option(
         "--lengths",
-        help="What `priormatch lengths` wrote, which matching.context reads too; none with"
+        help="Greedy transcripts by `priormatch decode`, which matching.context reads too; none with"
         " matching.length_filter=[] or matching.reference_lengths=speaking_rate.",
     ),
 ]
@@ -177,13 +177,25 @@ def match(
         inputs["pseudo_labeled"] = unlabeled
         with Stage(out, recipe_of_schedule(wanted), inputs).work() as todo:
             if todo:
-                matching.train_on_pseudo_labels(model, labeled, unlabeled, sets, wanted, out, out)
+                matching.train_on_pseudo_labels(
+                    model, labeled, unlabeled, sets, settings=wanted, out=out, log=out
+                )
         return
     matching.require_inputs(prior, lengths, wanted)
     others = {"unlabeled": unlabeled, "prior": prior, "lengths": lengths, "proposal": proposal}
     inputs |= {name: path for name, path in others.items() if path is not None}
     with Stage(out, recipe_of_matching(wanted), inputs).work() as todo:
         if todo:
-            matching.match(
-                model, prior, labeled, unlabeled, lengths, sets, wanted, out, out, proposal, transcribed
-            )
+            matching.MatchJob.from_files(
+                model=model,
+                labeled=labeled,
+                unlabeled=unlabeled,
+                validation=sets,
+                settings=wanted,
+                out=out,
+                log=out,
+                prior=prior,
+                lengths=lengths,
+                proposal=proposal,
+                transcribed=transcribed,
+            ).run()

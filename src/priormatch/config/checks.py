@@ -59,13 +59,13 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         lambda share: 0 <= share < 1,
         """
         model.dropout prior.model.dropout training.label_smoothing training.input_sampling
-        training.piece_sampling *.optimizer.momentum matching.average matching.second_round
+        training.piece_sampling *.optimizer.momentum
         """,
     ),
     (
         "is a share, from 0 to 1",
         lambda share: 0 <= share <= 1,
-        "audio.max_bad_share matching.selected_at_random",
+        "audio.max_bad_share",
     ),
     (
         "must be 0 or more, and finite",
@@ -80,7 +80,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         "is a factor, above 0 and at most 1",
         lambda factor: 0 < factor <= 1,
-        "*.optimizer.decay matching.renewed matching.selected",
+        "*.optimizer.decay",
     ),
     (
         f"must be at most {MOST_SIZE:,}",
@@ -249,12 +249,6 @@ def _check_training(settings: Settings) -> None:
         "matching.context",
         matching.context,
         "has a say in the prior's weights alone; set matching.prior_exponent=1",
-    )
-    _need(
-        matching.second_round == 0 or matching.updates > 1,
-        "matching.second_round",
-        matching.second_round,
-        "a second round needs an update of its own; set matching.updates higher",
     )
     _need(
         matching.combine == "sum" or matching.optimizer.kind == "sgd",

@@ -172,19 +172,14 @@ class MatchingSettings:
     # where a run takes the reference lengths L from, and `match` where it is given none
     reference_lengths: Literal["greedy", "asr_lm", "speaking_rate", "oracle"] = "greedy"
     # how the proposal is updated
-    refresh: Literal["better", "always", "never", "on_policy", "average"] = "better"
+    refresh: Literal["better", "always", "never", "on_policy"] = "better"
     refresh_every: int = 1000  # T, updates between validations, at which the proposal may be replaced
-    # the part of the updates that a run keeps for a second round, in which the first one's best model proposes with the
-    # prior's help (hypotheses=asr_lm), is not replaced, and its search weighs the hypotheses; 0: one round
-    second_round: float = 0.0
-    average: float = 0.999  # refresh=average: what the proposal keeps of itself at every update
     start_counts: bool = True  # whether the model it starts from may end up as the best
     start: str = ""  # a kept copy of the supervised model for the online model to start from; none: the best
     proposal: str = ""  # a kept copy of the supervised model for the proposal to start from; none: the best
     prior: str = ""  # a kept copy of the prior; none: the best
-    renewed: float = 1.0  # the share of an utterance's visits at which its targets are made anew
-    selected: float = 1.0  # the share of the unlabeled utterances that an epoch visits, the surest first
-    selected_at_random: float = 0.25  # the part of those that is drawn at random
+    # continuous pseudo-labeling to compare with: slimipl keeps labels in a cache, topipl averages the proposal
+    baseline: Literal["none", "slimipl", "topipl"] = "none"
     score_labels_on: int = 200  # utterances to score the proposal on, where transcripts are known; 0: none
     inspect_on: int = 12  # unlabeled utterances whose beams are kept for the report; 0: none
     max_proposal_cer: float = 60.0  # percent; a worse proposal would teach nonsense

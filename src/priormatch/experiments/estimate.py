@@ -33,7 +33,6 @@ from priormatch.experiments.scales import light_files, missing_files, wanted_fil
 from priormatch.experiments.study import Plan
 from priormatch.experiments.systems import System
 from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_paired, keep_all, paired_share
-from priormatch.matching.rounds import rounds_of
 from priormatch.pipeline.match import weighing_of
 from priormatch.progress import say, track
 from priormatch.recognizers.decode import batch_seconds, validation_errors
@@ -127,7 +126,7 @@ def work_of(request: Request) -> list[Work]:
         places.plan.name_of(line.system): line.system
         for table in request.tables
         for line in request.lines(table)
-        if line.system is not None
+        if line.system is not None and not line.system.recorded
     }
     if BEAMS in request.tables:
         systems.setdefault(places.plan.name_of(SHOWN), SHOWN)
@@ -167,7 +166,7 @@ def validated(scale: str, settings: Settings) -> float:
 
 
 def of_system(name: str, system: System, plan: Plan) -> list[Work]:
-    """What a system takes beyond the models that it shares, round by round."""
+    """What a system takes beyond the models that it shares."""
     settings = plan.settings_of(system)
     updates = settings.matching.updates
     match system.kind:
@@ -178,12 +177,7 @@ def of_system(name: str, system: System, plan: Plan) -> list[Work]:
         case "pseudo_labels":
             return [Work(name, "labels", updates, settings)]
         case "matched":
-            rounds = rounds_of(settings)
-            names = (
-                [name] if len(rounds) == 1 else [f"{name}, {which} round" for which in ("first", "second")]
-            )
-            pairs = zip(names, rounds, strict=True)
-            return [Work(each, "matching", its.matching.updates, its) for each, its in pairs]
+            return [Work(name, "matching", updates, settings)]
 
 
 class Numbers:
@@ -236,7 +230,6 @@ def probe(step: Step, settings: Settings) -> float:
         settings,
         model=replace(settings.model, longest_output=PIECES),
         audio=replace(settings.audio, workers=0 if device.type == "cpu" else settings.audio.workers),
-        matching=replace(settings.matching, selected=1.0),
     )
     if step == "validation":
         return seconds_an_utterance(settings, device)
@@ -287,13 +280,15 @@ def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -
         size = training.batch if step == "supervised" else matching.batch
         return Supervised(model, corpus, {}, training, size)
     if step == "labels":
-        return Matching(model, corpus, corpus, {}, given_labels, None, training, matching)
+        return Matching(model, corpus, corpus, {}, targets=given_labels, training=training, matching=matching)
     judge = Prior(settings.prior.model, model.tokenizer)
     judge.lm.fuse()
     proposal = Proposal(endless(model), 0.0)
     weighing = replace(weighing_of(settings, {}, {}), keep=keep_all)
     targets = BeamTargets(proposal, judge.to(model.device), matching.beam_size, weighing)
-    return Matching(model, corpus, corpus, {}, targets, proposal, training, matching)
+    return Matching(
+        model, corpus, corpus, {}, targets=targets, proposal=proposal, training=training, matching=matching
+    )
 
 
 def endless(model: Recognizer) -> Recognizer:

@@ -57,10 +57,14 @@ def write_found(study: Places, table: str, line: Line, found: Found) -> None:
 
 
 def read_found(study: Places, table: str, line: Line) -> Found:
-    """What was measured of a row with these settings, the last time if more than once; nothing if never."""
+    """What was measured of a row with these settings, the last time if more than once; nothing if never.
+
+    Figures of a removed variant, whose settings cannot be told any more, are taken as they were recorded.
+    """
     file, wanted = file_of(study, table, line), made_from(study, line)
+    recorded = line.system is not None and line.system.recorded != ""
     known = (read_content(each) for each in (file, *kept_aside(file)) if each.is_file())
-    content = next((each for each in known if each["made_from"] == wanted), None)
+    content = next((each for each in known if recorded or each["made_from"] == wanted), None)
     if content is None:
         return Found()
     errors = {
@@ -93,15 +97,12 @@ def made_from(study: Places, line: Line) -> str:
     """What tells figures from those of other settings; of fusion's only where the prior had a say in a search."""
     assert line.system is not None
     settings = study.settings_of(line.system)
-    recipes = [
-        {name: plain(value) for name, value in recipe_of_matching(each).items()}
-        for each in study.rounds_of(line.system)
-    ]
+    recipe = {name: plain(value) for name, value in recipe_of_matching(settings).items()}
     decoded_with = line.row.get("decode_lm", "None")
     fused = decoded_with != "None" or study.source_of(line.system) == "asr_lm"
     others = (settings.prior, settings.tokenizer)
     searched = [recipe_of_fusion(settings.fusion)] if fused else []
     by_rule = study.is_tuned(line.system) and study.feeds_back(line.system)
     rule = [MATCHING_RULE] if by_rule else []
-    used = with_names([*recipes, *map(plain, others), *searched], OLD_NAMES)
+    used = with_names([recipe, *map(plain, others), *searched], OLD_NAMES)
     return digest([*used, *rule, with_names(line.row, OLD_COLUMNS)])

@@ -18,14 +18,16 @@ from priormatch.experiments.paper import MISPRINTS, TITLES, Row
 from priormatch.experiments.request import Request, as_ranges
 from priormatch.experiments.rows import Line
 from priormatch.experiments.study import Places
-from priormatch.experiments.systems import System
+from priormatch.experiments.systems import LAST_TRAINED, System
 from priormatch.experiments.trained import trained_for
 from priormatch.files import replace_text
-from priormatch.matching.rounds import FIRST_ROUND, MATCHING
+from priormatch.pipeline.recipe import REMOVED
 from priormatch.progress import say
 from priormatch.report.run_folder import read_metrics, values
-from priormatch.runs.stage import commit, kept_aside, plain, read_record
+from priormatch.runs.stage import MATCHING, commit, kept_aside, plain, read_record
 
+FIRST_ROUND = "lpm-first"  # of the removed two rounds
+GONE = {f"matching.{name}": value for name, value in REMOVED.items()}
 TRAININGS = (MATCHING, "supervised-longer", "topline", "pseudo_label")
 RECORDED = ("model", "training", "audio", "matching", "prior")
 """Settings that the records of trainings have as they were given; values for a search are tuned."""
@@ -167,6 +169,7 @@ def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Lin
         f"- Settings: `{request.recipe.name}` and what the command adds; all of them are in `settings.yaml` of each"
         " seed's folder, as it was trained last.",
         *([f"- Not measured with these settings: {missing}."] if missing else []),
+        *removed_rows(lines),
         *([f"- Trained at commit {', '.join(commits)}, on {', '.join(devices)}."] if records else []),
         f"- Written at commit {commit() or 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
         f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in all:",
@@ -183,6 +186,17 @@ def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Lin
     ]
     table = markdown([["rows", "training", *told], *body])
     return "\n".join(["## How it was made", "", *facts, "", ENDINGS, table])
+
+
+def removed_rows(lines: Sequence[Line]) -> list[str]:
+    """A line about rows whose variants have been removed; nothing where there are none."""
+    removed = [line.number for line in lines if line.system is not None and line.system.recorded]
+    what = f"row{'s' if len(removed) > 1 else ''} {as_ranges(removed)}"
+    return (
+        [f"- Recorded at commit {LAST_TRAINED}, since when the variant is removed: {what}."]
+        if removed
+        else []
+    )
 
 
 class Training(NamedTuple):
@@ -213,13 +227,20 @@ def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training
             name = studies[0].folder_of(line.system).name
             rows.setdefault(name, (line.system, []))[1].append(str(line.number))
     for name, (system, numbers) in rows.items():
-        rounds = [False] if len(studies[0].rounds_of(system)) == 1 else [True, False]
-        for is_first in rounds:
-            records = [system_record(study, system, is_first) for study in studies]
-            endings = [ending(study, system, is_first) for study in studies]
-            shown = f"{name}, first round" if is_first else name
-            found.append(Training(", ".join(numbers), shown, records, endings))
+        if system.recorded and (studies[0].folder_of(system) / FIRST_ROUND).is_dir():
+            found.append(
+                training(", ".join(numbers), f"{name}, first round", studies, system, (FIRST_ROUND,))
+            )
+        found.append(training(", ".join(numbers), name, studies, system))
     return found
+
+
+def training(
+    rows: str, name: str, studies: Sequence[Places], system: System, stages: Sequence[str] = TRAININGS
+) -> Training:
+    """What the stages of a system recorded, whichever of them it has."""
+    records = [system_record(study, system, stages) for study in studies]
+    return Training(rows, name, records, [ending(study, system, stages) for study in studies])
 
 
 def shared_models(study: Places, systems: Sequence[System]) -> dict[Path, Settings]:
@@ -232,43 +253,42 @@ def shared_models(study: Places, systems: Sequence[System]) -> dict[Path, Settin
     }
 
 
-def system_record(study: Places, system: System, first_round: bool = False) -> dict[str, Any] | None:
-    """The record of a system's training, or of the first round of it."""
-    return record_of(*training_of(study, system, first_round))
+def system_record(study: Places, system: System, stages: Sequence[str] = TRAININGS) -> dict[str, Any] | None:
+    """The record of a system's training; of a removed variant, whatever was recorded."""
+    folder = study.folder_of(system)
+    settings = None if system.recorded else study.settings_of(system)
+    return record_of([folder / name for name in stages], settings)
 
 
-def training_of(study: Places, system: System, first_round: bool) -> tuple[list[Path], Settings]:
-    """Where the training of a system lies, or the first round of it, by its kind, and the settings that it has."""
-    folder, rounds = study.folder_of(system), study.rounds_of(system)
-    stages = (FIRST_ROUND,) if first_round else TRAININGS
-    return [folder / name for name in stages], rounds[0 if first_round else -1]
-
-
-def ending(study: Places, system: System, first_round: bool = False) -> str:
+def ending(study: Places, system: System, stages: Sequence[str] = TRAININGS) -> str:
     """The best and the last validation CER of a system's training; "" where its log is not there, or of another one.
 
     That of the model it starts from is none of them where that one may not be the best.
     """
-    folder, (places, settings) = study.folder_of(system), training_of(study, system, first_round)
+    folder, settings = study.folder_of(system), study.settings_of(system)
     logged = read_metrics(folder / "metrics.jsonl", [])
-    for place in places:
-        record = read_record(place)
-        if record is not None and record["finished"] and was_made_with(record, settings):
-            validations = values(logged.get(place.name, []), "validation_score")
+    for name in stages:
+        record = read_record(folder / name)
+        if record is None or not record["finished"]:
+            continue
+        if system.recorded or was_made_with(record, settings):
+            validations = values(logged.get(name, []), "validation_score")
             scores = [score for update, score in validations if update > 0 or settings.matching.start_counts]
             return f"{min(scores):.1f}, {scores[-1]:.1f}" if scores else ""
     return ""
 
 
-def record_of(folders: Sequence[Path], settings: Settings) -> dict[str, Any] | None:
-    """The record of a finished training with these settings, perhaps kept aside when they changed."""
+def record_of(folders: Sequence[Path], settings: Settings | None) -> dict[str, Any] | None:
+    """The record of a finished training with these settings, or with any; perhaps kept aside when they changed."""
     places = [place for folder in folders for place in (folder, *kept_aside(folder))]
     records = [record for place in places if (record := read_record(place)) is not None]
-    return next((each for each in records if each["finished"] and was_made_with(each, settings)), None)
+    finished = (each for each in records if each["finished"])
+    return next((each for each in finished if settings is None or was_made_with(each, settings)), None)
 
 
 def was_made_with(record: Mapping[str, Any], settings: Settings) -> bool:
     """Whether a training had these settings, as far as its record tells."""
     wanted, told = flat(plain(settings)), record["recipe"]["settings"]
     recorded = flat({name: told[name] for name in RECORDED if name in told})
-    return all(name in wanted and wanted[name] == value for name, value in recorded.items())
+    known = wanted | GONE
+    return all(name in known and known[name] == value for name, value in recorded.items())

@@ -34,7 +34,11 @@ BY_BOTH: dict[str, object] = {"hypotheses": "asr_lm"}
 LABELS: dict[str, object] = {**BY_BOTH, **WEIGHTS["uniform"], "beam_size": 1}
 """What it finds best is a label."""
 
-TWO_ROUNDS: dict[str, object] = {"second_round": 0.4}
+TWO_ROUNDS = "matched-all-second_round=0.4-longer"
+LABELS_TWICE = (
+    "matched-all-hypotheses=asr_lm-prior_exponent=0-beam_size=1-refresh=never-second_round=0.4-longer"
+)
+"""Folders of two rounds of matching, and of labels that stay: a second round did not help, and was removed."""
 
 BOTH = "860h(S)+All(T)"
 Named = tuple[str, str, System]
@@ -115,8 +119,8 @@ def main_systems() -> list[Named]:
 def in_two_rounds() -> list[Named]:
     """Labels and matching, and then what the model of that finds with the prior's help."""
     return [
-        ("PL(ASR+LM), two rounds", BOTH, matched("all", **LABELS, refresh="never", **TWO_ROUNDS)),
-        ("LPM, two rounds", BOTH, matched("all", **TWO_ROUNDS)),
+        ("PL(ASR+LM), two rounds", BOTH, System("matched", "all", recorded=LABELS_TWICE)),
+        ("LPM, two rounds", BOTH, System("matched", "all", recorded=TWO_ROUNDS)),
     ]
 
 
@@ -147,9 +151,9 @@ def open_questions() -> list[tuple[Row, System]]:
     return [
         *(open_row("LPM", *each) for each in grid),
         (row, with_settings(context, "prior.model.context=true")),
-        open_row("LPM, selection", selected=0.5),
+        removed_row("LPM, selection", "matched-all-selected=0.5"),
         open_row("LPM, lengths by speaking rate", reference_lengths="speaking_rate"),
-        open_row("LPM, moving average", refresh="average"),
+        removed_row("LPM, moving average", "matched-all-refresh=average"),
         open_row("LPM, times posterior^0.3", proposal_exponent=0.3),
     ]
 
@@ -162,6 +166,12 @@ def open_row(
     row |= {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     chosen = {} if bounds == USUAL else {"length_filter": bounds}
     return row, matched("all", beam_size=k, **chosen, **WEIGHTS[weights], **matching)
+
+
+def removed_row(method: str, recorded: str) -> tuple[Row, System]:
+    """A row of our own table whose variant has been removed, with the folder of its figures."""
+    row, _ = open_row(method)
+    return row, System("matched", "all", recorded=recorded)
 
 
 def main_settings() -> list[tuple[Row, System]]:
@@ -210,8 +220,8 @@ def searches() -> list[tuple[Row, System]]:
     """Hypotheses of a search with the prior, and what may weigh them.
 
     The prior's weight is tuned, or said in the row: as much as is best for the first proposal at small scale, or scores
-    that are not centered and have a bonus for each piece instead, what a piece costs on average. In a second round
-    the first one's model proposes with the prior's help, and stays as it is; labels that stay may have one too.
+    that are not centered and have a bonus for each piece instead, what a piece costs on average. The last two rows are
+    only recorded: in a second round the first one's model proposed with the prior's help and was not replaced.
     """
     tuned, posterior = BY_BOTH, WEIGHTS["posterior"]
     none, much, by_bonus, much_by_bonus = (
@@ -229,16 +239,25 @@ def searches() -> list[tuple[Row, System]]:
         ("ASR+LM, 0.15, bonus 0.45", "4", "of the search", tuned | posterior, by_bonus),
         ("ASR+LM, 0.4, bonus 1.17", "4", "of the search", tuned | posterior, much_by_bonus),
         ("ASR, with limits", "4", "prior", tuned, none),
-        ("ASR, then ASR+LM", "4", "prior, then of the search", TWO_ROUNDS, {}),
-        ("ASR+LM, not renewed, twice", "1", MISSING, LABELS | {"refresh": "never"} | TWO_ROUNDS, {}),
+    ]
+    removed = [
+        ("ASR, then ASR+LM", "4", "prior, then of the search", TWO_ROUNDS),
+        ("ASR+LM, not renewed, twice", "1", MISSING, LABELS_TWICE),
     ]
     figures = {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
-    return [
+    trained = [
         (
             {"search": search, "k": k, "weights": weights, **figures},
             replace(with_settings(matched("all", **matching), *overrides(fusion, "fusion")), main=True),
         )
         for search, k, weights, matching, fusion in rows
+    ]
+    return trained + [
+        (
+            {"search": search, "k": k, "weights": weights, **figures},
+            System("matched", "all", recorded=folder, main=True),
+        )
+        for search, k, weights, folder in removed
     ]
 
 

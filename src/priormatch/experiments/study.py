@@ -14,7 +14,6 @@ from priormatch.decoding.fusion import feeds_back
 from priormatch.experiments.systems import Labels, System, Unlabeled
 from priormatch.experiments.trained import Models, Speech, recipe_of_models
 from priormatch.matching.label_filters import LabelFilter
-from priormatch.matching.rounds import rounds_of
 from priormatch.pipeline.label import ALL, label_cuts
 from priormatch.pipeline.run import Run
 from priormatch.pipeline.run_data import RunData
@@ -52,6 +51,8 @@ class Plan:
 
     def name_of(self, system: System) -> str:
         """A name for a system's folder: what differs from the scale's settings, or from those of its main results."""
+        if system.recorded:
+            return system.recorded
         different = [each for each in system.settings if self.differs(system, each)]
         words = [
             system.kind,
@@ -97,11 +98,6 @@ class Places:
     def settings_of(self, system: System) -> Settings:
         """The settings that a system is trained with."""
         return self.plan.settings_of(system)
-
-    def rounds_of(self, system: System) -> list[Settings]:
-        """The settings of each training of a system: matching may have two rounds."""
-        settings = self.settings_of(system)
-        return rounds_of(settings) if system.kind == "matched" else [settings]
 
     def folder_of(self, system: System) -> Path:
         """Where a system is trained."""

@@ -22,6 +22,10 @@ LARGE = ("model.channels=[10,14,18]", "model.blocks=[2,3,6]")  # the paper's lar
 LENGTHS = {"Oracle": "oracle", "ASR+LM_decode": "asr_lm", "ASR_only_decode": "greedy"}
 
 
+LAST_TRAINED = "2df2819"
+"""The last commit that could train the variants whose figures are only recorded."""
+
+
 @dataclass(frozen=True)
 class System:
     """One trained recognizer: how, on which unlabeled speech, and what differs from the scale's settings.
@@ -40,6 +44,9 @@ class System:
     filtered: bool = True  # whether labels are filtered as Kahn et al. do
     loss_scale: float = 1.0  # times the scale's own loss weight, which stands for the paper's 0.2
     main: bool = False  # of the main results, which the paper trains for longer
+    recorded: str = (
+        ""  # the folder of a variant that has been removed: its figures are shown, and it is not trained
+    )
 
 
 def matched(unlabeled: Unlabeled = "clean", /, **matching: object) -> System:

@@ -16,7 +16,6 @@ from priormatch.experiments.rows import Line
 from priormatch.experiments.study import Study
 from priormatch.experiments.systems import System, Unlabeled
 from priormatch.experiments.trained import Models
-from priormatch.matching.rounds import rounds_of
 from priormatch.pipeline.run import FUSION
 
 
@@ -53,7 +52,7 @@ def jobs_of(lines: Mapping[str, Sequence[Line]], studies: Studies) -> Wanted:
                 shown = Figures(table, Line(1, {}, SHOWN))
                 wanted.setdefault(Job(seed, study.folder_of(SHOWN)), []).append(shown)
             for line in its:
-                if line.system is not None:
+                if line.system is not None and not line.system.recorded:
                     job = Job(seed, study.folder_of(line.system))
                     wanted.setdefault(job, []).append(Figures(table, line))
 
@@ -71,10 +70,8 @@ def effort_of(system: System, settings: Settings) -> float:
         return settings.training.updates + matching.updates
     if system.kind != "matched":
         return matching.updates
-    rounds = [each.matching for each in rounds_of(settings)]
-    widest = settings.fusion.beam_size
-    widths = [max(each.beam_size, widest if each.hypotheses == "asr_lm" else 0) for each in rounds]
-    return sum(each.updates * (1 + width / 4) for each, width in zip(rounds, widths, strict=True))
+    searched = settings.fusion.beam_size if matching.hypotheses == "asr_lm" else 0
+    return matching.updates * (1 + max(matching.beam_size, searched) / 4)
 
 
 class Shared(NamedTuple):

@@ -131,7 +131,7 @@ def paired_share(paired: int, unpaired: int) -> float:
     return paired / (paired + unpaired)
 
 
-Policy = Literal["better", "always", "never", "on_policy", "average"]
+Policy = Literal["better", "always", "never", "on_policy"]
 
 
 @dataclass(frozen=True)
@@ -148,24 +148,20 @@ class Proposal:
     """The proposal model r: a frozen copy of a recognizer, replaced by the online model under a policy.
 
     better (the paper): at a validation where the online model's mean CER is strictly lower than the proposal's;
-    always: at every validation; never; on_policy: r is the online model at every update; average: at every update
-    r <- d·r + (1 - d)·q.
+    always: at every validation; never; on_policy: r is the online model at every update.
     """
 
-    def __init__(
-        self, model: Recognizer, cer: float, policy: Policy = "better", decay: float = 0.999
-    ) -> None:
+    def __init__(self, model: Recognizer, cer: float, policy: Policy = "better") -> None:
         self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self.cer, self.policy, self.decay = cer, policy, decay
+        self.cer, self.policy = cer, policy
         self.history: list[Refresh] = []
 
     @torch.no_grad()
     def follow(self, online: Recognizer) -> None:
-        """Apply the policies that act at every update, before hypotheses are listed."""
-        share = {"on_policy": 1.0, "average": 1 - self.decay}.get(self.policy, 0.0)
-        if share > 0:
+        """On policy, copy the online model's weights, before hypotheses are listed."""
+        if self.policy == "on_policy":
             own: list[Tensor] = list(self.model.parameters())
-            torch._foreach_lerp_(own, list[Tensor](online.parameters()), share)
+            torch._foreach_copy_(own, list[Tensor](online.parameters()))
 
     def refresh(self, online: Recognizer, online_cer: float, update: int) -> bool:
         """Apply the policy at a validation; whether the online model replaced the proposal."""

@@ -179,14 +179,6 @@ def add_results(models: Mapping[str, Path], results: Mapping[str, Any]) -> None:
             say(f"{folder / CARD} has been edited: its results are left to you")
 
 
-def add_first_round(model: Path, first: Path) -> None:
-    """Tell on the card of a model that a first round came before, with the settings that stand on that one's card."""
-    card, earlier = read_card(model), read_card(first)
-    if card is not None and earlier is not None:
-        before = {"Settings of the first round": earlier.sections["Settings"]}
-        write_card(model, replace(card, sections=card.sections | before))
-
-
 def with_results(card: Card, tests: Mapping[str, Mapping[str, Any]], notes: Sequence[str]) -> Card:
     """A card that tells of error rates, as a table and as the Hub reads them, with notes on what they are of."""
     tests = {test: rates for test, rates in tests.items() if math.isfinite(rates["wer"])}

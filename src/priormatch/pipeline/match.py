@@ -1,7 +1,7 @@
 """Matching, and training on labels that stay as they are, from files or from corpora into a folder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lhotse.cut import Cut
@@ -12,7 +12,7 @@ from priormatch.data.recordings import previous_in_recording
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.matching.cache import CachedTargets
+from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets
 from priormatch.matching.context import contexts_of
 from priormatch.matching.lpm import (
     BeamTargets,
@@ -70,109 +70,140 @@ def transcribed_sample(transcribed: Path, unlabeled: Corpus, settings: Settings)
     return thin(Corpus(known, settings.audio, str(transcribed)), most)
 
 
-def match(
-    model: Path,
-    prior: Path | None,
-    labeled: Path,
-    unlabeled: Path,
-    lengths: Path | None,
-    validation: Mapping[str, Path],
-    settings: Settings,
-    out: Path,
-    log: Path,
-    proposal: Path | None = None,
-    transcribed: Path | None = None,
-) -> None:
-    """Local prior matching from files: the model at `model` is the online model, and without another the proposal.
+@dataclass(frozen=True, kw_only=True)
+class MatchJob:
+    """One training by local prior matching: models, speech, settings, and where the results go.
 
-    The proposal's labels are scored on unlabeled utterances that `transcribed` has, with their transcripts.
+    The online model is trained in place; its best version ends up in `out/model`. Without a `proposal` it proposes for
+    itself at the start. The prior may be missing if neither the weights nor the search use it. `reference_lengths`
+    holds tokens per utterance; they may be missing if there is no length filter, or to use the labeled speaking rate.
+    `contexts` holds texts that the prior reads before utterances. The proposal is scored on `transcribed` utterances.
+    Beams of a few utterances, transcribed ones if there are any, go to `out/inspected.jsonl`. The model's card repeats
+    what the prior's card in `prior_folder` says.
     """
-    device = find_device(settings.device)
-    online = Recognizer.load(model, device)
-    judge = None if prior is None else Prior.load(prior, device)
-    if judge is not None:
-        judge.require_tokenizer(online.tokenizer, str(model))
-    heard = None if lengths is None else read_transcripts(lengths)
-    speech = Corpus.load(unlabeled, settings.audio)
-    match_corpora(
-        online,
-        judge,
-        Corpus.load(labeled, settings.audio, transcribed=True),
-        speech,
-        None if heard is None else {each.id: each.pieces for each in heard},
-        load_validation(validation, settings),
-        settings,
-        out,
-        log,
-        online if proposal is None else Recognizer.load(proposal, device),
-        heard_before(speech, heard) if settings.matching.context else None,
-        None if transcribed is None else transcribed_sample(transcribed, speech, settings),
-        prior,
-    )
 
+    online: Recognizer
+    labeled: Corpus
+    unlabeled: Corpus
+    validation: Mapping[str, Corpus]
+    settings: Settings
+    out: Path
+    log: Path
+    prior: Prior | None = None
+    proposal: Recognizer | None = None
+    reference_lengths: Mapping[str, int] | None = None
+    contexts: Mapping[str, str] | None = None
+    transcribed: Corpus | None = None
+    prior_folder: Path | None = None
 
-def match_corpora(
-    online: Recognizer,
-    prior: Prior | None,
-    labeled: Corpus,
-    unlabeled: Corpus,
-    reference_lengths: Mapping[str, int] | None,
-    validation: Mapping[str, Corpus],
-    settings: Settings,
-    out: Path,
-    log: Path,
-    first_proposal: Recognizer,
-    contexts: Mapping[str, str] | None = None,
-    transcribed: Corpus | None = None,
-    prior_folder: Path | None = None,
-) -> None:
-    """Local prior matching: the online model, with the best validation CER it had, ends up in `out/model`.
-
-    The prior may be missing where matching.prior_exponent is 0 and it has no say in the search, and reference lengths
-    where there is no filter, or where they are to be those of the labeled speaking rate.
-    `contexts` gives texts that the prior reads before utterances, by their ids; on `transcribed` utterances the
-    proposal's labels are scored. Beams of a few unlabeled utterances, transcribed ones where there are any, are kept
-    in `out/inspected.jsonl`. The card tells what that of the prior, in its folder, tells.
-    """
-    matching = settings.matching
-    require_inputs(prior, reference_lengths, settings)
-    if prior is not None:
-        prior.require_tokenizer(online.tokenizer, "the recognizer")
-        if contexts is not None:
-            prior.require_context()
-    if first_proposal.tokenizer != online.tokenizer:
-        raise UserError(
-            "the proposal's tokenizer is not that of the online model: train both with one tokenizer"
+    @classmethod
+    def from_files(
+        cls,
+        *,
+        model: Path,
+        labeled: Path,
+        unlabeled: Path,
+        validation: Mapping[str, Path],
+        settings: Settings,
+        out: Path,
+        log: Path,
+        prior: Path | None = None,
+        lengths: Path | None = None,
+        proposal: Path | None = None,
+        transcribed: Path | None = None,
+    ) -> "MatchJob":
+        """The job of these files; `lengths` are transcripts, which give reference lengths and contexts."""
+        device = find_device(settings.device)
+        online = Recognizer.load(model, device)
+        judge = None if prior is None else Prior.load(prior, device)
+        if judge is not None:
+            judge.require_tokenizer(online.tokenizer, str(model))
+        heard = None if lengths is None else read_transcripts(lengths)
+        speech = Corpus.load(unlabeled, settings.audio)
+        return cls(
+            online=online,
+            labeled=Corpus.load(labeled, settings.audio, transcribed=True),
+            unlabeled=speech,
+            validation=load_validation(validation, settings),
+            settings=settings,
+            out=out,
+            log=log,
+            prior=judge,
+            proposal=None if proposal is None else Recognizer.load(proposal, device),
+            reference_lengths=None if heard is None else {each.id: each.pieces for each in heard},
+            contexts=heard_before(speech, heard) if settings.matching.context else None,
+            transcribed=None if transcribed is None else transcribed_sample(transcribed, speech, settings),
+            prior_folder=prior,
         )
-    cer = mean_cer(validation_errors(first_proposal, validation))
-    require_fit(cer, matching.max_proposal_cer)
-    proposal = Proposal(first_proposal, cer, matching.refresh, matching.average)
-    lengths = reference_lengths or {}
-    if reference_lengths is None and matching.reference_lengths == "speaking_rate":
-        lengths = lengths_by_rate(unlabeled.cuts, pieces_a_second(labeled.cuts, online.tokenizer))
-    speech = with_lengths(unlabeled, lengths) if matching.length_filter else unlabeled
-    say(f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, proposal's validation CER {cer:.2f} %")
-    if prior is not None and matching.hypotheses == "asr" and matching.prior_exponent == 0:
-        say(f"{out.name}: the prior has no say here; matching.prior_exponent=1 would give it the weights")
-    weighing = weighing_of(settings, lengths, contexts or {})
-    targets: TargetsOf = BeamTargets(proposal, prior, matching.beam_size, weighing)
-    if matching.renewed < 1:
-        targets = CachedTargets(targets, matching.renewed, online.tokenizer.eos)
-    inspector = None
-    if prior is not None and matching.inspect_on > 0:
-        shown = speech if transcribed is None else transcribed
-        inspector = inspector_of(shown, prior, weighing, settings, out)
-    training = settings.training
-    task = Matching(
-        online, labeled, speech, validation, targets, proposal, training, matching, transcribed, inspector
-    )
-    best = fit(task, matching_schedule(settings), out, log)
-    proposal.model.save(out / "proposal")
-    how = f"Trained further on untranscribed speech by {PAPER}."
-    data = {"transcribed speech": labeled, "untranscribed speech": speech}
-    recipe = recipe_of_matching(settings)
-    more = [] if prior is None else [judged(prior, prior_folder)]
-    leave_recognizer_card(out, online, how, data, validation, best, recipe, settings, more)
+
+    def run(self) -> None:
+        """Train, and write the models and the card."""
+        settings, matching, prior, out = self.settings, self.settings.matching, self.prior, self.out
+        self._check()
+        start = self.proposal or self.online
+        cer = mean_cer(validation_errors(start, self.validation))
+        require_fit(cer, matching.max_proposal_cer)
+        lengths = self._lengths()
+        speech = with_lengths(self.unlabeled, lengths) if matching.length_filter else self.unlabeled
+        say(
+            f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, proposal's validation CER {cer:.2f} %"
+        )
+        if prior is not None and matching.hypotheses == "asr" and matching.prior_exponent == 0:
+            say(f"{out.name}: the prior has no say here; matching.prior_exponent=1 would give it the weights")
+        averaged = matching.baseline == "topipl"
+        proposal = (AveragedProposal if averaged else Proposal)(start, cer, matching.refresh)
+        weighing = weighing_of(settings, lengths, self.contexts or {})
+        targets: TargetsOf = BeamTargets(proposal, prior, matching.beam_size, weighing)
+        if matching.baseline == "slimipl":
+            targets = CachedTargets(targets, RENEWED, self.online.tokenizer.eos)
+        inspector = None
+        if prior is not None and matching.inspect_on > 0:
+            shown = speech if self.transcribed is None else self.transcribed
+            inspector = inspector_of(shown, prior, weighing, settings, out)
+        task = Matching(
+            self.online,
+            self.labeled,
+            speech,
+            self.validation,
+            targets=targets,
+            training=settings.training,
+            matching=matching,
+            proposal=proposal,
+            transcribed=self.transcribed,
+            inspector=inspector,
+        )
+        best = fit(task, matching_schedule(settings), out, self.log)
+        proposal.model.save(out / "proposal")
+        leave_recognizer_card(
+            out,
+            self.online,
+            f"Trained further on untranscribed speech by {PAPER}.",
+            {"transcribed speech": self.labeled, "untranscribed speech": speech},
+            self.validation,
+            best=best,
+            recipe=recipe_of_matching(settings),
+            settings=settings,
+            more=[] if prior is None else [judged(prior, self.prior_folder)],
+        )
+
+    def _check(self) -> None:
+        """Refuse models that do not fit together, and missing inputs."""
+        require_inputs(self.prior, self.reference_lengths, self.settings)
+        if self.prior is not None:
+            self.prior.require_tokenizer(self.online.tokenizer, "the recognizer")
+            if self.contexts is not None:
+                self.prior.require_context()
+        if self.proposal is not None and self.proposal.tokenizer != self.online.tokenizer:
+            raise UserError(
+                "the proposal's tokenizer is not that of the online model: train both with one tokenizer"
+            )
+
+    def _lengths(self) -> Mapping[str, int]:
+        """Reference lengths: those given, or those of the labeled speaking rate."""
+        if self.reference_lengths is None and self.settings.matching.reference_lengths == "speaking_rate":
+            rate = pieces_a_second(self.labeled.cuts, self.online.tokenizer)
+            return lengths_by_rate(self.unlabeled.cuts, rate)
+        return self.reference_lengths or {}
 
 
 def inspector_of(
@@ -194,11 +225,6 @@ def refuse_names(settings: Settings) -> None:
             raise UserError(
                 f"matching.{name}={value} is for `priormatch run`: here give the path of what it names instead"
             )
-    if settings.matching.second_round > 0:
-        raise UserError(
-            f"matching.second_round={settings.matching.second_round:g} is for `priormatch run`: give"
-            " matching.second_round=0, and match again from the model of that (docs/stages.md)"
-        )
 
 
 def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
@@ -225,7 +251,7 @@ def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> di
     if not any(heard.values()):
         raise UserError(
             "matching.context needs transcripts of the unlabeled speech, not lengths alone: give what"
-            " `priormatch lengths` wrote, or match without (matching.context=false)"
+            " `priormatch decode` wrote, or match without (matching.context=false)"
         )
     require_recordings(corpus.cuts, corpus.name)
     found = contexts_of(corpus.cuts, heard)
@@ -251,7 +277,7 @@ def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
         return corpus
     if not kept:
         raise UserError(
-            f"no utterance of {corpus.name} has a reference length: make them of it with `priormatch lengths`"
+            f"no utterance of {corpus.name} has a reference length: make them of it with `priormatch decode`"
         )
     without = len(corpus) - len(kept)
     say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length: left out")
@@ -263,6 +289,7 @@ def train_on_pseudo_labels(
     labeled: Path,
     pseudo_labeled: Path,
     validation: Mapping[str, Path],
+    *,
     settings: Settings,
     out: Path,
     log: Path,
@@ -272,8 +299,17 @@ def train_on_pseudo_labels(
     paired = Corpus.load(labeled, settings.audio, transcribed=True)
     speech = Corpus.load(pseudo_labeled, settings.audio, transcribed=True)
     sets = load_validation(validation, settings)
-    task = Matching(online, paired, speech, sets, given_labels, None, settings.training, settings.matching)
+    task = Matching(
+        online,
+        paired,
+        speech,
+        sets,
+        targets=given_labels,
+        training=settings.training,
+        matching=settings.matching,
+    )
     best = fit(task, matching_schedule(settings), out, log)
     how = "Trained further on speech that another recognizer transcribed."
     data = {"transcribed speech": paired, "speech with pseudo-labels": speech}
-    leave_recognizer_card(out, online, how, data, sets, best, recipe_of_schedule(settings), settings)
+    recipe = recipe_of_schedule(settings)
+    leave_recognizer_card(out, online, how, data, sets, best=best, recipe=recipe, settings=settings)

@@ -8,8 +8,8 @@ from priormatch.runs.stage import plain
 
 COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on", "inspect_on")
 """Settings that change what is told, not what is learned."""
-OF_SEVERAL = ("second_round",)
-"""Settings of several trainings, each of which has settings of its own."""
+REMOVED = {"average": 0.999, "renewed": 1.0, "selected": 1.0, "selected_at_random": 0.25}
+"""Settings of matching that older versions had, at the values that every run has now: part of older fingerprints."""
 SCHEDULE = (
     "updates",
     "batch",
@@ -34,7 +34,13 @@ def audible(settings: Settings) -> dict[str, Any]:
 
 def learned(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
     """The settings of a training that change what is learned."""
-    return {name: value for name, value in plain(settings).items() if name not in (*COSMETIC, *OF_SEVERAL)}
+    return {name: value for name, value in plain(settings).items() if name not in COSMETIC}
+
+
+def learned_by_matching(settings: MatchingSettings) -> dict[str, Any]:
+    """The settings of matching that change what is learned; no baseline goes without saying."""
+    values = learned(settings) | REMOVED
+    return {name: value for name, value in values.items() if (name, value) != ("baseline", "none")}
 
 
 def recipe_of_training(settings: Settings) -> dict[str, Any]:
@@ -57,4 +63,4 @@ def recipe_of_matching(settings: Settings) -> dict[str, Any]:
     """What local prior matching depends on."""
     fusion = fusion_of_hypotheses(settings)
     searched = {} if fusion is None else {"fusion": recipe_of_fusion(fusion)}
-    return recipe_of_training(settings) | {"matching": learned(settings.matching)} | searched
+    return recipe_of_training(settings) | {"matching": learned_by_matching(settings.matching)} | searched

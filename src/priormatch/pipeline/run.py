@@ -16,12 +16,11 @@ from priormatch.device import use_threads
 from priormatch.errors import UserError
 from priormatch.files import replace_text, set_aside
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
-from priormatch.matching.rounds import FIRST_ROUND, MATCHING, rounds_of
 from priormatch.old_names import existing_manifest
-from priormatch.pipeline import match as matching_work
 from priormatch.pipeline import work
-from priormatch.pipeline.cards import add_first_round, add_results
+from priormatch.pipeline.cards import add_results
 from priormatch.pipeline.label import ALL, label_cuts
+from priormatch.pipeline.match import MatchJob, require_recordings, train_on_pseudo_labels
 from priormatch.pipeline.recipe import (
     audible,
     recipe_of_fusion,
@@ -35,7 +34,7 @@ from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
 from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
-from priormatch.runs.stage import Stage, read_record
+from priormatch.runs.stage import MATCHING, Stage, read_record
 from priormatch.training.wandb_log import wandb_plan
 
 FUSION = {False: "fusion", True: "fusion-matching"}
@@ -147,11 +146,11 @@ class Run:
                 label_cuts(cuts, [transcripts], out, ALL)
         return out
 
-    def fusion(self, model: Path, prior: Path, for_matching: bool = False, name: str | None = None) -> Path:
+    def fusion(self, model: Path, prior: Path, for_matching: bool = False) -> Path:
         """Values for decoding with the prior, or for searching hypotheses with it, tuned on the validation sets."""
         from priormatch.pipeline.tune import tune
 
-        name = name or FUSION[for_matching]
+        name = FUSION[for_matching]
         out = self.folder / name / "fusion.yaml"
         wanted = {
             "fusion": recipe_of_fusion(self.settings.fusion),
@@ -220,60 +219,44 @@ class Run:
         }
         with self.stage("pseudo_label", wanted, inputs).work() as todo:
             if todo:
-                matching_work.train_on_pseudo_labels(
-                    model, self.data.labeled, labels, self.data.validation, self.settings, out, self.folder
+                train_on_pseudo_labels(
+                    model,
+                    self.data.labeled,
+                    labels,
+                    self.data.validation,
+                    settings=self.settings,
+                    out=out,
+                    log=self.folder,
                 )
         return out / "model"
 
     def lpm(self, model: Path, prior: Path, lengths: Path, fusion: Path | None = None) -> Path:
-        """Local prior matching, in one round or two, from `model` or from copies that its training kept.
+        """Local prior matching from `model` or from copies that its training kept.
 
-        Where hypotheses are found with the prior's help, `fusion` has the tuned values, for the first round.
+        `fusion` has the tuned values for hypotheses found with the prior's help.
         """
-        matching = self.settings.matching
+        matching, data = self.settings.matching, self.data
         start, proposal = (work.kept_copy(model, name) for name in (matching.start, matching.proposal))
         prior = work.kept_copy(prior, matching.prior)
-        settings, *second = rounds_of(self.settings)
-        if second:
-            start = proposal = self.match(FIRST_ROUND, settings, start, proposal, prior, lengths, fusion)
-            (settings,), fusion = second, self.fusion(start, prior, name="fusion-second")
-        found = self.match(MATCHING, settings, start, proposal, prior, lengths, fusion)
-        if second:
-            add_first_round(found, start)
-        return found
-
-    def match(
-        self,
-        name: str,
-        settings: Settings,
-        start: Path,
-        proposal: Path,
-        prior: Path,
-        lengths: Path,
-        fusion: Path | None,
-    ) -> Path:
-        """A round of local prior matching, with tuned values where hypotheses are found with the prior's help."""
-        out, data = self.folder / name, self.data
-        settings = settings if fusion is None else changed(settings, read_tuned(fusion))
-        wanted = recipe_of_matching(settings)
+        settings = self.settings if fusion is None else changed(self.settings, read_tuned(fusion))
         inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
         inputs |= {"labeled": data.labeled, "unlabeled": data.unlabeled, **data.validation}
-        with self.stage(name, wanted, inputs).work() as todo:
+        with self.stage(MATCHING, recipe_of_matching(settings), inputs).work() as todo:
             if todo:
-                matching_work.match(
-                    start,
-                    prior,
-                    data.labeled,
-                    data.unlabeled,
-                    lengths,
-                    data.validation,
-                    settings,
-                    out,
-                    self.folder,
-                    proposal,
-                    data.topline,
-                )
-        return out / "model"
+                MatchJob.from_files(
+                    model=start,
+                    labeled=data.labeled,
+                    unlabeled=data.unlabeled,
+                    validation=data.validation,
+                    settings=settings,
+                    out=self.folder / MATCHING,
+                    log=self.folder,
+                    prior=prior,
+                    lengths=lengths,
+                    proposal=proposal,
+                    transcribed=data.topline,
+                ).run()
+        return self.folder / MATCHING / "model"
 
     def decode(
         self, system: str, model: Path, prior: Path | None = None, fusion: Path | None = None
@@ -311,7 +294,7 @@ def run_in(folder: Path, settings: Settings) -> None:
     this = Run(folder, settings, data)
     matching = settings.matching
     if matching.context:
-        matching_work.require_recordings(read_cuts(data.unlabeled), str(data.unlabeled))
+        require_recordings(read_cuts(data.unlabeled), str(data.unlabeled))
 
     tokenizer = this.tokenizer()
     prior = this.prior(tokenizer)

@@ -44,7 +44,7 @@ def inspect_files(
     known = {each.id: each.pieces for each in heard}
     corpus = chosen(cuts, ids, count, settings)
     if lengths and not any(cut.id in known for cut in corpus.cuts):
-        raise UserError(f"{lengths} has no length of these utterances: make it with `priormatch lengths`")
+        raise UserError(f"{lengths} has no length of these utterances: make it with `priormatch decode`")
     contexts: dict[str, str] = {}
     if matching.context:
         judge.require_context()

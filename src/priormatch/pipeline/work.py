@@ -134,7 +134,16 @@ def train_supervised(
     recipe = recipe_of_training(settings) if start is None else recipe_of_schedule(settings)
     recipe |= {"updates": schedule.updates}
     speech = {"transcribed speech": corpus}
-    leave_recognizer_card(out, model, "Trained on transcribed speech.", speech, sets, best, recipe, settings)
+    leave_recognizer_card(
+        out,
+        model,
+        "Trained on transcribed speech.",
+        speech,
+        sets,
+        best=best,
+        recipe=recipe,
+        settings=settings,
+    )
 
 
 def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settings: Settings) -> Schedule:
@@ -187,6 +196,7 @@ def leave_recognizer_card(
     how: str,
     speech: Mapping[str, Corpus],
     validation: Mapping[str, Corpus],
+    *,
     best: float,
     recipe: Mapping[str, Any],
     settings: Settings,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from priormatch.report.run_folder import SECOND_ROUND, Line, RunRecord, is_number, values
+from priormatch.report.run_folder import Line, RunRecord, is_number, values
 
 SHORT = 0.9  # heaviest hypotheses over reference lengths
 FEW = 0.5  # of the utterances have a survivor
@@ -15,11 +15,7 @@ DIAGNOSTICS = ("length_ratio", "share_without_survivor", "local_prior_entropy")
 
 def alarms(run: RunRecord) -> list[str]:
     """Sentences, each with what to do."""
-    found = list(skipped_updates(run.metrics))
-    for stage, name in run.rounds.items():
-        told = of_matching(run.metrics[stage], run.settings, name == SECOND_ROUND)
-        found += [f"{name.capitalize()}: {alarm}" if name else alarm for alarm in told]
-    return found
+    return [*skipped_updates(run.metrics), *of_matching(run.matching, run.settings)]
 
 
 def skipped_updates(metrics: Mapping[str, Sequence[Line]]) -> Iterator[str]:
@@ -33,15 +29,13 @@ def skipped_updates(metrics: Mapping[str, Sequence[Line]]) -> Iterator[str]:
             )
 
 
-def of_matching(lines: Sequence[Line], settings: Mapping[str, Any], second: bool = False) -> Iterator[str]:
-    """What matching, or its second round, tells of itself long before the error rate does."""
-    searched = second or settings.get("matching.hypotheses") == "asr_lm"
-    stays = second or settings.get("matching.refresh") == "never"
+def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[str]:
+    """What the diagnostics of matching show long before the error rate does."""
+    searched = settings.get("matching.hypotheses") == "asr_lm"
+    stays = settings.get("matching.refresh") == "never"
     alone = (
         "let the proposal search without the prior (matching.hypotheses=asr)"  # whose words it may drift to
     )
-    if second:
-        alone = "leave that round out (matching.second_round=0)"
     last = {name: found[-1][1] for name in DIAGNOSTICS if (found := values(lines, name))}
     if last.get("length_ratio", 1.0) < SHORT:
         yield (

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from priormatch.matching.rounds import FIRST_ROUND
 from priormatch.report.alarms import largest_entropy
 from priormatch.report.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
 from priormatch.report.run_folder import Line, RunRecord, is_number, values
@@ -14,7 +13,6 @@ from priormatch.runs.results import NAMES
 STAGE_NAMES = NAMES | {
     "supervised-longer": "supervised, longer",
     "prior": "prior",
-    FIRST_ROUND: "local prior matching, first round",
 }
 TONES = {name: tone for tone, name in enumerate(STAGE_NAMES)}
 MEASURES: dict[str, Callable[[Score], Estimate | None]] = {
@@ -98,7 +96,7 @@ def learning_charts(record: RunRecord) -> list[LineChart]:
         *(
             line_chart(f"Validation WER of {STAGE_NAMES.get(stage, stage)}, %", by_set(lines))
             for stage, lines in recognizers.items()
-            if stage in record.rounds
+            if stage == record.matching_stage
         ),
         line_chart(
             "Perplexity of the prior on held-out text",

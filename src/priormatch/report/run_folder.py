@@ -1,9 +1,8 @@
 """What a run's folder tells: settings, data, stages, metrics, scores and beams, and what of these is missing."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -13,12 +12,11 @@ from priormatch.data.manifest import SUFFIX, Summary, summary
 from priormatch.errors import UserError
 from priormatch.files import read_text
 from priormatch.json_text import parse_json
-from priormatch.matching.rounds import FIRST_ROUND, MATCHING
 from priormatch.old_names import NEW_NAMES, with_names
 from priormatch.progress import track
 from priormatch.report.scores import Scores, read_scores
 from priormatch.runs.stage import FILE as STAGE
-from priormatch.runs.stage import read_record
+from priormatch.runs.stage import MATCHING, read_record
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspected, read_inspected
 from priormatch.training.metrics import parse_entry
@@ -42,11 +40,8 @@ ORDER = (
     "lengths-asr_lm",
     "lengths-speaking_rate",
     "lengths-oracle",
-    FIRST_ROUND,
-    "fusion-second",
     MATCHING,
 )
-SECOND_ROUND = "second round"
 TOLD = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float}
 """What the report takes from results.json."""
 OF_EACH = ("name", "runs")
@@ -81,19 +76,12 @@ class RunRecord:
     missing: list[str]
 
     @property
-    def rounds(self) -> dict[str, str]:
-        """The stages of matching that metrics tell of, with their names; `priormatch match` names one as it likes."""
+    def matching_stage(self) -> str:
+        """The stage of matching; `priormatch match` calls it as it likes."""
         told = (
             stage for stage, lines in self.metrics.items() if any("proposal_cer" in line for line in lines)
         )
-        names = {FIRST_ROUND: "first round", MATCHING: SECOND_ROUND}
-        found = names if has_rounds(self.settings) else {next(told, MATCHING): ""}
-        return {stage: name for stage, name in found.items() if self.metrics.get(stage)}
-
-    @property
-    def matching_stage(self) -> str:
-        """The stage of matching in which the proposal may change."""
-        return next(iter(self.rounds), MATCHING)
+        return next(told, MATCHING)
 
     @property
     def matching(self) -> list[Line]:
@@ -130,13 +118,9 @@ def read_run(folder: Path) -> RunRecord:
         count_sentences(folder / "data"),
         stages,
         results,
-        {
-            stage: lines
-            for stage, lines in read_metrics(folder / "metrics.jsonl", missing).items()
-            if stage != FIRST_ROUND or has_rounds(settings)
-        },
+        read_metrics(folder / "metrics.jsonl", missing),
         attempt(read_scores, folder / "decoded", Scores({}, []), missing),
-        attempt(partial(read_beams, in_rounds=has_rounds(settings)), folder, [], missing),
+        attempt(read_beams, folder, [], missing),
         missing,
     )
 
@@ -240,16 +224,9 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
-def has_rounds(settings: Mapping[str, Any]) -> bool:
-    """Whether a run's matching has two rounds; what an earlier one left of a first round is none of it otherwise."""
-    share = settings.get("matching.second_round")
-    return is_number(share) and share > 0
-
-
-def read_beams(folder: Path, in_rounds: bool) -> list[Inspected]:
-    """The beams that matching kept, in a run or in a folder of its own; with two rounds, those of the first."""
-    places = (*([folder / FIRST_ROUND] if in_rounds else []), folder / MATCHING, folder)
-    files = [file for place in places if (file := place / INSPECTED).is_file()]
+def read_beams(folder: Path) -> list[Inspected]:
+    """The beams that matching kept, in a run or in a folder of its own."""
+    files = [file for place in (folder / MATCHING, folder) if (file := place / INSPECTED).is_file()]
     return read_inspected(files[0]) if files else []
 
 

@@ -27,6 +27,7 @@ from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
 
 FILE = "stage.json"
+MATCHING = "lpm"  # the stage of local prior matching in a run
 OWN = (FILE, f"{TEMPORARY}{FILE}", STAGE_LOCK, RUN_LOCK)
 SAFETENSORS_TEMPORARY = re.compile(r"\.tmp\w{6}")
 TYPES: dict[str, Any] = {"recipe": dict, "finished": bool, "seconds": int | float, "files": dict}

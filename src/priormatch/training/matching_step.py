@@ -12,9 +12,8 @@ from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
 from priormatch.device import mixed_precision
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import on_grid
-from priormatch.matching.cache import CachedTargets
+from priormatch.matching.baselines import AveragedProposal, CachedTargets
 from priormatch.matching.lpm import Proposal, TargetsOf, given_labels, is_paired, lpm_loss, paired_share
-from priormatch.matching.selection import Selection
 from priormatch.recognizers.decode import mean_cer, validation_errors
 from priormatch.recognizers.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
@@ -35,9 +34,8 @@ class Matching:
     """Pulls the online model toward transcripts on labeled speech and toward targets on unlabeled speech.
 
     With `combine = alternate` an update is of one kind or the other; with `sum` it holds both, and the mixing
-    sets their shares of the batch. A proposal, where there is one, is refreshed after each validation, an epoch of
-    its unlabeled speech may visit a selection, and what it hears in `transcribed` utterances is scored, no more;
-    an inspector, where there is one, looks into the beams of every new proposal.
+    sets their shares of the batch. A proposal, if given, is refreshed after each validation and scored on
+    `transcribed` utterances, which are not trained on. An inspector, if given, records the beams of every new proposal.
     """
 
     def __init__(
@@ -46,10 +44,11 @@ class Matching:
         labeled: Corpus,
         unlabeled: Corpus,
         validation: Mapping[str, Corpus],
+        *,
         targets: TargetsOf,
-        proposal: Proposal | None,
         training: TrainingSettings,
         matching: MatchingSettings,
+        proposal: Proposal | None = None,
         transcribed: Corpus | None = None,
         inspector: Inspector | None = None,
     ) -> None:
@@ -63,17 +62,7 @@ class Matching:
         self.paired = labeled_stream(labeled, online, training, share_of(matching.batch, share))
         reader = UtteranceReader(unlabeled, online.tokenizer)
         size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
-        self.selection = None
-        if matching.selected < 1 and proposal is not None:
-            ids = [cut.id for cut in unlabeled.cuts]
-            self.selection = Selection(ids, matching.selected, matching.selected_at_random, training.seed)
-        self.unpaired = BatchStream(
-            reader,
-            size,
-            training.seed,
-            workers=unlabeled.audio.workers,
-            choose=None if self.selection is None else self.selection.choose,
-        )
+        self.unpaired = BatchStream(reader, size, training.seed, workers=unlabeled.audio.workers)
         self.ids: list[str] = []
         self.step = Graphed(self._step, online, recorded=not has_ctc(online, training))
 
@@ -100,9 +89,6 @@ class Matching:
             batch = on_grid(batch.to(device), eos)
             watch.lap("data")
             targets, diagnosis = (given_labels if name == "paired" else self.targets)(batch, watch)
-            if name == "unpaired" and self.selection is not None:
-                self.selection.note(batch.ids, targets.weights)
-                figures |= self.selection.figures
             share = torch.full((), weight / utterances, device=device)
             part, total = self.step(
                 batch.waveforms, batch.samples, targets.labels, targets.lengths, targets.weights, share
@@ -141,7 +127,7 @@ class Matching:
                 "proposal_cer": self.proposal.cer,
                 "refreshes": refreshes,
             }
-            new = update == 0 or refreshed or self.proposal.policy == "average"
+            new = update == 0 or refreshed or isinstance(self.proposal, AveragedProposal)
             if new and self.transcribed is not None:
                 heard = validation_errors(self.proposal.model, {"unlabeled": self.transcribed})
                 figures["label_wer"] = heard["unlabeled"]["wer"]
@@ -159,7 +145,7 @@ class Matching:
         self.model.save(folder)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The proposal, targets that are kept, what is known to select by, and where the streams stand."""
+        """The proposal, cached targets, and the positions of the streams."""
         tensors: dict[str, Tensor] = {}
         state: dict[str, Any] = {"paired": self.paired.position, "unpaired": self.unpaired.position}
         if self.proposal is not None:
@@ -168,10 +154,6 @@ class Matching:
         if isinstance(self.targets, CachedTargets):
             kept, state["targets"] = self.targets.state()
             tensors |= with_prefix("targets", kept)
-        if self.selection is not None:
-            known, state["selection"] = self.selection.state()
-            tensors |= with_prefix("selection", known)
-            state["unpaired_epoch"] = self.unpaired.epoch
         return tensors, state
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -182,6 +164,3 @@ class Matching:
             self.proposal.restore(state["proposal"])
         if isinstance(self.targets, CachedTargets):
             self.targets.restore(of_prefix("targets", tensors), state["targets"])
-        if self.selection is not None:
-            self.selection.restore(of_prefix("selection", tensors), state["selection"])
-            self.unpaired.epoch = state["unpaired_epoch"]

@@ -1,9 +1,10 @@
-"""Targets kept from visit to visit."""
+"""A label cache (slimIPL) and an averaged proposal (TopIPL)."""
 
 import torch
 
 from priormatch.data.batches import Batch
-from priormatch.matching.cache import CachedTargets
+from priormatch.matching import baselines
+from priormatch.matching.baselines import AveragedProposal, CachedTargets
 from priormatch.matching.lpm import Targets
 from priormatch.stopwatch import Stopwatch
 
@@ -74,3 +75,16 @@ def test_its_state_comes_back():
     empty = CachedTargets(Counted(), 0.0, EOS)
     empty.restore(*CachedTargets(Counted(), 0.0, EOS).state())
     assert empty.kept == {}
+
+
+def test_an_average_moves_a_little_at_every_update(tiny_recognizer, monkeypatch):
+    monkeypatch.setattr(baselines, "DECAY", 0.75)
+    proposal = AveragedProposal(tiny_recognizer, 20.0)
+    before = proposal.model.decoder.start.clone()
+    with torch.no_grad():
+        tiny_recognizer.decoder.start.add_(0.1)
+    for share in (0.25, 0.4375):
+        proposal.follow(tiny_recognizer)
+        torch.testing.assert_close(proposal.model.decoder.start, before + 0.1 * share)
+    assert proposal.refresh(tiny_recognizer, 1.0, 1) is False, "validations leave it alone"
+    assert [each.taken for each in proposal.history] == [False]

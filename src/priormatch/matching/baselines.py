@@ -1,4 +1,4 @@
-"""Targets that are kept from one visit of an utterance to the next."""
+"""Continuous pseudo-labeling as others do it, to compare local prior matching with."""
 
 from typing import Any
 
@@ -7,15 +7,33 @@ from torch import Tensor
 from torch.nn import functional
 
 from priormatch.data.batches import HOST, Batch
-from priormatch.matching.lpm import Figures, Targets, TargetsOf
+from priormatch.matching.lpm import Figures, Proposal, Refresh, Targets, TargetsOf
+from priormatch.recognizers.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
+
+RENEWED = 0.1  # share of visits at which slimIPL replaces a label: its authors' p
+DECAY = 0.999  # what an averaged proposal keeps of itself at every update
+
+
+class AveragedProposal(Proposal):
+    """A proposal that averages the online model's weights: r <- d·r + (1 - d)·q at every update (as in TopIPL)."""
+
+    @torch.no_grad()
+    def follow(self, online: Recognizer) -> None:
+        """Average in the online model of this update."""
+        own: list[Tensor] = list(self.model.parameters())
+        torch._foreach_lerp_(own, list[Tensor](online.parameters()), 1 - DECAY)
+
+    def refresh(self, online: Recognizer, online_cer: float, update: int) -> bool:
+        """Record a validation; the average is never replaced."""
+        self.history.append(Refresh(update, online_cer, self.cer, taken=False))
+        return False
 
 
 class CachedTargets:
-    """Gives an utterance the targets of its last visit, except that at each visit a share of them is made anew.
+    """Targets in a cache, made anew at a random share of the visits (slimIPL, Likhomanenko et al., 2021).
 
-    This is how continuous self-training is kept from running after its own errors (Likhomanenko et al., slimIPL,
-    2021). A batch in which nothing is due costs no proposing, one in which anything is costs all of it.
+    A batch in which no utterance is due needs no proposal; one in which any is due is proposed for as a whole.
     """
 
     def __init__(self, targets: TargetsOf, share: float, eos: int) -> None:
