@@ -66,7 +66,7 @@ def test_the_reference_in_the_docs_is_that_of_the_code():
     assert REFERENCE.read_text(encoding="utf-8") == reference(), told
 
 
-@pytest.mark.parametrize("page", ["troubleshooting.md", "concepts.md"])
+@pytest.mark.parametrize("page", ["troubleshooting.md", "variants.md"])
 def test_settings_that_the_docs_name_are_there(page):
     parts = {key.split(".")[0] for key in all_keys() if "." in key}
     named = re.findall(r"`([a-z_]+)((?:\.[a-z_]+)+)(?=[=`])", (DOCS / page).read_text(encoding="utf-8"))

@@ -152,7 +152,7 @@ def matching_settings_of(
         elif fusion is not None and feeds_back(settings.matching) and is_for_decoding(fusion):
             say(
                 f"--fusion {fusion} was tuned for decoding, and hypotheses by such values are no good to learn"
-                " from (docs/concepts.md): `priormatch tune --for-matching` finds others"
+                " from (docs/variants.md): `priormatch tune --for-matching` finds others"
             )
     return settings
 
