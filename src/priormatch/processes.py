@@ -12,9 +12,8 @@ from types import FrameType
 from priormatch.errors import UserError
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-_prctl = (
-    ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-)  # a forked child must not load libraries
+# Loaded here because a forked child must not load libraries.
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -76,9 +75,8 @@ def explained_readers(*others: type[Exception]) -> Iterator[None]:
         if known is None:
             raise
         if threading.current_thread() is threading.main_thread():
-            signal.signal(
-                signal.SIGCHLD, signal.SIG_DFL
-            )  # otherwise PyTorch may raise it again during the report
+            # Otherwise PyTorch may raise it again during the report.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         reason = str(known).partition("\n")[0].rstrip(". ") or type(known).__name__
         raise UserError(
             f"a process that reads audio was killed, most likely because the machine is out of memory ({reason}): set"

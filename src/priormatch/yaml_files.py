@@ -17,12 +17,8 @@ def read_yaml(path: Path) -> Any:
     text = read_yaml_text(path)
     try:
         return yaml.safe_load(text)
-    except (
-        yaml.YAMLError,
-        ValueError,
-        TypeError,
-        OverflowError,
-    ) as error:  # such as day 99, or 5,000 digits
+    # The last three occur for values such as day 99, or 5,000 digits.
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
         raise UserError(f"{path} cannot be read ({_reason(error)}): correct or replace it") from error
 
 
