@@ -413,7 +413,7 @@ def test_nemos_manifest_holds_both_sides(tmp_path):
         (
             "x.jsonl",
             ['{"hyp": "at"}', '{"id": 1'],
-            "x.jsonl, line 1: no id in hyp: call it id or path; known are",
+            "x.jsonl, line 1: no id in hyp: name it id or path; formats:",
         ),
         ("x.jsonl", ['{"id": 1, "hyp": "at"}', "{half"], "x.jsonl, line 2: not JSON"),
         ("x.jsonl", ['{"id": 1, "hyp": "at"}', "3"], "x.jsonl, line 2: not a JSON object"),
@@ -436,10 +436,10 @@ def test_what_is_missing_in_text_from_elsewhere_is_named(tmp_path, monkeypatch, 
 
 
 def test_references_that_contradict_each_other_or_are_no_text(tmp_path, bare, decoded):
-    with pytest.raises(UserError, match="line 2: a has stood there before, with another text"):
+    with pytest.raises(UserError, match="line 2: a occurs twice with different texts"):
         score([bare], [write_lines(tmp_path / "said", "a one", "a two")])
     (tmp_path / "said").write_bytes(b"\xff\xfea\0")
-    with pytest.raises(UserError, match="said is no UTF-8 text"):
+    with pytest.raises(UserError, match="said is not UTF-8 text"):
         score([bare], [tmp_path / "said"])
     with pytest.raises(UserError, match="no reference in id, hypothesis, pieces: call it reference or text"):
         score([decoded], [bare])
