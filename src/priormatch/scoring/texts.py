@@ -36,12 +36,12 @@ def references_in(path: Path) -> dict[str, str]:
         if said is None:
             raise lacking(where, "reference", (SAID[0], TEXT[0]), row)
         if found.setdefault(name, said) != said:
-            raise UserError(f"{where}: {name} occurs twice with different texts: keep one of them")
+            raise UserError(f"{where}: {name} occurs before with a different text: keep one of them")
     return found
 
 
 def transcribed_in(folder: Path) -> list[Transcript]:
-    """Read the output of `priormatch transcribe` below a folder, named as `priormatch prepare audio` names recordings."""
+    """Read the output of `priormatch transcribe` in a folder, named as `priormatch prepare audio` names recordings."""
     texts: dict[str, str] = {}
     for file in sorted(folder.rglob("*.txt")):
         texts[name_of(file.relative_to(folder))] = " ".join(_read(file).split())
