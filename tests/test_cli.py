@@ -428,7 +428,7 @@ def test_an_error_of_ours_is_not_dressed_up_as_the_users(monkeypatch, error):
 def test_matching_tells_of_a_search_with_the_prior_that_nobody_has_tuned(words, prior, told, capsys):
     matching_settings_of(None, words, None, prior)
     said = capsys.readouterr().err
-    assert ("`priormatch tune --for-matching` finds better values, for --fusion" in said) == told
+    assert ("run `priormatch tune --for-matching` to find better values for --fusion" in said) == told
 
 
 @pytest.mark.parametrize("meant", ["decoding", "matching"])

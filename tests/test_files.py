@@ -94,7 +94,7 @@ def refused_write(path: Path, limit: int, write: Callable[[Path], object], size:
     message = str(caught.value)
     assert "\n" not in message
     assert message.startswith(f"{path} cannot be written: ")
-    assert message.endswith("free some space and run the same command again: what was written before is kept")
+    assert message.endswith("free some space and run the same command again: files already written are kept")
     return message
 
 
@@ -119,7 +119,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(
     path = tmp_path / "x.safetensors"
     path.write_text("old")
     message = refused_write(path, 50_000, write, 100_000)
-    assert re.search(r"\(it takes 100 kB, and [\d,.]+ [kMG]B are free on that disk\)", message)
+    assert re.search(r"\(it needs 100 kB; [\d,.]+ [kMG]B free on that disk\)", message)
     assert names(tmp_path) == ["x.safetensors"]
     assert path.read_text() == "old"
     with replacing(path) as temporary:

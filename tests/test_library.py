@@ -177,7 +177,7 @@ PAPERS_WAY = ["hypotheses=asr", "prior_exponent=1", "proposal_exponent=0"]
 
 
 def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, capsys):
-    advice = "`priormatch tune --for-matching` finds better values, for settings.fusion"
+    advice = "run `priormatch tune --for-matching` to find better values for settings.fusion"
     untuned = ["fusion.lm_weight=0.3", "fusion.centered=false", "fusion.token_bonus=0.5"]
     for name, more, told in (
         ("searched", [], False),

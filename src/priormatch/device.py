@@ -1,4 +1,4 @@
-"""Where to compute, and in which precision."""
+"""Device selection and precision."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,7 +11,7 @@ from priormatch.errors import UserError
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; `auto` takes a GPU where there is one."""
+    """The device with the given name; `auto` selects a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -21,25 +21,25 @@ def find_device(name: str) -> torch.device:
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise UserError(f"device={name}: PyTorch sees no GPU here; give device=auto or device=cpu")
-        torch.cuda.set_device(device.index or 0)  # kernels and recordings go to the current device
+        torch.cuda.set_device(device.index or 0)  # kernels and CUDA graphs run on the current device
     return device
 
 
 def use_threads(count: int) -> None:
-    """Compute with so many threads of the CPU; 0 leaves it to PyTorch."""
+    """Set the number of CPU threads; 0 keeps PyTorch's default."""
     if count:
         torch.set_num_threads(count)
 
 
 def mixed_precision(device: torch.device) -> AbstractContextManager[object]:
-    """bfloat16 for the large products on a GPU that has it; float32 elsewhere."""
+    """Autocast to bfloat16 on a GPU that supports it; float32 elsewhere."""
     if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.autocast("cuda", dtype=torch.bfloat16)
     return nullcontext()
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether Triton kernels and recorded graphs are used there; without them the plain layers do the same."""
+    """Whether Triton kernels and CUDA graphs are used on a device; the plain layers compute the same without them."""
     if device.type != "cuda" or _plain or torch.version.hip is not None or not _has_triton():
         return False
     return device.index in (None, torch.cuda.current_device())
@@ -50,7 +50,7 @@ _plain = False
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Do without kernels and recordings for a while: that is what they are tested and measured against."""
+    """Disable kernels and CUDA graphs inside the context, as the reference for tests and benchmarks."""
     global _plain
     before, _plain = _plain, True
     try:

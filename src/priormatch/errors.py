@@ -1,15 +1,15 @@
-"""The one exception meant for the user's eyes."""
+"""The exception whose message is shown to the user."""
 
 LONGEST, HEAD, TAIL = 1500, 1000, 400
-"""Characters of a message, and those kept at its ends where it has more: a name in it may have any length."""
+"""Maximum length of a message, and the characters kept at its start and end if it is longer (names can be long)."""
 
 
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-"""Characters that would steer a terminal, and what is shown for them: names in messages may be anybody's."""
+"""Terminal control characters and their replacements, because names in messages may be untrusted."""
 
 
 class UserError(Exception):
-    """Something the user can put right; the command line prints its one sentence and exits with code 2."""
+    """An error the user can fix; the command line prints its message and exits with code 2."""
 
     def __str__(self) -> str:
         message = super().__str__().translate(CONTROL)

@@ -1,4 +1,4 @@
-"""Files that appear whole: written beside their place, synced, then moved; and files opened only if they are files."""
+"""Atomic file writes (temporary file, fsync, rename), and reads restricted to regular files."""
 
 import errno
 import os
@@ -13,35 +13,35 @@ from typing import BinaryIO
 from priormatch.errors import UserError
 
 TEMPORARY = ".tmp-"
-"""How the names of files begin that are not yet whole."""
+"""Prefix of the names of incomplete files."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers for a full disk, a full quota, and a file larger than the disk or the user's limits allow."""
 _IN_WORDS = re.compile(
     "|".join([rf"os error ({'|'.join(map(str, FULL))})\b", *(re.escape(os.strerror(each)) for each in FULL)])
 )
-"""How libraries whose errors are no `OSError`, such as safetensors, report those numbers."""
+"""The text of these errors in libraries that do not raise `OSError`, such as safetensors."""
 
 
 class DiskFull(UserError):
-    """A file could not be written for lack of space."""
+    """A file could not be written because the disk is full."""
 
 
 @contextmanager
 def replacing(path: Path, size: int = 0) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `path`, which becomes `path` at the end and is removed on failure.
+    """Yield a temporary path in the folder of `path`; it replaces `path` on success and is removed on failure.
 
-    Its name keeps the ending, by which libraries choose a format, and is always the same: what a kill leaves
-    behind is written over the next time. Whatever writes it, those may read it whom the umask lets. The content is on
-    the disk before the name is, so that a power cut leaves the old file or the new one. `size` is the number of bytes
-    to be written, for the message when they do not fit.
+    The temporary name keeps the suffix, because libraries choose a format by it. It is always the same, so the next
+    write overwrites a file left by a kill. The file gets the permissions of the umask, whichever library writes it. The
+    content is synced before the rename, so a power cut leaves either the old file or the new one. `size` is the number
+    of bytes to write, for the error message if they do not fit.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}")
     with writing(path, size):
         try:
             mode = _mode_of_new(temporary)
             yield temporary
-            if temporary.stat().st_mode != mode:  # safetensors lets the owner alone read
+            if temporary.stat().st_mode != mode:  # safetensors makes files readable by the owner only
                 temporary.chmod(mode)
             sync(temporary)
             os.replace(temporary, path)
@@ -49,17 +49,17 @@ def replacing(path: Path, size: int = 0) -> Iterator[Path]:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        with suppress(OSError):  # not every network file system syncs folders; the file is whole either way
+        with suppress(OSError):  # some network file systems cannot sync folders; the file is complete anyway
             sync(path.parent)
 
 
 @contextmanager
 def writing(path: Path, size: int = 0) -> Iterator[None]:
-    """Around what writes or appends to a file: a full disk becomes one sentence with the file and the space."""
+    """Turn a full-disk error while writing a file into a `DiskFull` that names the file and the free space."""
     try:
         yield
     except UserError:
-        raise  # a sentence already
+        raise  # already has a message for the user
     except Exception as error:
         if is_full(error):
             raise DiskFull(full_message(error, path, size)) from error
@@ -67,7 +67,7 @@ def writing(path: Path, size: int = 0) -> Iterator[None]:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, says that there is no space."""
+    """Whether an error, or one in its chain, means that the disk is full."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
@@ -80,29 +80,29 @@ def is_full(error: BaseException) -> bool:
 
 
 def full_message(error: BaseException, path: Path | None = None, size: int = 0) -> str:
-    """One sentence on a full disk: the file, the space it takes and the space there is, and what to do."""
+    """The message for a full disk: the file, the space it needs, the free space, and what to do."""
     number = error.errno if isinstance(error, OSError) and error.errno in FULL else errno.ENOSPC
-    takes = f"it takes {_size_text(size)}, and " if size else ""
+    takes = f"it needs {_size_text(size)}; " if size else ""
     room = ""
     if path is not None:
         with suppress(OSError):
             free = shutil.disk_usage(path.parent).free
-            room = f" ({takes}{_size_text(free)} are free on that disk)"
+            room = f" ({takes}{_size_text(free)} free on that disk)"
     what = f"{path} cannot be written" if path is not None else "a file cannot be written"
     return (
         f"{what}: {os.strerror(number)}{room}; free some space and run the same command again:"
-        " what was written before is kept"
+        " files already written are kept"
     )
 
 
 def _size_text(size: int) -> str:
-    """Write bytes as people say them: 12 kB, 1.9 GB."""
+    """Format a number of bytes: 12 kB, 1.9 GB."""
     exponent = min(max(len(str(size)) - 1, 3) // 3, 3)
     return f"{size / 1000**exponent:,.{0 if exponent == 1 else 1}f} {('kB', 'MB', 'GB')[exponent - 1]}"
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    """Wait until a file's content, or a folder's entries, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -111,14 +111,14 @@ def sync(path: Path) -> None:
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """Open a file to read its bytes; an OSError for all that is not a regular file, and for names no file can have.
+    """Open a regular file to read its bytes; raise OSError for anything else and for invalid names.
 
-    Opening a named pipe would wait for somebody to write to it, and a device may never end.
+    A named pipe would block until something writes to it, and a device may never end.
     """
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except ValueError:
-        raise OSError(errno.EINVAL, "no file can have such a name", str(path)) from None
+        raise OSError(errno.EINVAL, "not a valid file name", str(path)) from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
@@ -126,19 +126,19 @@ def open_regular(path: Path | str) -> BinaryIO:
 
 
 def read_text(path: Path) -> str:
-    """The text of a regular file; an OSError or a ValueError where it cannot be read or is not UTF-8."""
+    """Read a regular file as text; raise OSError if it cannot be read, ValueError if it is not UTF-8."""
     with open_regular(path) as file:
         return file.read().decode()
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a text file at once: it is either the old one or the new one, whole."""
+    """Write a text file atomically."""
     with replacing(path, len(text)) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _mode_of_new(path: Path) -> int:
-    """The mode with which a file is born at a path, where none is left."""
+    """The mode that a new file gets at a path; an existing file there is removed."""
     path.unlink(missing_ok=True)
     path.touch()
     mode = path.stat().st_mode

@@ -1,17 +1,17 @@
-"""JSON that anybody may have written: deep nesting is an error like any other, not a crash."""
+"""Parsing of untrusted JSON: deep nesting is an ordinary error, not a crash."""
 
 import json
 import re
 from typing import Any
 
 DEEPEST = 32
-"""Levels of lists and objects within each other; manifests have six."""
+"""Maximum nesting depth of lists and objects; manifests have six levels."""
 SUSPECT = re.compile(r"\\u(0000|[dD][89a-fA-F])")
-"""Escapes of NUL, which no path may have, and of halves of surrogate pairs, which cannot be encoded alone."""
+"""Escapes of NUL, which paths cannot contain, and of unpaired surrogates, which cannot be encoded."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value that a text holds; a ValueError says why there is none."""
+    """Parse JSON text; raise ValueError with the reason if it is invalid."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -19,7 +19,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_object(line: str) -> dict[str, Any]:
-    """The object on a line, of bounded depth and with text that can be encoded; a ValueError says why there is none."""
+    """Parse a JSON object of bounded depth with encodable strings; raise ValueError with the reason otherwise."""
     found = parse_json(line)
     if type(found) is not dict:
         raise ValueError("not a JSON object")
@@ -31,7 +31,7 @@ def parse_object(line: str) -> dict[str, Any]:
 def _check(value: Any, room: int) -> None:
     if isinstance(value, str):
         if "\0" in value:
-            raise ValueError("a text holds a NUL character")
+            raise ValueError("a string contains a NUL character")
         if not value.isascii():
             value.encode()
     elif isinstance(value, dict | list):

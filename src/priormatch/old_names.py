@@ -1,4 +1,4 @@
-"""Names that were spelled differently before version 0.1.0, so that older runs are still recognized."""
+"""Names spelled differently before version 0.1.0, so that older runs still load."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ NEW_NAMES = {old: new for new, old in OLD_NAMES.items()}
 
 
 def with_names(tree: Any, names: dict[str, str]) -> Any:
-    """The same tree of settings, with each key renamed that `names` lists."""
+    """Rename the keys of a settings tree that `names` lists."""
     if isinstance(tree, dict):
         return {names.get(key, key): with_names(value, names) for key, value in tree.items()}
     return [with_names(each, names) for each in tree] if isinstance(tree, list) else tree
 
 
 def existing_manifest(folder: Path, name: str, suffix: str) -> Path:
-    """The manifest of that name in a folder, or the one an older version wrote where only that exists."""
+    """The path of a manifest in a folder, or the one an older version wrote if only that exists."""
     new = folder / f"{name}{suffix}"
     old = folder / f"{OLD_NAMES.get(name, name)}{suffix}"
     return old if old.exists() and not new.exists() else new

@@ -1,4 +1,4 @@
-"""Processes and signals: children that end with their parent, and stops that wait for a good moment."""
+"""Process and signal handling: child processes that exit with their parent, and stops deferred to a safe point."""
 
 import ctypes
 import os
@@ -12,28 +12,27 @@ from types import FrameType
 from priormatch.errors import UserError
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-_prctl = (
-    ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-)  # a forked child must not load libraries
+# Loaded here because a forked child must not load libraries.
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def follow(parent: int) -> None:
-    """First call of a child process: end with the parent, however that ends, and leave Ctrl-C to it.
+    """Exit when the parent exits, for any reason, and ignore Ctrl-C; call this first in a child process.
 
-    A terminal sends Ctrl-C to all processes of a command; children that ended by it would keep the parent from saving.
-    Only Linux can kill an orphan; elsewhere readers look for their parent every few seconds, as torch makes them.
+    A terminal sends Ctrl-C to all processes of a command. If it ended the children, the parent could not save.
+    Only Linux can kill an orphan. Elsewhere PyTorch's data loader workers check for their parent every few seconds.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if _prctl is not None:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before we could ask
+    if os.getppid() != parent:  # the parent exited before prctl was called
         os._exit(1)
 
 
 @contextmanager
 def stops_blocked() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM for a moment: processes that start meanwhile inherit the block."""
+    """Block Ctrl-C and SIGTERM inside the context; processes started there inherit the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -42,9 +41,9 @@ def stops_blocked() -> Iterator[None]:
 
 
 def begin_reader(parent: int, _: int) -> None:
-    """First call of a reader process, which starts with stops blocked: only its parent ends it.
+    """Obey only the parent's SIGTERM; call this first in a reader process, which starts with stops blocked.
 
-    Clusters send SIGTERM to all processes of a job; a reader that ended by it would keep the parent from saving.
+    Clusters send SIGTERM to all processes of a job. If it ended a reader, the parent could not save.
     """
     follow(parent)
     if sys.platform == "linux":
@@ -54,7 +53,7 @@ def begin_reader(parent: int, _: int) -> None:
 
 
 def _end_when_asked(parent: int) -> None:
-    if sys.platform == "linux":  # others cannot wait for a signal and learn who sent it
+    if sys.platform == "linux":  # other systems cannot wait for a signal and identify its sender
         while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
             pass
         os._exit(0)
@@ -62,10 +61,10 @@ def _end_when_asked(parent: int) -> None:
 
 @contextmanager
 def explained_readers(*others: type[Exception]) -> Iterator[None]:
-    """Turn torch's error about a reader process that was killed, as for lack of memory, into a sentence.
+    """Turn PyTorch's error about a killed reader process, for example out of memory, into a `UserError`.
 
-    Torch raises it when a batch is fetched, or wherever the main thread is when the process ends. `others` are errors
-    that mean the same here.
+    PyTorch raises it when a batch is fetched, or wherever the main thread is when the process ends. `others` are
+    further errors with the same meaning here.
     """
     try:
         yield
@@ -76,9 +75,8 @@ def explained_readers(*others: type[Exception]) -> Iterator[None]:
         if known is None:
             raise
         if threading.current_thread() is threading.main_thread():
-            signal.signal(
-                signal.SIGCHLD, signal.SIG_DFL
-            )  # else torch may raise it again while this is reported
+            # Otherwise PyTorch may raise it again during the report.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         reason = str(known).partition("\n")[0].rstrip(". ") or type(known).__name__
         raise UserError(
             f"a process that reads audio was killed, most likely because the machine is out of memory ({reason}): set"
@@ -87,7 +85,7 @@ def explained_readers(*others: type[Exception]) -> Iterator[None]:
 
 
 def _torchs(error: BaseException | None) -> BaseException | None:
-    """Torch's error about a reader, or None; others may have failed over it, wherever it was raised."""
+    """Find PyTorch's error about a reader in the chain of an error; None if it is not there."""
     while error is not None:
         if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (pid"):
             return error
@@ -96,7 +94,7 @@ def _torchs(error: BaseException | None) -> BaseException | None:
 
 
 class Stop:
-    """Whether a stop is wanted: the signal that asked for it, or None."""
+    """The signal that requested a stop, or None."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -104,10 +102,10 @@ class Stop:
 
 @contextmanager
 def deferred_stop() -> Iterator[Stop]:
-    """Let the first Ctrl-C or SIGTERM only set a flag, and act on it at the end; the second one acts at once.
+    """Defer the first Ctrl-C or SIGTERM to the end of the context; the second one acts at once.
 
-    To act is what the signal would have done without this. A signal that is ignored stays ignored, and outside of the
-    main thread, where Python handles no signals, this does nothing.
+    The deferred signal then does what it would have done without this context. Ignored signals stay ignored. Outside
+    the main thread, where Python handles no signals, this does nothing.
     """
     stop = Stop()
     numbers = STOPS if threading.current_thread() is threading.main_thread() else ()
@@ -132,4 +130,4 @@ def deferred_stop() -> Iterator[Stop]:
             restore()
     if stop.signal is not None:
         signal.raise_signal(stop.signal)
-        raise KeyboardInterrupt  # whatever handled it, the work is not done
+        raise KeyboardInterrupt  # the work is not done, even if a handler returned

@@ -1,4 +1,4 @@
-"""Progress of long work: a live bar on a terminal, a line now and then in a log."""
+"""Progress messages: a live bar on a terminal, occasional lines in a log."""
 
 import time
 from collections.abc import Iterable, Iterator, Sized
@@ -21,7 +21,7 @@ def say(message: str) -> None:
 
 
 def duration_text(seconds: float) -> str:
-    """Write seconds as people say them: 42s, 3m10s, 2h05m."""
+    """Format seconds: 42s, 3m10s, 2h05m."""
     seconds = max(0, round(seconds))
     if seconds < 60:
         return f"{seconds}s"
@@ -31,19 +31,19 @@ def duration_text(seconds: float) -> str:
 
 
 def count_text(number: int, thing: str) -> str:
-    """Write how many there are of a thing: 1 file, 1,200 files."""
+    """Format a count with its noun: 1 file, 1,200 files."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def rate_text(speed: float) -> str:
-    """Write how many a second: 0.25/s, 14.1/s, 1,410/s."""
+    """Format a rate per second: 0.25/s, 14.1/s, 1,410/s."""
     return f"{speed:,.0f}/s" if speed >= 100 else f"{speed:.3g}/s"
 
 
 class Meter:
-    """Counts work toward `total` and shows it, with speed and time left.
+    """Counts work toward `total` and shows the progress, speed and time left.
 
-    On a terminal this is a live bar; elsewhere a plain line at most every 20 seconds and one at the end.
+    On a terminal this is a live bar; elsewhere it is a plain line at most every 20 seconds and one at the end.
     """
 
     def __init__(self, description: str, total: int | None, done: int = 0) -> None:
@@ -79,7 +79,7 @@ class Meter:
             self._line()
 
     def advance(self, amount: int = 1, note: str | None = None) -> None:
-        """Count `amount` more; `note` replaces the text at the end of the line."""
+        """Add `amount` to the count; `note` replaces the text at the end of the line."""
         self.done += amount
         self.note = self.note if note is None else note
         if self.bar is not None:
@@ -102,7 +102,7 @@ class Meter:
 
 
 def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
-    """Yield the items while showing how many are done, how fast, and the time left."""
+    """Yield the items and show progress, speed and time left."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with Meter(description, total) as meter:

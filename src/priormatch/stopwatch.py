@@ -1,4 +1,4 @@
-"""Where the time of a step goes."""
+"""Timing of the parts of a step."""
 
 import time
 from collections import defaultdict
@@ -7,7 +7,7 @@ import torch
 
 
 class Stopwatch:
-    """Laps on the host's clock or, for work on a GPU, which the host does not wait for, on the GPU's."""
+    """Lap timer on the host clock or, for asynchronous work on a GPU, with CUDA events."""
 
     def __init__(self, device: torch.device) -> None:
         self.on_gpu = device.type == "cuda"
@@ -25,7 +25,7 @@ class Stopwatch:
         self.laps.append((name, self._now()))
 
     def shares(self) -> dict[str, float]:
-        """Each name's share of the time since this was last asked."""
+        """Each name's share of the time since the last call."""
         seconds: dict[str, float] = defaultdict(float)
         last = self.laps[-1][1]
         if isinstance(last, torch.cuda.Event):

@@ -1,4 +1,4 @@
-"""Tensors on disk: safetensors files that carry the SHA-256 of all they hold, checked when they are read."""
+"""Tensors on disk: safetensors files with SHA-256 hashes of their content, checked on reading."""
 
 import hashlib
 import json
@@ -16,17 +16,17 @@ from priormatch.errors import UserError
 from priormatch.json_text import parse_json
 
 SEAL = "priormatch"
-"""The one entry of the file's metadata, as several would be written in no fixed order."""
+"""The only metadata entry of the file, because several would be written in no fixed order."""
 ABOUT = "what is written about its tensors"
-"""Stands for the JSON text in the list of hashes, and in a message; no tensor has this name."""
+"""Key of the JSON text in the list of hashes and in messages; no tensor has this name."""
 
 
 class Damaged(UserError):
-    """A file that is not what was written."""
+    """A file whose content is not what was written."""
 
 
 class Stored(NamedTuple):
-    """What a file holds: tensors, what was written about them, and metadata of a file without hashes."""
+    """The content of a file: tensors, the JSON value stored with them, and the metadata of a file without hashes."""
 
     tensors: dict[str, Tensor]
     about: Any
@@ -34,19 +34,19 @@ class Stored(NamedTuple):
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Any) -> None:
-    """Write tensors and a small JSON value about them, with the hashes of both."""
+    """Write tensors and a small JSON value, with hashes of both."""
     apart, text = _apart(tensors), json.dumps(about)
     seal = {"about": text, "sha256": _hashes(apart, text)}
     save_file(apart, path, metadata={SEAL: json.dumps(seal, sort_keys=True)})
 
 
 def size_of(tensors: Mapping[str, Tensor]) -> int:
-    """The number of bytes that tensors take on disk."""
+    """The size of tensors on disk in bytes."""
     return sum(value.nbytes for value in tensors.values())
 
 
 def read_tensors(path: Path) -> Stored:
-    """Read what `save_tensors` wrote, or a file without hashes; raises `Damaged` where it is anything else."""
+    """Read a file written by `save_tensors`, or one without hashes; raise `Damaged` for anything else."""
     try:
         with safe_open(path, framework="pt") as opened:
             metadata = opened.metadata() or {}
@@ -56,7 +56,7 @@ def read_tensors(path: Path) -> Stored:
         seal = parse_json(metadata[SEAL])
         text, expected = str(seal["about"]), dict(seal["sha256"])
     except PermissionError:
-        raise  # no damage
+        raise  # the file is not damaged
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise Damaged(f"{path} is damaged ({_reason(error)})") from error
     found = _hashes(tensors, text)
@@ -67,7 +67,7 @@ def read_tensors(path: Path) -> Stored:
 
 
 def read_shapes(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The type and shape of every tensor by the file's header, which the library keeps below 100 MB."""
+    """The type and shape of every tensor, from the file's header, which the library limits to 100 MB."""
     try:
         with safe_open(path, framework="pt") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
@@ -77,12 +77,12 @@ def read_shapes(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors that hold NaN or infinity."""
+    """Names of the tensors that contain NaN or infinity."""
     return [name for name, value in tensors.items() if not value.isfinite().all()]
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in the CPU's memory, each in its own, as safetensors wants them; copied only where need be."""
+    """Move tensors to CPU memory, each with its own storage, as safetensors requires; copy only if necessary."""
     apart: dict[str, Tensor] = {}
     taken: set[int] = set()
     for name, value in tensors.items():
@@ -95,7 +95,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _hashes(tensors: Mapping[str, Tensor], about: str) -> dict[str, str]:
-    """SHA-256 of each tensor with its name, type and shape, and of the text about them."""
+    """SHA-256 of each tensor with its name, type and shape, and of the JSON text."""
 
     def of(name: str) -> str:
         value = tensors[name]
@@ -103,7 +103,7 @@ def _hashes(tensors: Mapping[str, Tensor], about: str) -> dict[str, str]:
         head.update(value.reshape(-1).view(torch.uint8).numpy().data)
         return head.hexdigest()
 
-    with ThreadPoolExecutor() as threads:  # hashing releases Python's lock
+    with ThreadPoolExecutor() as threads:  # hashing releases the GIL
         found = dict(zip(tensors, threads.map(of, tensors), strict=True))
     return {**found, ABOUT: hashlib.sha256(about.encode()).hexdigest()}
 

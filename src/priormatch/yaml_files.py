@@ -1,4 +1,4 @@
-"""YAML files, which anybody may have written: small, shallow and without interpolation, or refused."""
+"""Reading of untrusted YAML files; large or deep files and interpolation are refused."""
 
 from pathlib import Path
 from typing import Any
@@ -6,28 +6,24 @@ from typing import Any
 from priormatch.errors import UserError
 
 MOST_BYTES = 1 << 18
-MOST_DEPTH = 32  # settings are five deep; parsers recurse, and crash at some thousands
-MOST_NODES = 10_000  # aliases counted by what they stand for
+MOST_DEPTH = 32  # settings have five levels; parsers recurse and crash at a few thousand
+MOST_NODES = 10_000  # an alias counts as many nodes as its anchor
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file as plain Python values."""
+    """Read a YAML file as plain Python values."""
     import yaml
 
     text = read_yaml_text(path)
     try:
         return yaml.safe_load(text)
-    except (
-        yaml.YAMLError,
-        ValueError,
-        TypeError,
-        OverflowError,
-    ) as error:  # such as a day 99, or 5,000 digits
+    # The last three occur for values such as day 99, or 5,000 digits.
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
         raise UserError(f"{path} cannot be read ({_reason(error)}): correct or replace it") from error
 
 
 def read_yaml_text(path: Path) -> str:
-    """The text of a YAML file that a parser can be given: `checked`, UTF-8, and not too large."""
+    """Read the text of a YAML file that is safe to parse: `checked`, UTF-8, and not too large."""
     if not path.is_file():  # a pipe or a device could block or never end
         raise UserError(f"{path} is not a file: give a YAML file")
     with path.open("rb") as file:
@@ -43,7 +39,7 @@ def read_yaml_text(path: Path) -> str:
 
 
 def checked(text: str, where: str) -> str:
-    """The text itself if it is YAML of limited depth and size without `${...}`, found without recursion."""
+    """Return the text if it is YAML of limited depth and size without `${...}`; the check does not recurse."""
     import yaml
 
     sizes, anchors, names = [0], dict[str, int](), list[str | None]()  # nodes in each open collection
@@ -54,7 +50,7 @@ def checked(text: str, where: str) -> str:
                 sizes.append(1)
                 names.append(event.anchor)
                 if len(names) > MOST_DEPTH:
-                    raise UserError(f"{line} is nested more than {MOST_DEPTH} deep: write it flatter")
+                    raise UserError(f"{line} is nested more than {MOST_DEPTH} levels deep: flatten it")
             elif isinstance(event, yaml.CollectionEndEvent):
                 size, name = sizes.pop(), names.pop()
                 sizes[-1] += size
@@ -63,7 +59,7 @@ def checked(text: str, where: str) -> str:
             elif isinstance(event, yaml.AliasEvent):
                 if event.anchor not in anchors:
                     raise UserError(
-                        f"{line}: the alias {event.anchor} stands for nothing before it: write it out"
+                        f"{line}: the alias {event.anchor} is not defined before it: write the value itself"
                     )
                 sizes[-1] += anchors[event.anchor]
             elif isinstance(event, yaml.ScalarEvent):
@@ -83,9 +79,9 @@ def checked(text: str, where: str) -> str:
 
 def _check_scalar(value: str, line: str) -> None:
     if "${" in value:
-        raise UserError(f"{line}: ${{...}} is not replaced by anything: write the value itself")
+        raise UserError(f"{line}: ${{...}} is not supported: write the value itself")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
-        raise UserError(f"{line} has a character that no text has (\\0 or half a surrogate pair): remove it")
+        raise UserError(f"{line} has an invalid character (\\0 or half a surrogate pair): remove it")
 
 
 def _reason(error: Exception) -> str:

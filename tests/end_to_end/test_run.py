@@ -211,7 +211,7 @@ def test_a_model_that_is_gone_is_made_again_and_nothing_else(home, capsys):
     (home / "runs/tiny/lpm/checkpoint.safetensors").unlink()  # no one needs it any more
     assert command(*TESTED, f"runs={home / 'runs'}") == 0
     said = capsys.readouterr().err
-    assert "supervised: made anew, since model/model.yaml is gone or changed" in said
+    assert "supervised: made again because model/model.yaml is missing or changed" in said
     assert [line for line in said.splitlines() if line.endswith(" ...")] == ["supervised ..."]
     after = weights(home)
     assert {name: after[name] for name in before} == before

@@ -215,10 +215,10 @@ def test_a_proposal_so_bad_that_it_would_teach_nonsense_and_the_way_out(refused)
 
 
 def test_models_of_the_wrong_kind_or_none_at_all(refused):
-    assert "exp/prior/model holds a prior, and a recognizer is wanted" in refused(
+    assert "exp/prior/model holds a prior, not a recognizer" in refused(
         *match(model="exp/prior/model", out="exp/n1")
     )
-    assert "exp/sup/model holds a recognizer, and a prior is wanted" in refused(
+    assert "exp/sup/model holds a recognizer, not a prior" in refused(
         *match(prior="exp/sup/model", out="exp/n2")
     )
     assert "nowhere holds no recognizer" in refused(*lengths(model="nowhere", out="exp/n3"))

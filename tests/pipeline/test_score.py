@@ -90,7 +90,7 @@ def test_a_note_on_many_files_stands_there_once(runs, tmp_path):
 
 def test_equal_systems_are_level(decoded):
     line = text_of(score([decoded, decoded])).splitlines()[-1]
-    assert "the second is level with the first in WER (95 % 0.00 to 0.00, p = 1.0000); paired" in line
+    assert "the second is equal to the first in WER (95 % 0.00 to 0.00, p = 1.0000); paired" in line
 
 
 @pytest.mark.parametrize(
@@ -409,15 +409,15 @@ def test_nemos_manifest_holds_both_sides(tmp_path):
 @pytest.mark.parametrize(
     ("name", "lines", "said"),
     [
-        ("x.jsonl", ['{"id": "a", "txt": "at"}'], "x.jsonl, entry 1: no hypothesis in id, txt: call it hypo"),
+        ("x.jsonl", ['{"id": "a", "txt": "at"}'], "x.jsonl, entry 1: no hypothesis in id, txt: name it hypo"),
         (
             "x.jsonl",
             ['{"hyp": "at"}', '{"id": 1'],
-            "x.jsonl, line 1: no id in hyp: call it id or path; known are",
+            "x.jsonl, line 1: no id in hyp: name it id or path; formats:",
         ),
         ("x.jsonl", ['{"id": 1, "hyp": "at"}', "{half"], "x.jsonl, line 2: not JSON"),
         ("x.jsonl", ['{"id": 1, "hyp": "at"}', "3"], "x.jsonl, line 2: not a JSON object"),
-        ("x.csv", ["name,words", "a,at"], "x.csv, line 2: no id in name, words: call it id or"),
+        ("x.csv", ["name,words", "a,at"], "x.csv, line 2: no id in name, words: name it id or"),
         ("x.csv", ["id,text", "a,at,ten"], "x.csv, line 2: 3 fields under 2 columns"),
         ("x.csv", ["id,text", 'a,"at'], "mind the quotes"),
         ("x.csv", ["id,text", ",at"], "x.csv, line 2: no id in id, text"),
@@ -436,12 +436,12 @@ def test_what_is_missing_in_text_from_elsewhere_is_named(tmp_path, monkeypatch, 
 
 
 def test_references_that_contradict_each_other_or_are_no_text(tmp_path, bare, decoded):
-    with pytest.raises(UserError, match="line 2: a has stood there before, with another text"):
+    with pytest.raises(UserError, match="line 2: a occurs before with a different text"):
         score([bare], [write_lines(tmp_path / "said", "a one", "a two")])
     (tmp_path / "said").write_bytes(b"\xff\xfea\0")
-    with pytest.raises(UserError, match="said is no UTF-8 text"):
+    with pytest.raises(UserError, match="said is not UTF-8 text"):
         score([bare], [tmp_path / "said"])
-    with pytest.raises(UserError, match="no reference in id, hypothesis, pieces: call it reference or text"):
+    with pytest.raises(UserError, match="no reference in id, hypothesis, pieces: name it reference or text"):
         score([decoded], [bare])
     said = write_lines(tmp_path / "said", *(f"tiny-{i} {text}" for i, text in enumerate(SAID)))
     with pytest.raises(UserError, match="the speakers of 3 utterances are not known"):

@@ -284,7 +284,7 @@ def test_a_prior_and_its_tuned_values_change_the_search(
     assert searched(*tuned, "--beam-size", 2) == {(2, 0.7)}
     assert "not tuned" not in capsys.readouterr().err
     assert searched() == {(FusionSettings.beam_size, FusionSettings.lm_weight)}
-    assert capsys.readouterr().err.count("is not tuned (weight 0.3, beam size 8)") == 1
+    assert capsys.readouterr().err.count("is not tuned (LM weight 0.3, beam size 8)") == 1
 
 
 @pytest.mark.parametrize(

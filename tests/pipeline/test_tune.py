@@ -196,7 +196,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(home, capsys, other_toke
     assert "no fusion settings at nowhere" in refused(
         decode("x.jsonl", "--prior", "prior", "--fusion", "nowhere")
     )
-    assert "holds a recognizer, and a prior is wanted" in refused(decode("x.jsonl", "--prior", "model"))
+    assert "holds a recognizer, not a prior" in refused(decode("x.jsonl", "--prior", "model"))
     assert "fusion.yaml exists" in refused(tune(out="fusion.yaml"))
     assert "nowhere holds no prior" in refused(tune(prior="nowhere"))
     assert "fusion.lm_weight=inf: must be" in refused(tune("fusion.lm_weight=inf"))

@@ -118,14 +118,14 @@ def test_an_export_that_is_another_model_is_noticed(home: Path, model: Recognize
     assert check(model, home / "exported") < 1e-4
     with torch.no_grad():
         model.decoder.start += 0.1
-    with pytest.raises(UserError, match="do not use it"):
+    with pytest.raises(UserError, match="do not use this export"):
         check(model, home / "exported")
 
 
 def test_a_prior_is_refused(tiny_prior, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_prior.save(tmp_path / "prior")
     assert command("export", tmp_path / "prior", "--out", tmp_path / "out") == 2
-    assert "holds a prior, and a recognizer is wanted" in capsys.readouterr().err
+    assert "holds a prior, not a recognizer" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -133,6 +133,6 @@ def test_without_the_libraries_a_word_on_how_to_get_them(
     model: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"takes onnx: install it with pip install 'priormatch\[export\]'"):
+    with pytest.raises(UserError, match=r"needs onnx: install it with pip install 'priormatch\[export\]'"):
         exporting.export(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -139,7 +139,7 @@ def test_another_tokenizer_is_refused(
     tiny_prior: Prior, tiny_tokenizer: Tokenizer, other_tokenizer: Tokenizer
 ) -> None:
     tiny_prior.require_tokenizer(tiny_tokenizer, "the recognizer")
-    with pytest.raises(UserError, match=r"\(29 classes\) is not that of runs/a \(26 classes\)"):
+    with pytest.raises(UserError, match=r"\(29 classes\) differs from that of runs/a \(26 classes\)"):
         tiny_prior.require_tokenizer(other_tokenizer, "runs/a")
 
 

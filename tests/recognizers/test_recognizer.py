@@ -162,10 +162,10 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_the_wrong_kind_is_named(folder: Path, tmp_path: Path, tiny_prior: Prior) -> None:
-    with pytest.raises(UserError, match="holds a recognizer, and a prior is wanted"):
+    with pytest.raises(UserError, match="holds a recognizer, not a prior"):
         Prior.load(folder)
     tiny_prior.save(tmp_path / "prior")
-    with pytest.raises(UserError, match="holds a prior, and a recognizer is wanted"):
+    with pytest.raises(UserError, match="holds a prior, not a recognizer"):
         Recognizer.load(tmp_path / "prior")
 
 

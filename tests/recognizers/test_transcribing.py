@@ -209,7 +209,7 @@ def test_a_search_that_cannot_be_is_a_sentence(
         refused(prior=tiny_prior, fusion=tmp_path / "absent.yaml")
     with pytest.raises(UserError, match="beam_size=0"):
         refused(beam_size=0)
-    with pytest.raises(UserError, match="not that of the recognizer"):
+    with pytest.raises(UserError, match="differs from that of the recognizer"):
         refused(prior=Prior(tiny_prior.settings, other_tokenizer))
     with pytest.raises(UserError, match="load both on one"):
         refused(prior=copy.deepcopy(tiny_prior).to("meta"))

@@ -128,5 +128,5 @@ def test_a_difference_and_its_interval_point_the_same_way():
     )
     assert (
         difference_in_words(0.0, (-0.5, 0.5), 1.0, "x")
-        == "level with x in WER (95 % -0.50 to 0.50, p = 1.0000)"
+        == "equal to x in WER (95 % -0.50 to 0.50, p = 1.0000)"
     )

@@ -271,7 +271,7 @@ def test_work_whose_file_is_gone_or_changed_is_done_again_and_the_rest_kept(tmp_
         harm(out / "model" / "weights")
         again = Stage(out, {}, {})
         assert not again.finished
-        assert "made anew, since model/weights is gone or changed" in " ".join(
+        assert "made again because model/weights is missing or changed" in " ".join(
             capsys.readouterr().err.split()
         )
         assert (tmp_path / f"stage.{number}" / "metrics.jsonl").read_text() == "{}"

@@ -49,7 +49,7 @@ def test_threads_are_as_asked_for_and_untuned_values_told(home, free_port, capsy
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     assert command("serve", "model", "--prior", "prior", "--port", free_port, "--threads", "3") == 0
     assert asked == [3]
-    assert "the prior's say in the search is not tuned" in capsys.readouterr().err
+    assert "shallow fusion is not tuned" in capsys.readouterr().err
 
 
 def test_it_says_loudly_when_others_can_reach_it(home, free_port, capsys):

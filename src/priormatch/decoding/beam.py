@@ -10,18 +10,18 @@ from torch import Tensor
 from torch.nn import functional
 
 BLOCK = 64
-"""Classes are ranked in blocks of this many: first the best of every block, then the blocks that can hold a winner."""
+"""Classes are ranked in blocks of this size: first the best of every block, then the blocks that can hold a winner."""
 
-LOOK_EVERY = 8  # steps between two looks whether a search on a GPU is over: each makes the host wait
+LOOK_EVERY = 8  # steps between checks whether a search on a GPU is done: each makes the host wait
 
 State = Tensor | tuple[Tensor, ...]
-"""What a step knows of every open hypothesis: one tensor or several (B, k, ...)."""
+"""The state of every open hypothesis: one tensor or several (B, k, ...)."""
 
 Step = Callable[[Any, Tensor | None], tuple[Tensor, Any]]
-"""(`State`, classes chosen last (B, k) or None at the start) -> (added scores (B, k, C), the next `State`).
+"""(`State`, last chosen classes (B, k) or None at the start) -> (added scores (B, k, C), the next `State`).
 
-The scores are what each class adds to its hypothesis: log-probabilities, say, and -inf for a class that must not
-follow.
+The scores are what each class adds to its hypothesis, for example log-probabilities, and -inf for a class that is not
+allowed.
 """
 
 
@@ -29,11 +29,11 @@ follow.
 class Beam:
     """The hypotheses of a batch, best first.
 
-    classes (B, k, U) end with the end of sentence, which also fills the rest;
-    lengths (B, k) count the end of sentence, and are 0 where there is no hypothesis;
-    scores  (B, k) are what the classes have added up to, -inf where there is none;
-    ended   (B,)   tells whether the search found an end of sentence; where it did not, the hypotheses are those
-                   still open when it gave up, with an end put behind them that their scores do not count.
+    classes (B, k, U) end with the end of sentence, which is also the padding;
+    lengths (B, k) include the end of sentence, and are 0 where there is no hypothesis;
+    scores  (B, k) are the sums of the added scores, -inf where there is no hypothesis;
+    ended   (B,)   is whether the search found an end of sentence; if not, the hypotheses are those still open
+                   when it gave up, with an end of sentence appended that their scores do not include.
     """
 
     classes: Tensor
@@ -42,7 +42,7 @@ class Beam:
     ended: Tensor
 
     def best(self, count: int) -> "Beam":
-        """So many hypotheses of each utterance, no wider than the longest of them."""
+        """The `count` best hypotheses of each utterance, cut to the length of the longest."""
         lengths = self.lengths[:, :count]
         classes = self.classes[:, :count, : max(int(lengths.max()), 1)]
         return Beam(classes, lengths, self.scores[:, :count], self.ended)
@@ -57,14 +57,14 @@ def beam_search(
     threshold: float = math.inf,
     look_every: int | None = None,
 ) -> Beam:
-    """The k best label sequences by summed scores; k is the second dimension of the first state.
+    """Find the k best label sequences by summed scores; k is the second dimension of the first state.
 
-    At each step the 2k best extensions of the k open hypotheses are looked at: those that end and rank among the
-    first k are complete, the k best others stay open, unless they are more than `threshold` below the best
-    extension. An utterance is done when it has k complete hypotheses and the worst of them beats every open one,
-    when nothing may follow its open ones, or after `longest` classes. With k = 1 this is greedy search. No length
-    normalization. How often the host looks whether all are done, by default at every step and on a GPU at every
-    eighth, changes nothing but the time it takes.
+    Each step ranks the 2k best extensions of the k open hypotheses. Those that end and rank among the first k are
+    complete. The k best others stay open, unless they are more than `threshold` below the best extension. An utterance
+    is done when it has k complete hypotheses and the worst of them beats every open one, when its open ones have no
+    allowed extension, or after `longest` classes. With k = 1 this is greedy search. There is no length normalization.
+    `look_every` is how often the host checks whether all utterances are done, by default at every step, and on a GPU at
+    every eighth; it affects only the speed.
     """
     first = state if isinstance(state, Tensor) else state[0]
     batch, k = first.shape[:2]
@@ -75,9 +75,9 @@ def beam_search(
     open_scores[:, 0] = 0.0
     open_lengths = torch.zeros(batch, dtype=torch.long, device=device)
     done_scores = torch.full_like(open_scores, -math.inf)
-    done_from = torch.zeros_like(done_scores, dtype=torch.long)  # position of the end · k + what was ended
+    done_from = torch.zeros_like(done_scores, dtype=torch.long)  # position of the end · k + its beam slot
     finished = torch.zeros(batch, dtype=torch.bool, device=device)
-    history: list[tuple[Tensor, Tensor]] = []  # of every position: parents and classes of the open hypotheses
+    history: list[tuple[Tensor, Tensor]] = []  # parents and classes of the open hypotheses at every position
     chosen: Tensor | None = None
     look_every = look_every or (LOOK_EVERY if first.is_cuda else 1)
 
@@ -117,8 +117,8 @@ def beam_search(
 def best_extensions(added: Tensor, open_scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The best extensions of each utterance's open hypotheses, best first.
 
-    added (B, k, C), open_scores (B, k) -> scores, parents and classes (B, count); where there are not so many,
-    the scores are -inf. The best n of all lie within the n blocks of classes whose best is highest.
+    added (B, k, C), open_scores (B, k) -> scores, parents and classes (B, count); if there are fewer, the remaining
+    scores are -inf. The n best extensions are always in the n blocks of classes with the highest maximum.
     """
     more = -added.shape[-1] % BLOCK
     if more > 0:
@@ -136,7 +136,7 @@ def best_extensions(added: Tensor, open_scores: Tensor, count: int) -> tuple[Ten
 
 
 def _read_out(history: list[tuple[Tensor, Tensor]], last: Tensor, lengths: Tensor, eos: int) -> Tensor:
-    """Follow hypotheses back from the one they end, `last` (B, k), to their first class: (B, k, longest length)."""
+    """Trace hypotheses back from their last slot, `last` (B, k), to their first class: (B, k, longest length)."""
     rows = torch.arange(len(last), device=last.device)[:, None]
     width = max(int(lengths.max()), 1)
     found = torch.full((*last.shape, width), eos, device=last.device)

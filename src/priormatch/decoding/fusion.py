@@ -1,4 +1,4 @@
-"""Shallow fusion: a language model's say in the beam search, and limits that keep such a search from going astray."""
+"""Shallow fusion: beam search with a weighted language model, and limits that prevent its typical failures."""
 
 import math
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from priormatch.config import FusionSettings, MatchingSettings, Settings
 from priormatch.decoding.beam import Beam, Step, beam_search
 
 AcousticStep = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor, Tensor]]
-"""A `Step` that gives log q (B, k, C'), its state, and the frames that are attended to most (B, k)."""
+"""A `Step` that returns log q (B, k, C'), its state, and the frames with the highest attention weight (B, k)."""
 
 States = tuple[Tensor, Tensor, Tensor]
-"""Of the recognizer (B, k, D) and of the language model (B, k, S), and the frame attended to last (B, k)."""
+"""States of the recognizer (B, k, D) and the language model (B, k, S), and the last attention peak (B, k)."""
 
 
 def fused_search(
@@ -27,9 +27,9 @@ def fused_search(
     longest: int,
     settings: FusionSettings,
 ) -> Beam:
-    """Beam search by log q + λ log p + bonus, where `acoustic` gives log q and `lm` log p.
+    """Beam search by log q + λ log p + bonus, where `acoustic` returns log q and `lm` returns log p.
 
-    state (B, k, D) and cache (B, k, S) are their first states.
+    state (B, k, D) and cache (B, k, S) are their initial states.
     """
 
     def step(states: States, classes: Tensor | None) -> tuple[Tensor, States]:
@@ -39,31 +39,31 @@ def fused_search(
 
 
 def fusion_of_hypotheses(settings: Settings) -> FusionSettings | None:
-    """How a proposal searches with the prior for the hypotheses of matching; None where it searches alone."""
+    """The fusion settings for the proposal's search in matching; None if it decodes without the prior."""
     return settings.fusion if settings.matching.hypotheses == "asr_lm" else None
 
 
 def feeds_back(matching: MatchingSettings) -> bool:
-    """Whether what is learned from hypotheses comes back in later ones, so that a fault of the search would grow."""
+    """Whether later hypotheses come from a model trained on earlier ones, so that search errors would grow."""
     return matching.refresh != "never"
 
 
 def untuned(settings: FusionSettings, for_matching: bool = False) -> str:
-    """A line for who searches with the prior by values that nobody has tuned."""
+    """The message for shallow fusion with untuned values; the caller appends the option that takes tuned ones."""
     verb = "tune --for-matching" if for_matching else "tune"
     return (
-        f"the prior's say in the search is not tuned (weight {settings.lm_weight:g}, beam size {settings.beam_size}):"
-        f" `priormatch {verb}` finds better values, for"
+        f"shallow fusion is not tuned (LM weight {settings.lm_weight:g}, beam size {settings.beam_size}):"
+        f" run `priormatch {verb}` to find better values for"
     )
 
 
 def wide_enough(settings: FusionSettings, hypotheses: int) -> FusionSettings:
-    """The same, with a beam that so many hypotheses fit in."""
+    """The same settings with a beam size of at least `hypotheses`."""
     return replace(settings, beam_size=max(settings.beam_size, hypotheses))
 
 
 def first_states(state: Tensor, cache: Tensor) -> States:
-    """The first states of both, with no frame attended to."""
+    """The initial states of both models, with the attention peak at frame 0."""
     return state, cache, torch.zeros_like(state[:, :, 0], dtype=torch.long)
 
 
@@ -75,28 +75,28 @@ def fused_step(
     eos: int,
     settings: FusionSettings,
 ) -> tuple[Tensor, States]:
-    """One step of such a search: states and the classes (B, k) chosen last -> added scores (B, k, C'), states."""
+    """One step of a fused search: states and the last chosen classes (B, k) -> added scores (B, k, C'), states."""
     state, cache, before = states
     log_q, state, peaks = acoustic(state, classes)
     log_p, cache = lm(cache, classes)
     scores = fused_scores(log_q, log_p, eos, settings)
-    if classes is not None:  # before the first piece there may be any silence
+    if classes is not None:  # silence before the first piece may have any length
         jumps = (peaks - before).abs()[:, :, None] > settings.attention_jump
         scores = scores.masked_fill(jumps, -math.inf)
     return scores, (state, cache, peaks)
 
 
 def fused_scores(log_q: Tensor, log_p: Tensor, eos: int, settings: FusionSettings) -> Tensor:
-    """log q + λ log p + bonus, which the end does not get, and -inf for a class that must not follow.
+    """log q + λ log p + bonus, with -inf for classes that are not allowed; the end of sentence gets no bonus.
 
-    Centered, log p is less its mean over the classes, Σ p log p.
-    The end may follow where log q(end) >= γ · max log q, any other class where log q >= max log q - δ. log_q
-    (..., C') may have more classes than log_p (..., C), such as cannot be. -> (..., C')
+    If centered, the mean over the classes, Σ p log p, is subtracted from log p.
+    The end is allowed if log q(end) >= γ · max log q, any other class if log q >= max log q - δ. log_q (..., C') may
+    have more classes than log_p (..., C), from padding. -> (..., C')
     """
     highest = log_q.amax(dim=-1, keepdim=True)
     allowed = log_q >= highest - settings.token_margin
     allowed[..., eos] = True
-    if math.isfinite(settings.eos_threshold):  # else infinity times zero, where q is sure
+    if math.isfinite(settings.eos_threshold):  # otherwise infinity times zero where max log q is 0
         allowed[..., eos] = log_q[..., eos] >= settings.eos_threshold * highest[..., 0]
     if settings.centered:
         log_p = log_p - (log_p.exp() * log_p).sum(dim=-1, keepdim=True)

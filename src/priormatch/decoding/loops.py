@@ -1,14 +1,14 @@
-"""Loops: an attention model that has lost its place says the same again until the search gives up."""
+"""Loops: an attention model that loses its place repeats the same text until the search gives up."""
 
 LEAST = 12
-"""Characters that are said again, before it is called a loop."""
+"""Minimum number of repeated characters in a loop."""
 
 
 def without_loop(text: str) -> str:
-    """What a search broke off, without what it repeats at its end: one round of a loop stays.
+    """Remove the repetitions at the end of an unfinished hypothesis; the first round of the loop stays.
 
-    The end of a text is a loop where its last n characters also stand p characters earlier, with n at least p, so
-    that the round is said twice or more; n is as large as it can be. A word that is cut through stays whole.
+    The end of a text is a loop if its last n characters also occur p characters earlier, with n at least p, so that
+    the round occurs at least twice. The largest such n is used. A word that the cut would split is kept whole.
     """
     again = (count for period, count in enumerate(_said_again(text)) if count >= max(period, LEAST))
     end = len(text) - max(again, default=0)
@@ -18,13 +18,13 @@ def without_loop(text: str) -> str:
 
 
 def _said_again(text: str) -> list[int]:
-    """For every p from 1 on, how many characters at the end of a text also stand p characters earlier.
+    """For every p >= 1, how many characters at the end of a text also occur p characters earlier.
 
-    Backwards these are the common beginnings of a text and of what follows its p-th character, which the Z algorithm
-    finds in linear time: within the one that reaches farthest so far, most is known already.
+    In the reversed text these are the longest common prefixes of the text and its suffix after p characters, which the
+    Z algorithm finds in linear time: the match that reaches farthest so far provides most of the next ones.
     """
     backwards, found = text[::-1], [0] * len(text)
-    begin = end = 0  # of the one that reaches farthest
+    begin = end = 0  # of the match that reaches farthest
     for period in range(1, len(text)):
         count = max(min(found[period - begin], end - period), 0)
         while period + count < len(text) and backwards[count] == backwards[period + count]:

@@ -1,4 +1,4 @@
-"""Tuning a fused search: descent by small steps through lists of values, and a log of what has been tried."""
+"""Tuning of shallow fusion: coordinate descent over lists of values, and a log of the trials."""
 
 import json
 import math
@@ -22,7 +22,7 @@ GRID: Mapping[str, Sequence[float]] = {
     "attention_jump": (20.0, 30.0, 40.0, math.inf),
     "beam_threshold": (5.0, 7.0, 10.0, math.inf),
 }
-"""The values that a setting may take, from the lowest to the highest."""
+"""The values to try for each setting, in ascending order."""
 
 Grid = Mapping[str, Sequence[float]]
 NAMES = [each.name for each in fields(FusionSettings)]
@@ -32,19 +32,19 @@ STARTS: Sequence[Mapping[str, Any]] = [
     for weight, bonus in ((0.2, 0.5), (0.5, 1.0), (1.0, 2.0))
     for limits in (dict.fromkeys(LIMITS, math.inf), LIMITS)
 ]
-"""Where a descent may begin beside the settings it is given: with the limits off, and with them on."""
+"""Starting points of the descent besides the given settings: with the limits off, and with them on."""
 
 TOGETHER = ["lm_weight", "token_bonus"]
-"""Settings that also take steps together: what the prior takes from longer hypotheses, the bonus gives back."""
+"""Settings that also change together: the prior lowers the scores of longer hypotheses, the bonus compensates."""
 
 MATCHING_SHARE = 0.4
-"""Of the best weight, what hypotheses are found with: each renewal adds the prior to what has learned some of it."""
+"""Share of the best LM weight used for matching: each new proposal has learned some of the prior already."""
 MATCHING_RULE = f"centred, {MATCHING_SHARE:g} of the best weight"
 """How values for matching are found; part of the fingerprints of older stages, hence the spelling."""
 
 
 class Errors(NamedTuple):
-    """Error rates in percent, the lower the better: first by words, then by characters."""
+    """Error rates in percent, compared by WER first, then by CER."""
 
     wer: float
     cer: float
@@ -57,7 +57,7 @@ Measure = Callable[[FusionSettings], Errors]
 
 
 def descend(measure: Measure, starts: Iterable[FusionSettings], grid: Grid) -> FusionSettings:
-    """From the best of the starts walk in one direction after the other, until a whole round finds nothing better."""
+    """Walk from the best start in one direction after the other, until a whole round finds nothing better."""
     best = min(starts, key=measure)
     directions = [*([name] for name in grid), *([TOGETHER] if grid.keys() >= set(TOGETHER) else [])]
     while True:
@@ -70,12 +70,12 @@ def descend(measure: Measure, starts: Iterable[FusionSettings], grid: Grid) -> F
 
 
 def starts_from(settings: FusionSettings) -> list[FusionSettings]:
-    """Where a descent may begin: the settings themselves, and the same with the usual starts' values."""
+    """Starting points of a descent: the settings themselves, and copies with the values of each of `STARTS`."""
     return [settings, *(replace(settings, **start) for start in STARTS)]
 
 
 def centered(settings: FusionSettings, weights: Sequence[float]) -> list[FusionSettings]:
-    """The settings with each of the weights, centered and without a bonus, with their own limits and the usual ones."""
+    """The settings with each LM weight, centered and without a bonus, with their own limits and with `LIMITS`."""
     return [
         replace(settings, lm_weight=weight, centered=True, token_bonus=0.0, **limits)
         for limits in ({}, LIMITS)
@@ -86,9 +86,9 @@ def centered(settings: FusionSettings, weights: Sequence[float]) -> list[FusionS
 def walk(
     measure: Measure, start: FusionSettings, grid: Grid, names: Sequence[str], step: int
 ) -> FusionSettings:
-    """The best of the settings that lie in one direction, up to the first that is worse than that.
+    """The best settings in one direction, up to the first that are worse than the best.
 
-    Equal ones are passed over: a limit that nothing reached may bite when it is closer still.
+    Equal results do not stop the walk: a limit that had no effect may have one when it is tighter.
     """
     best, fewest, here = start, measure(start), start
     while (there := neighbor(here, grid, names, step)) is not None:
@@ -101,7 +101,7 @@ def walk(
 
 
 def neighbor(settings: FusionSettings, grid: Grid, names: Sequence[str], step: int) -> FusionSettings | None:
-    """The same with the next higher values (`step` 1) or the next lower ones (-1); None where one has no next."""
+    """The settings with the next higher (`step` 1) or next lower (-1) values; None if one of them has none."""
     next_values: dict[str, Any] = {}
     for name in names:
         here = getattr(settings, name)
@@ -113,10 +113,10 @@ def neighbor(settings: FusionSettings, grid: Grid, names: Sequence[str], step: i
 
 
 class Trials:
-    """Error rates of settings that have been tried, in a file of JSON lines, so that nothing is tried twice.
+    """Error rates of settings already tried, in a JSON lines file, so that nothing is tried twice.
 
-    Every line tells what it holds of (`key`), such as a model and a set: of others the file may hold trials too. Limits
-    that are off are null there. Lines that are no trials, such as one cut off by a kill, are passed over.
+    Every line names what it was measured on (`key`), such as a model and a dataset, because the file may contain trials
+    of others too. Limits that are off are null. Invalid lines, such as one cut off by a kill, are skipped.
     """
 
     def __init__(self, path: Path, key: str) -> None:
@@ -137,7 +137,7 @@ class Trials:
             self._append("\n")
 
     def measured(self, measure: Measure) -> Measure:
-        """The same measure, which looks here first and puts down here what it has found."""
+        """The same measure, with its results cached in this file."""
 
         def remembered(settings: FusionSettings) -> Errors:
             tried = astuple(settings)
@@ -157,12 +157,12 @@ class Trials:
 
 
 def finite(settings: FusionSettings) -> dict[str, Any]:
-    """The settings but for limits that are off."""
+    """The settings without the limits that are off."""
     return {name: value for name, value in asdict(settings).items() if value != math.inf}
 
 
 def write_tuned(path: Path, settings: FusionSettings, about: Mapping[str, Any]) -> None:
-    """Write settings as YAML, with what is to be known about them."""
+    """Write fusion settings as YAML, with metadata about the tuning."""
     import yaml
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,13 +170,13 @@ def write_tuned(path: Path, settings: FusionSettings, about: Mapping[str, Any]) 
 
 
 def is_for_decoding(path: Path) -> bool:
-    """Whether a file that `read_tuned` has read says that it was tuned for decoding; one by hand need not say."""
+    """Whether a file that `read_tuned` has read is marked as tuned for decoding; a handwritten one need not be."""
     about = read_yaml(path).get("tuned")
     return isinstance(about, dict) and about.get("for") == "decoding"
 
 
 def read_tuned(path: Path) -> list[str]:
-    """What `write_tuned` wrote, as overrides such as fusion.lm_weight=0.4."""
+    """Read what `write_tuned` wrote, as overrides such as fusion.lm_weight=0.4."""
     advice = "make it with `priormatch tune`"
     if not path.is_file():
         raise UserError(f"no fusion settings at {path}: {advice}")
@@ -184,7 +184,7 @@ def read_tuned(path: Path) -> list[str]:
         tree = with_names(read_yaml(path), NEW_NAMES)
         values = tree.get("fusion") if isinstance(tree, dict) else None
         if not isinstance(values, dict):
-            raise UserError("no part is called fusion")
+            raise UserError("it has no fusion section")
         overrides = [f"fusion.{name}={value}" for name, value in values.items()]
         load_settings(None, overrides)
     except UserError as error:

@@ -1,1 +1,1 @@
-"""CUDA graphs and Triton kernels; everything here has a plain counterpart in `models` or `decoding`."""
+"""CUDA graphs and Triton kernels; each has a plain PyTorch counterpart in `models` or `decoding`."""

@@ -1,8 +1,8 @@
-"""A convolution over time as a product with a banded matrix: the geometry alone.
+"""Geometry of a convolution over time, computed as a product with a banded matrix.
 
-P neighboring outputs of a convolution are linear in the Q inputs they see. Rows of Q·C_in values times a matrix of
-(Q·C_in, P·C_out), with the kernel along its diagonals, give rows of P·C_out: a shape that matrix units like, which
-a convolution with ten channels is not. The gradient of the input is such a product too, with another band.
+P neighboring outputs of a convolution are linear in the Q inputs they depend on. Rows of Q·C_in values times a matrix
+of (Q·C_in, P·C_out), with the kernel along its diagonals, give rows of P·C_out. This shape suits tensor cores; a
+convolution with ten channels does not. The input gradient is such a product too, with another band.
 """
 
 from typing import NamedTuple
@@ -11,9 +11,9 @@ WIDEST = 128  # columns of a banded matrix
 
 
 class Band(NamedTuple):
-    """How a block of `outputs` steps sees `inputs` steps: block i begins at input i·stride + offset.
+    """A block of `outputs` steps computed from `inputs` steps: block i starts at input i·stride + offset.
 
-    Output p takes input q with the kernel's tap by_input·q + by_output·p + shift, where there is such a tap.
+    Output p weights input q with kernel tap by_input·q + by_output·p + shift, if that tap exists.
     """
 
     outputs: int
@@ -26,14 +26,14 @@ class Band(NamedTuple):
 
 
 def forward_band(kernel: int, stride: int, channels_out: int) -> Band:
-    """The band of a convolution with zeros before and behind."""
+    """The band of a convolution with zero padding on both sides."""
     outputs = max(WIDEST // channels_out, 1)
     inputs = stride * (outputs - 1) + kernel
     return Band(outputs, inputs, stride * outputs, -(kernel // 2), 1, -stride, 0)
 
 
 def backward_band(kernel: int, stride: int, channels_in: int) -> Band:
-    """The band that carries the gradient from a convolution's output to its input."""
+    """The band that maps the gradient of a convolution's output to that of its input."""
     steps = max(WIDEST // (stride * channels_in), 1)
     before = kernel // 2
     offset = -((kernel - 1 - before) // stride)

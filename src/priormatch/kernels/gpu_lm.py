@@ -1,7 +1,7 @@
-"""A convolutional language model one position at a time, for the hypotheses of a search on a GPU.
+"""Convolutional language model one position at a time, for beam search on a GPU.
 
-Nothing is copied when hypotheses change places: what a convolution has seen stays in a ring of positions, and a
-hypothesis finds its own past there from parent to parent.
+Nothing is copied when hypotheses change slots: the inputs of a convolution stay in a ring buffer of positions, and a
+hypothesis finds its own history there by following parents.
 """
 
 from typing import NamedTuple
@@ -36,16 +36,16 @@ class Gated(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Gated convolutions with a residual around them; `skip` is the linear layer on it, or None."""
+    """Gated convolutions with a residual connection around them; `skip` is its linear layer, or None."""
 
     layers: list[Gated]
     skip: nn.Linear | None
 
 
 class LMWeights:
-    """The weights of a language model as searches want them; searches of all shapes share them.
+    """The weights of a language model in the layout of the kernels, shared by searches of all shapes.
 
-    `table` (classes + 1, C) has what the first layer sees of each class, and behind them of the beginning.
+    `table` (classes + 1, C) holds the first layer's input for each class, and in its last row for the beginning.
     """
 
     def __init__(self, lm: ConvLM) -> None:
@@ -61,20 +61,20 @@ class LMWeights:
 
 
 def block_of(block: GatedBlock) -> Block:
-    """A block as the kernels want it."""
+    """Convert a block to the layout of the kernels."""
     layers = [gated_of(layer) for layer in block.layers]  # type: ignore[arg-type]
     return Block(layers, block.skip if isinstance(block.skip, nn.Linear) else None)
 
 
 def gated_of(layer: CausalConv) -> Gated:
-    """A layer as the kernels want it."""
+    """Convert a layer to the layout of the kernels."""
     weight, bias = layer.conv.weight, layer.conv.bias
     assert bias is not None
     return Gated(weight.transpose(1, 2).flatten(1).contiguous(), bias, layer.kernel)
 
 
 class GpuLM:
-    """The model's steps for so many rows, `beam` hypotheses an utterance: its buffers, and what goes where."""
+    """The model's steps and buffers for `rows` hypotheses, `beam` per utterance."""
 
     def __init__(self, weights: LMWeights, rows: int, beam: int) -> None:
         self.weights, self.rows, self.beam = weights, rows, beam
@@ -86,12 +86,12 @@ class GpuLM:
         self.last = self._buffer(weights.blocks[-1].layers[-1].outputs, False)
 
     def _buffer(self, size: int, ring: bool) -> Tensor:
-        """Of every hypothesis what a layer is given: (rows, C), or in a ring (positions, rows, C)."""
+        """The input buffer of a layer for every hypothesis: (rows, C), or as a ring (positions, rows, C)."""
         shape = (self.weights.ring, self.rows, size) if ring else (self.rows, size)
         return self.weights.table.new_zeros(shape)
 
     def step(self, parents: Tensor, classes: Tensor, position: Tensor) -> Tensor:
-        """Logits of the next class: parents and classes (positions, rows), of which now is `position` -> (rows, C')."""
+        """Logits of the next class: parents and classes (positions, rows), current `position` -> (rows, C')."""
         weights = self.weights
         size = weights.table.shape[1]
         embed_kernel[(self.rows,)](
@@ -123,7 +123,7 @@ class GpuLM:
         position: Tensor,
     ) -> None:
         grid = triton.cdiv(self.rows, TILE["ROWS"]), triton.cdiv(layer.outputs, TILE["COLUMNS"])
-        depth, stages = (64, 5) if layer.kernel == 1 else (32, 3)  # what is under way at a time: about 50 KiB
+        depth, stages = (64, 5) if layer.kernel == 1 else (32, 3)  # about 50 KiB in flight at a time
         gated_kernel[grid](
             source, parents, position, layer.weight, layer.bias, source if skip is None else skip, out,
             self.rows, self.beam, layer.inputs, layer.outputs, layer.kernel, self.weights.ring,
@@ -133,6 +133,6 @@ class GpuLM:
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """W x + c in the precision that they have: bfloat16 would be too coarse (see `Prior.score_tree`)."""
+    """W x + c in the precision of the inputs; bfloat16 would be too coarse (see `Prior.score_tree`)."""
     with torch.autocast(x.device.type, enabled=False):
         return torch.addmm(bias, x, weight.t())

@@ -1,4 +1,4 @@
-"""GPU kernels of a language model inside a beam search: `kernels/gpu_lm.py` launches them, one a layer."""
+"""GPU kernels of a language model inside a beam search; `kernels/gpu_lm.py` launches them, one per layer."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def embed_kernel(table, classes, position, out, SIZE: tl.constexpr, PADDED: tl.constexpr, RING: tl.constexpr):
-    """What the first layer sees of the class that a hypothesis ends with."""
+    """The first layer's input for the last class of a hypothesis."""
     row, rows = tl.program_id(0), tl.num_programs(0)
     now = tl.load(position)
     seen = tl.load(classes + now * rows + row).to(tl.int64)
@@ -22,10 +22,10 @@ def gated_kernel(
     SKIP: tl.constexpr, SKIP_RING: tl.constexpr, OUT_RING: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """y = a · sigmoid(b), (a, b) = W x + c, for some hypotheses and columns; with SKIP, sqrt(1/2) (skip + y).
+    """y = a · sigmoid(b), (a, b) = W x + c, for one tile of hypotheses and columns; with SKIP, sqrt(1/2) (skip + y).
 
-    With TAPS > 1, x is what this hypothesis and those before it put into a ring of positions, oldest first: the ones
-    before are found from parent to parent. What lies before the first position is zero.
+    With TAPS > 1, x are the ring buffer entries of this hypothesis and its ancestors, oldest first; ancestors are found
+    by following parents. Entries before the first position are zero.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -49,7 +49,7 @@ def gated_kernel(
     for begin in range(0, IN, DEPTH):
         c = begin + lane
         known = wanted[:, None] & (c < IN)[None, :]
-        for back in tl.static_range(TAPS):  # within, so that all of them are fetched at once
+        for back in tl.static_range(TAPS):  # innermost, so that all taps are loaded at once
             there = (real & (now >= back))[:, None] & (c < IN)[None, :]
             x = tl.load(past[back][:, None] + c[None, :], mask=there, other=0.0)
             tap = into[:, None] + (TAPS - 1 - back) * IN + c[None, :]
@@ -76,10 +76,10 @@ def rank_both_kernel(
     CLASSES: tl.constexpr, PADDED: tl.constexpr, BEST: tl.constexpr,
     CENTERED: tl.constexpr, ENDS: tl.constexpr, JUMPS: tl.constexpr,
 ):  # fmt: skip
-    """The BEST extensions of one hypothesis by its score + log q + λ log p + bonus, and `fused_scores`' limits.
+    """The BEST extensions of one hypothesis by its score + log q + λ log p + bonus, with the limits of `fused_scores`.
 
-    CENTERED: log p is less its mean; ENDS: the end has a threshold; JUMPS: `peaks`, of this position and of the one
-    before, must not lie too far apart.
+    CENTERED: the mean is subtracted from log p; ENDS: the end of sentence has a threshold; JUMPS: the `peaks` of this
+    position and of the previous one must not be too far apart.
     """
     row, rows = tl.program_id(0), tl.num_programs(0)
     if tl.load(finished + row // beam) != 0:

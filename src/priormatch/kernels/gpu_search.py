@@ -1,8 +1,8 @@
-"""Beam search with the GRU decoder in a handful of GPU kernels a step; `decoding/beam.py` says what it computes.
+"""Beam search with the GRU decoder in a few GPU kernels per step; it computes the same as `decoding/beam.py`.
 
-Hypotheses are kept as (parent, class) at every position and only read out at the end, the input half of the GRU is
-a table over the classes, and steps are recorded and replayed several at a time, between which the host looks
-whether all hypotheses are finished.
+Hypotheses are stored as (parent, class) at every position and traced back only at the end. The input half of the GRU
+is a table over the classes. Steps are recorded as a CUDA graph and replayed several at a time; in between, the host
+checks whether all hypotheses are finished.
 """
 
 import math
@@ -29,13 +29,13 @@ from priormatch.kernels.graphs import WARM_UPS, Arena, Recording
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, Memory
 
-FRAMES = 32  # of a tile of the attention
+FRAMES = 32  # per attention tile
 
 
 class Ranking(NamedTuple):
-    """The hypotheses of a search: the slot each ends in and its last position, its length and score (B, k).
+    """The hypotheses of a search: final slot, last position, length and score of each (B, k).
 
-    Beside them whether any of an utterance's ended (B,), and the greatest length.
+    Also whether any hypothesis of an utterance ended (B,), and the greatest length.
     """
 
     slots: Tensor
@@ -47,23 +47,23 @@ class Ranking(NamedTuple):
 
 
 class LanguageModel(NamedTuple):
-    """A language model that a search is to ask as well, and how."""
+    """A language model for shallow fusion, with its settings."""
 
     weights: LMWeights
     fusion: FusionSettings
 
     @staticmethod
     def of(lm: ConvLM, fusion: FusionSettings) -> "LanguageModel":
-        """The same as searches want it."""
+        """Convert a language model to the layout of the kernels."""
         return LanguageModel(LMWeights(lm), fusion)
 
 
 class GpuSearch:
-    """The search for one shape of batch: its buffers, and its steps as recordings unless `recorded` is off.
+    """The search for one batch shape: its buffers, and its steps as CUDA graphs unless `recorded` is off.
 
-    The memory given is searched where it lies, and others are copied to that place. The decoder's weights, as the
-    search wants them, lie in the arena, which searches of other shapes may share. With a language model it computes
-    what `decoding/fusion.py` says, with a beam of `beam_size`.
+    The memory given here is searched in place; later ones are copied into it. The decoder's weights, in the layout of
+    the kernels, are in the arena, which searches of other shapes may share. With a language model it computes the same
+    as `decoding/fusion.py`, with a beam of `beam_size`.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class GpuSearch:
         self.done_from = torch.empty_like(self.done_at)
         self.finished = torch.empty(self.batch, dtype=torch.int32, device=device)
         self.position = torch.empty((), dtype=torch.int32, device=device)
-        # on the host, since one waits less for it
+        # in pinned host memory, which is faster to wait for
         self.over = torch.empty((), dtype=torch.bool, pin_memory=self.keys.is_cuda)
         self.candidate_scores = torch.empty(self.rows, 2 * beam_size, device=device)
         self.candidate_classes = torch.empty(self.rows, 2 * beam_size, dtype=torch.int32, device=device)
@@ -113,7 +113,7 @@ class GpuSearch:
             self.rank = Recording(self._rank)
 
     def __call__(self, memory: Memory) -> Beam:
-        """The beam of one batch of this shape."""
+        """Search one batch of this shape."""
         for mine, given in ((self.keys, memory.keys), (self.values, memory.values)):
             if given is not mine:
                 mine.copy_(given)
@@ -128,7 +128,7 @@ class GpuSearch:
         return self._read_out(self.rank())
 
     def _begin(self) -> None:
-        """Start with one empty hypothesis an utterance, and with the decoder's weights of today."""
+        """Start with one empty hypothesis per utterance and the decoder's current weights."""
         fresh = tables(self.decoder, self.keys.dtype)
         self.tables = [self.arena.copy(f"table {number}", each) for number, each in enumerate(fresh)]
         self.states.zero_()
@@ -141,13 +141,13 @@ class GpuSearch:
             each.zero_()
 
     def _advance(self) -> None:
-        """The next steps of all hypotheses; those of finished utterances, and those too long, stand still."""
+        """Compute the next steps of all hypotheses; finished utterances and too long hypotheses do not change."""
         table, recurrent, recurrent_bias, output, output_bias = self.tables
         k, size = self.k, self.decoder.size
         padded, beam = max(triton.next_power_of_2(size), 16), triton.next_power_of_2(k)
         precision, stages = ("ieee", 1) if self.keys.dtype == torch.float32 else ("tf32", 2)
         before, after = self.states
-        for _ in range(LOOK_EVERY):  # an even number, so that the states end up where they were
+        for _ in range(LOOK_EVERY):  # even, so that the states end up in the first buffer again
             hidden = torch.addmm(recurrent_bias, before, recurrent.t())
             gru_gates_kernel[(self.rows,)](
                 table, hidden, before, self.parents, self.classes, self.position, after, k, size, padded,
@@ -170,10 +170,10 @@ class GpuSearch:
         self.over.copy_(self.finished.all(), non_blocking=True)
 
     def _rank_classes(self, logits: Tensor) -> None:
-        """The best extensions of every hypothesis, by these logits (rows, C') and what a language model says."""
+        """Rank the extensions of every hypothesis by the logits (rows, C') and the language model, if any."""
         k, classes = self.k, self.decoder.output.out_features
         padded = triton.next_power_of_2(classes)
-        warps = 1 if padded <= 512 else 8  # a single one need not wait for others
+        warps = 1 if padded <= 512 else 8  # a single warp needs no synchronization
         if self.lm is None:
             rank_classes_kernel[(self.rows,)](
                 logits, self.open_scores, self.finished, self.candidate_scores, self.candidate_classes,
@@ -190,7 +190,7 @@ class GpuSearch:
         )  # fmt: skip
 
     def _rank(self) -> Ranking:
-        """The complete hypotheses, best first, or the open ones where there are none."""
+        """The complete hypotheses, best first, or the open ones if none is complete."""
         done_scores, order = self.done_scores.sort(dim=1, descending=True)
         none = (done_scores[:, :1] == -math.inf).expand_as(done_scores)
         slots = torch.where(none, self.own_slots.view_as(self.done_from), self.done_from.gather(1, order))
@@ -201,7 +201,7 @@ class GpuSearch:
         return Ranking(slots, last, lengths, scores, ~none[:, 0], lengths.max())
 
     def _read_out(self, ranking: Ranking) -> Beam:
-        """Follow hypotheses back to their beginnings."""
+        """Trace hypotheses back to their first class."""
         slots, last, lengths, scores, ended, longest = ranking
         width = max(int(longest), 1)
         found = torch.full((self.batch, self.k, width), self.eos, device=self.keys.device)
@@ -212,10 +212,10 @@ class GpuSearch:
 
 
 def tables(decoder: AttentionDecoder, dtype: torch.dtype) -> list[Tensor]:
-    """The decoder's weights as a search wants them.
+    """The decoder's weights in the layout of the kernels.
 
-    The input half of the GRU for every class, and behind them for the start, (C + 1, 3D); the recurrent half
-    (3D, D) and its bias; the output layer (C', D) and its bias, with rows to make C' a multiple of 8.
+    The input half of the GRU for every class, and in the last row for the start, (C + 1, 3D); the recurrent half
+    (3D, D) and its bias; the output layer (C', D) and its bias, padded to make C' a multiple of 8.
     """
     into, recurrent, into_bias, recurrent_bias = (each.to(dtype) for each in decoder.gru.all_weights[0])
     inputs = torch.cat([decoder.embedding.weight, decoder.start[None]]).to(dtype)
@@ -238,5 +238,5 @@ def search_on_gpu(
     longest: int,
     lm: LanguageModel | None = None,
 ) -> Beam:
-    """What `beam_search`, or `fused_search`, returns for this decoder, computed once in the dtype of the memory."""
+    """Compute what `beam_search`, or `fused_search`, returns for this decoder, once, in the dtype of the memory."""
     return GpuSearch(decoder, memory, beam_size, eos, longest, Arena(), recorded=False, lm=lm)(memory)

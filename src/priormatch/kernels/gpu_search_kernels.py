@@ -1,4 +1,4 @@
-"""GPU kernels of the beam search: `kernels/gpu_search.py` launches them, a handful a step."""
+"""GPU kernels of the beam search; `kernels/gpu_search.py` launches them, a few per step."""
 
 import triton
 import triton.language as tl
@@ -8,7 +8,7 @@ import triton.language as tl
 def gru_gates_kernel(
     table, hidden, state, parents, classes, position, out, beam, SIZE: tl.constexpr, PADDED: tl.constexpr
 ):
-    """h = (1 - z) n + z h' for one hypothesis; what it needs of its parent is read where the parent lies."""
+    """h = (1 - z) n + z h' for one hypothesis; the parent's values are read from the parent's slot."""
     row = tl.program_id(0)
     at = tl.load(position) * tl.num_programs(0)
     parents += at
@@ -39,9 +39,9 @@ def attend_kernel(
     SIZE: tl.constexpr, PADDED: tl.constexpr, BEAM: tl.constexpr, FRAMES: tl.constexpr,
     PRECISION: tl.constexpr, PEAKS: tl.constexpr,
 ):  # fmt: skip
-    """q + softmax(q·k / sqrt(D)) v for the hypotheses of one utterance, tile by tile of its frames.
+    """q + softmax(q·k / sqrt(D)) v for the hypotheses of one utterance, over tiles of its frames.
 
-    With PEAKS also the frame that each attends to most, for even and for odd positions.
+    With PEAKS also the frame with the highest weight of each, stored separately for even and odd positions.
     """
     utterance = tl.program_id(0)
     if tl.load(finished + utterance) != 0:
@@ -110,7 +110,7 @@ def extend_kernel(
     position, eos, longest, threshold, rows,
     K: tl.constexpr, BEAM: tl.constexpr, CANDIDATES: tl.constexpr,
 ):  # fmt: skip
-    """Complete and extend the hypotheses of one utterance by the best 2k of its candidates."""
+    """Complete and extend the hypotheses of one utterance with its 2k best candidates."""
     utterance = tl.program_id(0)
     lane = tl.arange(0, BEAM)
     slot = utterance * K + lane
@@ -155,7 +155,7 @@ def extend_kernel(
     tl.store(done_scores + slot, done, mask=lane < K)
     tl.store(done_at + slot, ended_at, mask=lane < K)
     tl.store(done_from + slot, ended_from, mask=lane < K)
-    if taken == 0:  # nothing may follow: those that are open stay as they are
+    if taken == 0:  # no extension is allowed: the open hypotheses do not change
         tl.store(finished + utterance, 1)
     elif position < longest:
         tl.store(open_scores + slot, fresh, mask=lane < K)
@@ -168,7 +168,7 @@ def extend_kernel(
 
 @triton.jit
 def read_out_kernel(parents, classes, last, slots, out, rows, width, beam):
-    """Walk one hypothesis back from its last position and write its classes."""
+    """Trace one hypothesis back from its last position and write its classes."""
     row = tl.program_id(0)
     first = (row // beam) * beam
     slot = tl.load(slots + row)

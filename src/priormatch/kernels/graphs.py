@@ -1,4 +1,4 @@
-"""CUDA graphs: the hundreds of small launches of a step, recorded once for each shape and replayed as one."""
+"""CUDA graphs: the hundreds of small launches of a step are recorded once per shape and replayed as one."""
 
 import gc
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -13,15 +13,15 @@ from priormatch.device import has_kernels
 
 T = TypeVar("T")
 WARM_UPS = 1
-SCARCE = 0.25  # of a GPU's memory: with less left, what warm-ups have freed is given back before recording
-MODE = "thread_local"  # a loader's thread may pin memory while this one records
+SCARCE = 0.25  # share of GPU memory; with less free, the cache of the warm-ups is emptied before recording
+MODE = "thread_local"  # a loader thread may pin memory while this one records
 
 
 @cache
 def _pool() -> tuple[Any, torch.cuda.CUDAGraph]:
-    """The memory that all graphs share: one runs at a time, and what one needs in passing the next may use.
+    """The memory pool that all graphs share; they run one at a time, so temporaries can be reused.
 
-    A graph of its own comes with it, since a pool dies with its last graph.
+    It has a graph of its own, because a pool is freed with its last graph.
     """
     handle, keeper = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
     with torch.cuda.graph(keeper, pool=handle, capture_error_mode=MODE):
@@ -31,16 +31,15 @@ def _pool() -> tuple[Any, torch.cuda.CUDAGraph]:
 
 @cache
 def _side_stream() -> torch.cuda.Stream:
-    """The stream of all warm-ups and recordings: memory that one of them frees is there for the next."""
+    """The stream of all warm-ups and recordings, so that memory freed by one is available to the next."""
     return torch.cuda.Stream()
 
 
 class Recording(Generic[T]):
     """A function without arguments, recorded now and replayed when called.
 
-    It must not look at a tensor's values from the host. What it returns lies in memory that the next replay of
-    any recording may write over: use it or copy it before. Random numbers are drawn anew at each replay, from the
-    generator's seed at that time.
+    It must not read tensor values on the host. The next replay of any recording may overwrite its result: use or copy
+    the result before that. Each replay draws new random numbers, from the generator's seed at that time.
     """
 
     def __init__(self, function: Callable[[], T]) -> None:
@@ -55,7 +54,7 @@ class Recording(Generic[T]):
             if free < SCARCE * total:
                 torch.cuda.empty_cache()
             collecting = gc.isenabled()
-            gc.disable()  # what is destroyed meanwhile would be recorded too, or forbidden
+            gc.disable()  # objects freed during capture would be recorded too, or cause an error
             self.graph.capture_begin(pool=pool, capture_error_mode=MODE)
             try:
                 self.result = function()
@@ -67,22 +66,22 @@ class Recording(Generic[T]):
         torch.cuda.set_rng_state(noise)
 
     def __call__(self) -> T:
-        """Replay."""
+        """Replay the recording and return its result."""
         self.graph.replay()
         return self.result
 
 
 class Arena:
-    """Memory that tensors of changing shapes take turns in, as large as the largest of them so far.
+    """Memory shared by tensors of different shapes, one at a time, as large as the largest so far.
 
-    A smaller memory that was outgrown lives on for those that use it.
+    When a buffer is replaced by a larger one, existing views keep the old one alive.
     """
 
     def __init__(self) -> None:
         self.flat: dict[Hashable, Tensor] = {}
 
     def copy(self, name: Hashable, x: Tensor) -> Tensor:
-        """A copy of x in the memory of that name, over whatever was there."""
+        """Copy x into the buffer with the given name, overwriting its content."""
         place = name, x.dtype
         if place not in self.flat or self.flat[place].numel() < x.numel():
             self.flat[place] = torch.empty(x.numel(), dtype=x.dtype, device=x.device)
@@ -90,14 +89,14 @@ class Arena:
 
 
 class Gradients:
-    """Gradients in memory that stays the same, as a recorded backward pass needs it."""
+    """Gradients at fixed addresses, as a recorded backward pass requires."""
 
     def __init__(self, model: nn.Module) -> None:
         self.parameters = [each for each in model.parameters() if each.requires_grad]
         self.buffers: list[Tensor] = []
 
     def attach(self) -> None:
-        """Give gradients that are None their memory, set to zero."""
+        """Replace gradients that are None with their buffers, set to zero."""
         if self.parameters[0].grad is not None:
             assert self.buffers and self.parameters[0].grad is self.buffers[0], (
                 "a model has one step that adds"
@@ -111,7 +110,7 @@ class Gradients:
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
-        """Undo what is added to the gradients meanwhile."""
+        """Restore the gradients at the end of the context."""
         before = [each.clone() for each in self.buffers]
         try:
             yield
@@ -120,10 +119,10 @@ class Gradients:
 
 
 class Graphed(Generic[T]):
-    """A function of tensors, run as one CUDA graph for each shape they come in; on the CPU it is just called.
+    """A function of tensors, run as one CUDA graph per combination of input shapes; on the CPU it is just called.
 
-    Keyword arguments are for what is not a tensor, and are recorded apart too. A function that runs a backward
-    pass names the model whose gradients it adds to. `recorded` is false for what cannot be recorded.
+    Keyword arguments are for values that are not tensors; each combination of them has its own graph too. `model` is
+    the model whose gradients a backward pass in the function adds to. `recorded` is false if it cannot be recorded.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class Graphed(Generic[T]):
         self.arena = Arena()
 
     def __call__(self, *inputs: Tensor, **options: Hashable) -> T:
-        """What the function returns; on a GPU it lies where the next recording may write over it."""
+        """Call the function; on a GPU the next recording may overwrite the result."""
         if not (self.recorded and has_kernels(inputs[0].device)):
             return self.function(*inputs, **options)
         if self.gradients is not None:

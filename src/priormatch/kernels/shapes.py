@@ -1,4 +1,4 @@
-"""Batches in few shapes, so that a GPU's recorded steps can be used again and again."""
+"""Padding of batches to few shapes, so that CUDA graphs can be reused."""
 
 from dataclasses import replace
 
@@ -15,19 +15,19 @@ ROWS = 8
 
 
 def on_grid(batch: Batch, eos: int) -> Batch:
-    """The batch in a round shape where steps are recorded, and as it is elsewhere."""
+    """Pad the batch to a round shape if steps are recorded; return it unchanged otherwise."""
     return pad_batch(batch, eos) if has_kernels(batch.waveforms.device) else batch
 
 
 def labels_on_grid(labels: Tensor, eos: int) -> Tensor:
-    """Labels (..., U) of a round width where steps are recorded, and as they are elsewhere."""
+    """Pad labels (..., U) to a round width if steps are recorded; return them unchanged otherwise."""
     return pad_labels(labels, eos) if has_kernels(labels.device) else labels
 
 
 def pad_batch(batch: Batch, eos: int) -> Batch:
-    """Pad a batch to round numbers of samples, labels and, where there are many, rows.
+    """Pad a batch to round numbers of samples, labels and, if there are many, rows.
 
-    The added rows repeat the first one and have no labels; `len(batch)` still counts the true ones.
+    The added rows repeat the first one and have no labels; `len(batch)` still counts only the original ones.
     """
     rows, samples = batch.waveforms.shape
     more = -rows % ROWS if rows > 2 * ROWS else 0
@@ -41,10 +41,10 @@ def pad_batch(batch: Batch, eos: int) -> Batch:
 
 
 def pad_labels(labels: Tensor, eos: int) -> Tensor:
-    """Fill labels (..., U) up with the end of sentence to a round width."""
+    """Pad labels (..., U) with the end of sentence to a round width."""
     return functional.pad(labels, (0, -labels.shape[-1] % LABELS), value=eos)
 
 
 def _repeat_first(x: Tensor, more: int) -> Tensor:
-    """Append the first row so many times."""
+    """Append `more` copies of the first row."""
     return torch.cat([x, x[:1].expand(more, *x.shape[1:])]) if more else x

@@ -1,7 +1,8 @@
-"""GPU kernels of the TDS encoder: `kernels/tds_triton.py` says what they are for, and launches them.
+"""GPU kernels of the TDS encoder; `kernels/tds_triton.py` explains and launches them.
 
-A grid's second axis is the utterance wherever there is one. Sums over an utterance are left in parts, one for each
-program, and added up in the same order by whoever needs them, so that results do not depend on who came first.
+In kernels that process one utterance at a time, the second grid axis is the utterance. Each program writes its part of
+a sum over the utterance, and readers add the parts in a fixed order, so that results do not depend on the execution
+order.
 """
 
 import triton
@@ -10,7 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def kept(positions, seed, dropped):
-    """Whether dropout keeps a value: a hash of its position and the seed, against p·2³²."""
+    """Whether dropout keeps a value: compares a hash of its position and the seed with p·2³²."""
     bits = positions.to(tl.uint32) * 0x9E3779B9 + seed.to(tl.uint32)
     bits = (bits ^ (bits >> 16)) * 0x7FEB352D
     bits = (bits ^ (bits >> 15)) * 0x846CA68B
@@ -23,7 +24,7 @@ def band_matrix_kernel(
     OUTPUTS: tl.constexpr, KERNEL: tl.constexpr, CHANNELS_IN: tl.constexpr, CHANNELS_OUT: tl.constexpr,
     STRIDE_IN: tl.constexpr, STRIDE_OUT: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Lay a kernel out along its band; the strides say where it keeps the weight between two channels."""
+    """Write a kernel along the diagonals of its band; the strides locate the weight between two channels."""
     row = tl.program_id(0)
     column = tl.arange(0, COLUMNS)
     q, c_in = row // CHANNELS_IN, row % CHANNELS_IN
@@ -43,7 +44,7 @@ def banded_product_kernel(
     ACTIVATE: tl.constexpr, RESIDUAL: tl.constexpr, TRAINING: tl.constexpr, DROPOUT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """One tile of rows (block, band) of one utterance, over all steps and channels a block makes."""
+    """One tile of rows (block, band) of one utterance, for all output steps and channels of a block."""
     utterance, tile = tl.program_id(1), tl.program_id(0)
     row = tile * ROWS + tl.arange(0, ROWS)
     band, block = row % WIDTH, row // WIDTH
@@ -95,7 +96,7 @@ def band_gradient_kernel(
     OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, STRIDE: tl.constexpr, OFFSET: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The banded matrix's gradient over one chunk of all rows: seenᵀ · gradient, for DEPTH of its rows."""
+    """The gradient of the banded matrix from one chunk of all rows: seenᵀ · gradient, for DEPTH matrix rows."""
     chunk, begin = tl.program_id(1), tl.program_id(0) * DEPTH
     k = begin + tl.arange(0, DEPTH)
     q, c_in = k // CHANNELS_IN, k % CHANNELS_IN
@@ -136,7 +137,7 @@ def taps_gradient_kernel(
     matrix, weight, OUTPUTS: tl.constexpr, STRIDE: tl.constexpr, KERNEL: tl.constexpr,
     CHANNELS_IN: tl.constexpr, CHANNELS_OUT: tl.constexpr, COLUMNS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Sum the banded matrix's gradient along its diagonals, where each tap stands."""
+    """Sum the gradient of the banded matrix along the diagonal of each tap."""
     at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     tap, c_in, c_out = at % KERNEL, (at // KERNEL) % CHANNELS_IN, at // (KERNEL * CHANNELS_IN)
     real = c_out < CHANNELS_OUT
@@ -149,7 +150,7 @@ def taps_gradient_kernel(
 
 @triton.jit
 def moments(sums, utterance, parts, count, eps, PARTS: tl.constexpr):
-    """Mean and 1 / deviation of an utterance from the sums its tiles left."""
+    """Mean and 1 / deviation of an utterance from the partial sums of its tiles."""
     part = tl.arange(0, PARTS)
     at = sums + (utterance * parts + part) * 2
     mean = tl.sum(tl.load(at, mask=part < parts, other=0.0)) / count
@@ -161,7 +162,7 @@ def moments(sums, utterance, parts, count, eps, PARTS: tl.constexpr):
 def normalize_kernel(
     x, sums, gain, bias, lengths, out, size, features, parts, eps, PARTS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """gain · (x - mean) / deviation + bias where the utterance is, zero behind it."""
+    """gain · (x - mean) / deviation + bias inside the utterance, zero in the padding."""
     utterance = tl.program_id(1)
     end = tl.load(lengths + utterance) * features
     mean, rate = moments(sums, utterance, parts, tl.maximum(end, 1).to(tl.float32), eps, PARTS)
@@ -194,7 +195,7 @@ def normalize_backward_kernel(
     CONVOLUTION: tl.constexpr, DROPOUT: tl.constexpr,
     PARTS: tl.constexpr, SLOPE_PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The norm's gradient, and that of the branch that was added before it, through its dropout and rectifier."""
+    """Gradients of the norm's input and, through dropout and ReLU, of the branch that was added before it."""
     utterance, part = tl.program_id(1), tl.program_id(0)
     end = tl.load(lengths + utterance) * features
     count = tl.maximum(end, 1).to(tl.float32)
@@ -236,7 +237,7 @@ def rectify_kernel(x, seed, size, dropped, scale, DROPOUT: tl.constexpr, BLOCK: 
 
 @triton.jit
 def rectify_backward_kernel(gradient, result, size, scale, BLOCK: tl.constexpr):
-    """The gradient through dropout(relu(·)), in place: what came out as zero passes nothing."""
+    """The gradient through dropout(relu(·)), in place: zero where the output was zero."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     slope = tl.load(gradient + at, mask=at < size, other=0.0).to(tl.float32)
     live = tl.load(result + at, mask=at < size, other=0.0) > 0
@@ -248,7 +249,7 @@ def add_kernel(
     x, branch, lengths, seed, out, sums, size, features, dropped, scale,
     DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """x + dropout(branch) where the utterance is, zero behind it, and the sums for the norm."""
+    """x + dropout(branch) inside the utterance, zero in the padding, and the partial sums for the norm."""
     utterance, part = tl.program_id(1), tl.program_id(0)
     end = tl.load(lengths + utterance) * features
     at = part * BLOCK + tl.arange(0, BLOCK)

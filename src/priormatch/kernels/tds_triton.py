@@ -1,7 +1,7 @@
-"""The TDS encoder's layers as fused GPU kernels, in bfloat16; `models/tds.py` is what they must agree with.
+"""The TDS encoder's layers as fused GPU kernels, in bfloat16; `models/tds.py` is the reference implementation.
 
-Convolutions are products with banded matrices (`band.py`). Bias, rectifier, dropout, residual, mask and the sums
-of the norm are done while the product is still in registers. What was dropped is not kept but drawn again.
+Convolutions are products with banded matrices (`band.py`). Bias, ReLU, dropout, residual, mask and the sums of the
+norm are computed while the product is still in registers. Dropout masks are not stored but drawn again.
 """
 
 from typing import Any, NamedTuple, cast
@@ -29,36 +29,36 @@ from priormatch.models.tds import SubSampling, TDSBlock, TDSEncoder
 
 ROWS, DEPTH = 64, 32  # a tile of the product
 GRADIENT_ROWS, GRADIENT_DEPTH = 64, 128  # a tile of the matrix's gradient
-CHUNKS = 64  # parts of a batch whose weight gradients are summed apart, always in the same order
-BLOCK = 4096  # values a point-wise kernel treats at once
+CHUNKS = 64  # parts of a batch with separate sums of weight gradients, always added in the same order
+BLOCK = 4096  # values per program of a pointwise kernel
 
 
 class Dropout(NamedTuple):
-    """How much is dropped, and the seeds (2,) on the device that say what; a layer reads one or two of them."""
+    """Dropout probability, and the seeds (2,) on the device; a layer reads one or two of them."""
 
     share: float
     seeds: Tensor
 
     @property
     def on(self) -> bool:
-        """Whether anything is dropped at all."""
+        """Whether dropout is active."""
         return self.share > 0
 
     @property
     def dropped(self) -> int:
-        """The share as a part of 2³²."""
+        """The probability times 2³²."""
         return int(self.share * 2**32)
 
     @property
     def scale(self) -> float:
-        """What makes up for the dropped."""
+        """The factor that preserves the expected value."""
         return 1 / (1 - self.share)
 
 
 def band_matrix(weight: Tensor, band: Band, transposed: bool, dtype: torch.dtype) -> Tensor:
-    """A kernel (C_out, C_in, taps, 1) along its band: (inputs·C_in, outputs·C_out), padded to whole tiles.
+    """A kernel (C_out, C_in, taps, 1) as a banded matrix (inputs·C_in, outputs·C_out), padded to whole tiles.
 
-    Transposed, for the gradient, it leads from the C_out channels to the C_in.
+    If transposed, for the gradient, it maps the C_out channels to the C_in channels.
     """
     channels = (weight.shape[0], weight.shape[1]) if transposed else (weight.shape[1], weight.shape[0])
     strides = (weight.stride(0), weight.stride(1)) if transposed else (weight.stride(1), weight.stride(0))
@@ -73,12 +73,12 @@ def band_matrix(weight: Tensor, band: Band, transposed: bool, dtype: torch.dtype
 
 
 def columns_of(band: Band, channels: int) -> int:
-    """Columns of a banded matrix: a power of two, and at least what a matrix unit takes."""
+    """Columns of a banded matrix: a power of two, and at least the minimum of a tensor core."""
     return max(triton.next_power_of_2(band.outputs * channels), 16)
 
 
 class ConvNorm(Function):
-    """norm((x + dropout(relu(conv(x)))) · mask), or without the x, for steps ahead of `lengths` alone."""
+    """norm((x + dropout(relu(conv(x)))) · mask), or without the residual x, only for steps before `lengths`."""
 
     @staticmethod
     def forward(
@@ -216,7 +216,7 @@ class LinearNorm(Function):
 def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
     """slope' x, in float32: (N, C_out), (N, C_in) -> (C_out, C_in).
 
-    In halves where the result is small: cuBLAS gives a long sum with a small result too few of the GPU's processors.
+    Split in two if the result is small: cuBLAS uses too few of the GPU's processors for a long sum with a small result.
     """
     parts = 2 if slope.shape[1] < 1024 and len(slope) % 2 == 0 else 1
     slope, x = (each.view(parts, -1, each.shape[1]) for each in (slope, x))
@@ -224,13 +224,13 @@ def weight_gradient(slope: Tensor, x: Tensor) -> Tensor:
 
 
 def sum_of_rows(slope: Tensor) -> Tensor:
-    """(N, C) -> (C,) in float32; as a product it takes half the time of a sum."""
+    """Sum over rows in float32, (N, C) -> (C,), as a product, which takes half the time of a sum."""
     return product(slope.new_ones(8, len(slope)), slope)[0]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a b, of matrices or of batches of them, in float32."""
-    if not a.is_cuda:  # where kernels are interpreted
+    """a b in float32, for matrices or batches of matrices."""
+    if not a.is_cuda:  # when Triton interprets the kernels
         return a.float() @ b.float()
     return (torch.bmm if a.dim() == 3 else torch.mm)(a, b, out_dtype=torch.float32)
 
@@ -238,7 +238,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 def normalize(
     total: Tensor, sums: Tensor, gain: Tensor, shift: Tensor, lengths: Tensor, eps: float
 ) -> Tensor:
-    """Apply the norm, given the sums the tiles left."""
+    """Apply the norm, given the partial sums of the tiles."""
     batch, steps, features = total.shape
     size, parts = steps * features, sums.shape[1]
     out = torch.empty_like(total)
@@ -255,8 +255,8 @@ def normalize_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of the norm's input, of the branch added to it, and of gain and shift (2,).
 
-    The branch is a convolution's where `active` tells what passed its rectifier and dropout, and otherwise a
-    linear layer's, whose dropout is drawn again.
+    With `active`, the values that passed ReLU and dropout, the branch is a convolution; otherwise it is a linear
+    layer, and its dropout mask is drawn again.
     """
     batch, steps, features = total.shape
     size, parts = steps * features, triton.cdiv(steps * features, BLOCK)
@@ -275,7 +275,7 @@ def normalize_backward(
 
 
 def encode(encoder: TDSEncoder, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """What `TDSEncoder.forward` computes: features (B, T, W), lengths (B,) -> (B, T', output), (B,)."""
+    """Compute `TDSEncoder.forward`: features (B, T, W), lengths (B,) -> (B, T', output), (B,)."""
     x = features.to(torch.bfloat16).contiguous()
     depth = sum(len(cast(nn.ModuleList, stage)) for stage in encoder.stages)
     seeds = iter(torch.randint(2**31, (depth, 4), device=x.device))
@@ -287,10 +287,10 @@ def encode(encoder: TDSEncoder, features: Tensor, lengths: Tensor) -> tuple[Tens
 
 
 def layer_output(layer: nn.Module, x: Tensor, lengths: Tensor, seeds: Tensor) -> Tensor:
-    """What a SubSampling or a TDSBlock computes; lengths are those of the result, seeds (4,)."""
+    """Compute a SubSampling or a TDSBlock; lengths are those of the result, seeds (4,)."""
     assert isinstance(layer, SubSampling | TDSBlock)
     share = layer.dropout.p if layer.training else 0.0
-    learning = torch.is_grad_enabled()  # which nothing inside a Function can tell
+    learning = torch.is_grad_enabled()  # cannot be determined inside a Function
     conv = layer.conv.conv
     norm = layer.norm if isinstance(layer, SubSampling) else layer.conv_norm
     assert conv.bias is not None

@@ -1,4 +1,4 @@
-"""The gated convolutional language model (Dauphin et al., 2017); GCNN-14B is the paper's."""
+"""Gated convolutional language model (Dauphin et al., 2017); the paper uses GCNN-14B."""
 
 import math
 from collections.abc import Callable
@@ -12,29 +12,29 @@ from priormatch.config import ConvLMSettings
 from priormatch.models.decoder import class_logits
 
 Windows = Callable[[Tensor, int], Tensor]
-"""(inputs of a convolution (..., C), its kernel K) -> what it sees at each position (..., K·C), the present last."""
+"""(inputs of a convolution (..., C), its kernel K) -> its window at each position (..., K·C), newest input last."""
 
 
 def in_sequences(x: Tensor, kernel: int) -> Tensor:
-    """Windows into sequences, with zeros before the first position: (B, U, C) -> (B, U, K·C)."""
+    """Windows over sequences, zero-padded before the first position: (B, U, C) -> (B, U, K·C)."""
     padded = functional.pad(x, (0, 0, kernel - 1, 0))
     return padded.unfold(1, kernel, 1).transpose(2, 3).flatten(-2)
 
 
 def in_tree(before: Tensor) -> Windows:
-    """Windows for N positions of which `before` (N, K) names the ones each sees, itself the last, -1 for none."""
+    """Windows for N tree positions; `before` (N, K) lists the positions in each window, itself last, -1 for none."""
 
     def windows(x: Tensor, kernel: int) -> Tensor:
-        return functional.pad(x, (0, 0, 0, 1))[before[:, -kernel:]].flatten(-2)  # the last is zero
+        return functional.pad(x, (0, 0, 0, 1))[before[:, -kernel:]].flatten(-2)  # the padding row is zero
 
     return windows
 
 
 class OneMore:
-    """Windows for one more position, of which the part before it comes from a cache (..., S).
+    """Windows for the next position; the earlier inputs come from a cache (..., S).
 
-    The cache holds the last K - 1 inputs of every convolution, one convolution after the other; `kept` is what the
-    next position needs of them.
+    The cache holds the last K - 1 inputs of every convolution, one convolution after the other. `kept` collects the
+    inputs that the following position needs.
     """
 
     def __init__(self, cache: Tensor) -> None:
@@ -49,7 +49,7 @@ class OneMore:
 
 
 class CausalConv(nn.Module):
-    """A convolution over the present and the kernel - 1 positions before it, as a product with their windows."""
+    """Causal convolution over the current and the kernel - 1 previous positions, computed as a product with windows."""
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -69,9 +69,9 @@ class CausalConv(nn.Module):
 
 
 class GatedBlock(nn.Module):
-    """Gated convolutions with a residual around them all: sqrt(1/2) (skip(x) + layers(x)).
+    """Gated convolutions with one residual connection around all of them: sqrt(1/2) (skip(x) + layers(x)).
 
-    A bottleneck is three of them, the middle one wide in time; the first block of the model is just one.
+    A bottleneck has three, of which the middle one spans time; the model's first block has just one.
     """
 
     def __init__(self, widths: list[int], kernels: list[int], dropout: float) -> None:
@@ -94,7 +94,7 @@ class GatedBlock(nn.Module):
 
 
 class ConvLM(nn.Module):
-    """log p(y_u | y_<u); the end of sentence stands for the beginning too."""
+    """log p(y_u | y_<u); the end-of-sentence class also marks the beginning."""
 
     def __init__(self, settings: ConvLMSettings, classes: int) -> None:
         super().__init__()
@@ -115,18 +115,18 @@ class ConvLM(nn.Module):
 
     @property
     def reach(self) -> int:
-        """How many inputs a prediction depends on: the last one and those before it; 57 for GCNN-14B."""
+        """Receptive field: the number of inputs that a prediction depends on; 57 for GCNN-14B."""
         return 1 + sum(each.kernel - 1 for each in self.modules() if isinstance(each, CausalConv))
 
     def forward(self, labels: Tensor) -> Tensor:
-        """Logits of each label given those before it: labels (B, U) -> (B, U, classes)."""
+        """Logits of each label given the labels before it: labels (B, U) -> (B, U, classes)."""
         begin = torch.full_like(labels[:, :1], self.eos)
         return self.next_logits(torch.cat([begin, labels[:, :-1]], dim=1))
 
     def next_logits(self, inputs: Tensor, before: Tensor | None = None) -> Tensor:
-        """Logits of what follows each input: (B, U) -> (B, U, classes).
+        """Logits of the class after each input: (B, U) -> (B, U, classes).
 
-        Or, where `before` (N, kernel) names the inputs that each of N sees (see `in_tree`): (N,) -> (N, classes).
+        With `before` (N, kernel), the window of each of N tree positions (see `in_tree`): (N,) -> (N, classes).
         """
         return self._logits(inputs, in_sequences if before is None else in_tree(before))
 
@@ -137,31 +137,31 @@ class ConvLM(nn.Module):
         return class_logits(self.output, self.dropout(self.head(x)))
 
     def first_cache(self, batch: int, beam: int) -> Tensor:
-        """What `step` is given at the beginning of sentences: (B, k, S)."""
+        """The cache for the first `step` of a sentence: (B, k, S)."""
         convolutions = [each for each in self.modules() if isinstance(each, CausalConv)]
         size = sum((each.kernel - 1) * each.conv.in_channels for each in convolutions)
         return self.embedding.weight.new_zeros(batch, beam, size)
 
     @torch.no_grad()
     def step(self, cache: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One position of every open hypothesis, as a search calls it.
+        """Compute one position of every open hypothesis, for beam search.
 
-        cache (B, k, S), classes (B, k) the ones chosen last, None at the start -> log p (B, k, classes), cache.
+        cache (B, k, S), last chosen classes (B, k) or None at the start -> log p (B, k, classes), cache.
         """
         if classes is None:
             classes = torch.full(cache.shape[:-1], self.eos, device=cache.device)
         windows = OneMore(cache)
-        # As in `Prior.score_tree`.
+        # float16 for the same reason as in `Prior.score_tree`
         with torch.autocast(cache.device.type, torch.float16, enabled=cache.is_cuda):
             logits = self._logits(classes, windows)
         return logits.log_softmax(dim=-1, dtype=torch.float32), torch.cat(windows.kept, dim=-1)
 
     def fuse(self) -> None:
-        """Compute the normed weights once and for all; the model can then be used but not trained."""
+        """Replace weight normalization by fixed weights, for inference only."""
         for module in list(self.modules()):
             if isinstance(module, nn.Linear | nn.Conv1d) and parametrize.is_parametrized(module, "weight"):
                 parametrize.remove_parametrizations(module, "weight")
-            if isinstance(module, nn.Conv1d):  # laid out as `CausalConv` reads it
+            if isinstance(module, nn.Conv1d):  # memory layout that `CausalConv` reads
                 module.weight.data = module.weight.data.transpose(1, 2).contiguous().transpose(1, 2)
         self.eval().requires_grad_(False)
 

@@ -1,4 +1,4 @@
-"""The GRU decoder with key-value attention: the label history first, the acoustics after it."""
+"""GRU decoder with key-value attention; the GRU reads only the label history, attention adds the acoustics."""
 
 import math
 from contextlib import nullcontext
@@ -13,12 +13,12 @@ from priormatch.data.features import time_mask
 from priormatch.decoding.beam import BLOCK
 
 SOUND_ATTENTION = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Not cuDNN's: with a mask and T = 64 mod 128 its gradients are not numbers (pytorch/pytorch, issue 196678)."""
+"""Without cuDNN: with a mask and T = 64 mod 128 its gradients are NaN (pytorch/pytorch, issue 196678)."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the decoder attends to: keys and values (B, T, D) and which frames exist (B, T)."""
+    """Encoded utterances: keys and values (B, T, D) and the mask of valid frames (B, T)."""
 
     keys: Tensor
     values: Tensor
@@ -26,7 +26,7 @@ class Memory:
 
 
 class AttentionDecoder(nn.Module):
-    """p(y_u | y_<u, x) = softmax(W(h_u + c_u)), h_u = GRU(y_<u), c_u what h_u attends to among the frames.
+    """p(y_u | y_<u, x) = softmax(W(h_u + c_u)), with h_u = GRU(y_<u) and c_u the attention context of query h_u.
 
     There is no input feeding, so teacher forcing is one GRU call and one attention over all positions.
     """
@@ -47,10 +47,10 @@ class AttentionDecoder(nn.Module):
         return Memory(keys, values, time_mask(lengths, encoded.shape[1]))
 
     def forward(self, memory: Memory, inputs: Tensor, window: Tensor | None = None) -> Tensor:
-        """Logits of every next class for k label sequences an utterance.
+        """Logits of every next class for k label sequences per utterance.
 
         inputs (B, k, U) holds the sequences; position u is predicted from the classes before it, so the last
-        input class is not read. window (B, k, U, T) is added to the attention scores. -> (B, k, U, classes)
+        input class is not used. window (B, k, U, T) is added to the attention scores. -> (B, k, U, classes)
         """
         batch, beam, length = inputs.shape
         begin = self.start.expand(batch * beam, 1, self.size)
@@ -67,11 +67,11 @@ class AttentionDecoder(nn.Module):
 
 
 class DecoderSteps:
-    """The decoder one step at a time, as a search calls it, with all that stays the same worked out beforehand.
+    """The decoder one step at a time, for beam search, with everything that does not change precomputed.
 
-    The keys lie one after the other; the output layer is filled up to whole blocks with classes that cannot be,
-    which makes its product faster too; and the input half of the GRU is computed once for every class that occurs, on a
-    GPU for all of them at once, as looking which occur would take longer.
+    The keys are contiguous. The output layer is padded to whole blocks with impossible classes (-inf), which also makes
+    its product faster. The input half of the GRU is computed once for every class that occurs; on a GPU it is computed
+    for all classes at once, because finding those that occur would take longer.
     """
 
     def __init__(self, decoder: AttentionDecoder, memory: Memory) -> None:
@@ -88,15 +88,15 @@ class DecoderSteps:
             self._learn_inputs(torch.arange(len(self.inputs), device=self.inputs.device))
 
     def __call__(self, state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One step for every open hypothesis.
+        """Compute one step for every open hypothesis.
 
-        state (B, k, D), classes (B, k) the ones chosen last, None at the start -> log q (B, k, C'), state.
+        state (B, k, D), last chosen classes (B, k) or None at the start -> log q (B, k, C'), state.
         """
         state = self._advance(state, classes)
         return self._log_q(state, self._attention(state)), state
 
     def with_peaks(self, state: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """One step as above, and the frames that are attended to most, (B, k)."""
+        """Compute one step as above, and return the frames with the highest attention weight, (B, k)."""
         state = self._advance(state, classes)
         weights = self._attention(state)
         return self._log_q(state, weights), state, weights.argmax(dim=-1)
@@ -106,7 +106,7 @@ class DecoderSteps:
         return gru_step(self.decoder.gru, self._input_half(classes), state)
 
     def _input_half(self, classes: Tensor | None) -> Tensor:
-        """What the GRU's gates get from the classes (B, k): (B, k, 3D)."""
+        """The input half of the GRU gates for classes (B, k): (B, k, 3D)."""
         into, _, bias, _ = self.decoder.gru.all_weights[0]
         if classes is None:
             return functional.linear(self.decoder.start, into, bias)
@@ -116,14 +116,14 @@ class DecoderSteps:
         return functional.embedding(classes, self.inputs)
 
     def _learn_inputs(self, classes: Tensor) -> None:
-        """Work out what the GRU's gates get from classes (N,)."""
+        """Compute and store the input half of the GRU gates for classes (N,)."""
         into, _, bias, _ = self.decoder.gru.all_weights[0]
         half = functional.linear(self.decoder.embedding(classes), into, bias)
         self.inputs[classes] = half.to(self.inputs.dtype)
         self.known.index_fill_(0, classes, True)
 
     def _attention(self, queries: Tensor) -> Tensor:
-        """softmax(q·k / sqrt(D)) over the frames that exist: (B, k, D) -> (B, k, T)."""
+        """softmax(q·k / sqrt(D)) over the valid frames: (B, k, D) -> (B, k, T)."""
         scale = 1 / math.sqrt(self.decoder.size)
         scores = torch.baddbmm(self.bias, self.keys, queries.transpose(1, 2), alpha=scale)
         return (scores.softmax(dim=1) * self.mask).transpose(1, 2)
@@ -136,7 +136,7 @@ class DecoderSteps:
 
 
 def gru_step(gru: nn.GRU, inputs: Tensor, state: Tensor) -> Tensor:
-    """The next state, from what the gates get from the inputs (..., 3D) and from the state (..., D): (..., D)."""
+    """The next GRU state from the input half of the gates (..., 3D) and the state (..., D): (..., D)."""
     _, recurrent, _, recurrent_bias = gru.all_weights[0]
     reset, update, new = inputs.chunk(3, dim=-1)
     before = functional.linear(state, recurrent, recurrent_bias).chunk(3, dim=-1)
@@ -145,7 +145,7 @@ def gru_step(gru: nn.GRU, inputs: Tensor, state: Tensor) -> Tensor:
 
 
 def class_logits(layer: nn.Linear, x: Tensor) -> Tensor:
-    """What the layer gives; on a GPU with columns added, and hidden again, to suit its matrix units."""
+    """Apply the layer; on a GPU pad its columns to a multiple of 8 for the tensor cores, and drop them again."""
     more = -layer.out_features % 8
     if more == 0 or not x.is_cuda:
         return layer(x)
@@ -154,7 +154,7 @@ def class_logits(layer: nn.Linear, x: Tensor) -> Tensor:
 
 
 def attend(queries: Tensor, memory: Memory, bias: Tensor | None) -> Tensor:
-    """softmax(q·k / sqrt(D) + bias) v over the frames that exist: (B, Q, D) -> (B, Q, D)."""
+    """softmax(q·k / sqrt(D) + bias) v over the valid frames: (B, Q, D) -> (B, Q, D)."""
     mask = memory.mask[:, None, :]
     if bias is not None:
         mask = bias.masked_fill(~mask, -math.inf).to(queries.dtype)

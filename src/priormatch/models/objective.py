@@ -1,4 +1,4 @@
-"""The loss of label sequences under an attention decoder, and the sampling of its inputs."""
+"""Loss of label sequences under an attention decoder, and random replacement of its inputs."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from priormatch.data.features import time_mask
 
 
 def sequence_loss(logits: Tensor, labels: Tensor, lengths: Tensor, smoothing: float = 0.0) -> Tensor:
-    """-log q(y|x), summed over the labels that exist, with label smoothing.
+    """-log q(y|x), summed over the valid labels, with label smoothing.
 
     logits (..., U, C), labels (..., U), lengths (...) -> (...);
     each label costs (1 - ε)·(-log q(y_u)) + (ε / C)·sum_c(-log q(c)).
@@ -21,7 +21,7 @@ def sequence_loss(logits: Tensor, labels: Tensor, lengths: Tensor, smoothing: fl
 
 
 def sample_inputs(labels: Tensor, share: float, eos: int) -> Tensor:
-    """Replace a share of the decoder's inputs by random pieces, never by the end of sentence."""
+    """Replace a share of the decoder's inputs with random pieces, never with the end of sentence."""
     if share <= 0:
         return labels
     replaced = torch.rand(labels.shape, device=labels.device) < share

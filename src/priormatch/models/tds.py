@@ -1,4 +1,4 @@
-"""The time-depth separable encoder (Hannun et al., 2019) in the paper's shape."""
+"""Time-depth separable (TDS) encoder (Hannun et al., 2019) with the paper's architecture."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from priormatch.data.features import time_mask
 class UtteranceNorm(nn.Module):
     """Normalizes an utterance over time, width and channels together, with one gain and one bias.
 
-    Padding is expected to be zero, takes no part in the statistics, and stays zero.
+    Padding must be zero, is excluded from the statistics, and stays zero.
     """
 
     def __init__(self, eps: float = 1e-5) -> None:
@@ -23,7 +23,7 @@ class UtteranceNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Tensor, mask: Tensor, count: Tensor) -> Tensor:
-        """x (B, T, F), mask (B, T, 1), count (B,) values that exist -> (B, T, F)."""
+        """x (B, T, F), mask (B, T, 1), count (B,) of valid values -> (B, T, F)."""
         total = x.sum(dim=(1, 2), dtype=torch.float32)
         squares = (x * x).sum(dim=(1, 2), dtype=torch.float32)
         mean = total / count
@@ -35,9 +35,9 @@ class UtteranceNorm(nn.Module):
 
 
 class TimeConv(nn.Module):
-    """A convolution along time that every mel band shares: (B, T, W·C_in) -> (B, ceil(T / stride), W·C_out).
+    """Convolution along time, shared by all mel bands: (B, T, W·C_in) -> (B, ceil(T / stride), W·C_out).
 
-    Features lie as (width, channel) in memory, channels last, so that no copy stands between the convolution
+    The memory layout of features is (width, channel), channels last, so that no copy is needed between the convolution
     and the linear layers.
     """
 
@@ -56,7 +56,7 @@ class TimeConv(nn.Module):
 
 
 class SubSampling(nn.Module):
-    """Halves the frame rate and widens the channels: norm(dropout(relu(conv(x))))."""
+    """Halves the frame rate and increases the channels: norm(dropout(relu(conv(x))))."""
 
     def __init__(self, width: int, channels_in: int, channels_out: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class SubSampling(nn.Module):
 
 
 class TDSBlock(nn.Module):
-    """A convolution over time and two linear layers over depth, each with a residual and a norm after it."""
+    """A convolution over time, then two linear layers over depth, each with a residual and followed by a norm."""
 
     def __init__(self, width: int, channels: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class TDSBlock(nn.Module):
 
 
 class TDSEncoder(nn.Module):
-    """Log-mel features to frames of keys and values, at an eighth of the frame rate with three stages."""
+    """Maps log-mel features to frames of keys and values, at an eighth of the frame rate with three stages."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class TDSEncoder(nn.Module):
 
 
 def initialize(weight: Tensor, bias: Tensor | None, fan_in: int) -> None:
-    """Draw weights with variance 1 / fan_in and biases with a third of that, uniformly."""
+    """Initialize uniformly: weights with variance 1 / fan_in, biases with a third of that."""
     with torch.no_grad():
         weight.uniform_(-math.sqrt(3 / fan_in), math.sqrt(3 / fan_in))
         if bias is not None:

@@ -1,1 +1,1 @@
-"""Recognizers and priors as whole objects: network, search, tokenizer, files."""
+"""Recognizers and priors as complete objects: network, search, tokenizer and files."""

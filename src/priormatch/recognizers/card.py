@@ -1,4 +1,4 @@
-"""A model's card: the README.md of its folder, headed by what the Hub sorts models by."""
+"""Model cards: the README.md of a model folder, with the metadata that the Hub indexes."""
 
 import hashlib
 import re
@@ -14,12 +14,12 @@ from priormatch.yaml_files import checked
 
 CARD = "README.md"
 MARK = re.compile(r"<!-- written by priormatch, which leaves an edited card alone: ([0-9a-f]{16}) -->\n\Z")
-RULE = re.compile(r"^---\n", re.MULTILINE)  # a line of its own: a value may end in dashes too
+RULE = re.compile(r"^---\n", re.MULTILINE)  # a whole line, because a value may end in dashes too
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a card says: facts for machines, a title, what the model is, and texts under their headings."""
+    """The content of a card: metadata, a title, a summary of the model, and text sections by heading."""
 
     facts: dict[str, Any]
     title: str
@@ -28,7 +28,7 @@ class Card:
 
 
 def render(card: Card) -> str:
-    """The card as Markdown; its last line tells whether anyone has changed it since."""
+    """Render the card as Markdown; a hash in its last line reveals later edits."""
     front = yaml.safe_dump(card.facts, sort_keys=False, allow_unicode=True)
     parts = [
         f"# {card.title}",
@@ -40,7 +40,7 @@ def render(card: Card) -> str:
 
 
 def parse(text: str) -> Card | None:
-    """What `render` was given, or None where somebody else wrote the text or changed it."""
+    """Parse the output of `render`; None if the text was edited or comes from elsewhere."""
     mark = MARK.search(text)
     if mark is None or mark[1] != _digest(text[: mark.start()]):
         return None
@@ -61,13 +61,13 @@ def parse(text: str) -> Card | None:
 
 
 def read_card(folder: Path) -> Card | None:
-    """The card of a model folder; None where there is none, or one that somebody has edited."""
+    """Read the card of a model folder; None if it is missing or edited."""
     file = folder / CARD
     return parse(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
 
 
 def write_card(folder: Path, card: Card) -> bool:
-    """Write a card, unless somebody has edited the one that is there; whether it was written."""
+    """Write a card, unless the existing one was edited; return whether it was written."""
     if (folder / CARD).exists() and read_card(folder) is None:
         return False
     replace_text(folder / CARD, render(card))

@@ -1,4 +1,4 @@
-"""Decoding whole corpora, and the validation score."""
+"""Decoding of whole corpora, and validation error rates."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,16 +29,16 @@ MORE_ON_GPU = 4
 
 
 Search = Callable[[Recognizer, Memory], Beam]
-"""How hypotheses are looked for: (a recognizer, utterances it has encoded) -> the best hypotheses."""
+"""A search: (recognizer, utterances it has encoded) -> the best hypotheses."""
 
 
 def plain_search(beam_size: int) -> Search:
-    """Search with the recognizer alone; a beam size of 1 is greedy."""
+    """Search with the recognizer only; a beam size of 1 is greedy."""
     return lambda model, memory: model.search(memory, beam_size)
 
 
 def search_with_prior(prior: Prior, settings: FusionSettings) -> Search:
-    """Search with the recognizer and the prior together; scores are those of both."""
+    """Search with shallow fusion of the recognizer and the prior; scores combine both."""
     lm = (prior.in_half_precision() if prior.device.type == "cuda" else prior).lm
     return lambda model, memory: model.search_with(lm, memory, settings)
 
@@ -52,16 +52,18 @@ def search_of(
     fusion: FusionSettings | str | PathLike[str] | None = None,
     beam_size: int | None = None,
 ) -> Search:
-    """The search for a model that is asked for from Python: greedy, wider, or with a prior, as `fusion` tells."""
+    """The search for a call from Python: greedy, with a beam, or with a prior and the settings in `fusion`."""
     if beam_size is not None and beam_size < 1:
-        raise UserError(f"beam_size={beam_size}: give 1 or more hypotheses")
+        raise UserError(f"beam_size={beam_size}: give 1 or more")
     if prior is None:
         if fusion is not None:
-            raise UserError("fusion tells how to search with a prior: give prior too")
+            raise UserError("fusion is only used with a prior: give prior too")
         return plain_search(beam_size or 1)
     prior.require_tokenizer(model.tokenizer, "the recognizer")
     if prior.device != model.device:
-        raise UserError(f"the prior is on {prior.device}, the recognizer on {model.device}: load both on one")
+        raise UserError(
+            f"the prior is on {prior.device}, the recognizer on {model.device}: load both on one device"
+        )
     if isinstance(fusion, str | PathLike):
         fusion = load_settings(None, read_tuned(Path(fusion))).fusion
     fusion = fusion or FusionSettings()
@@ -70,7 +72,7 @@ def search_of(
 
 @dataclass(frozen=True)
 class Encoded:
-    """Utterances as the encoder leaves them: frames (B, T, 2D) and how many of them each has (B,)."""
+    """Encoded utterances: frames (B, T, 2D) and their number in each utterance (B,)."""
 
     ids: list[str]
     texts: list[str | None]
@@ -78,18 +80,18 @@ class Encoded:
     lengths: Tensor
 
     def to(self, device: str | torch.device) -> "Encoded":
-        """The same on another device."""
+        """Move to another device."""
         return replace(self, frames=self.frames.to(device), lengths=self.lengths.to(device))
 
 
 def batch_seconds(device: torch.device) -> float:
-    """The most audio that is decoded at a time."""
+    """The maximum seconds of audio per batch."""
     return BATCH_SECONDS * (MORE_ON_GPU if device.type == "cuda" else 1)
 
 
 @contextmanager
 def evaluating(model: Recognizer) -> Iterator[None]:
-    """Without dropout for a while, in the precision of the model's device."""
+    """Disable dropout inside the context and use the precision of the model's device."""
     training = model.training
     model.eval()
     try:
@@ -101,7 +103,7 @@ def evaluating(model: Recognizer) -> Iterator[None]:
 
 @torch.no_grad()
 def encode(model: Recognizer, corpus: Corpus) -> Iterator[Encoded]:
-    """Encode a corpus batch by batch; an unreadable utterance is named and left out."""
+    """Encode a corpus batch by batch; unreadable utterances are reported and skipped."""
     reader = UtteranceReader(corpus, model.tokenizer)
     for batch in once(reader, batch_seconds(model.device), corpus.audio.workers):
         for cut, reason in batch.bad:
@@ -116,7 +118,7 @@ def encode(model: Recognizer, corpus: Corpus) -> Iterator[Encoded]:
 
 @torch.no_grad()
 def transcribe(model: Recognizer, batch: Encoded, search: Search) -> list[Transcript]:
-    """Transcribe utterances that have been encoded."""
+    """Transcribe encoded utterances."""
     moved = batch.to(model.device)
     with mixed_precision(model.device):
         beam = search(model, model.memory(moved.frames, moved.lengths))
@@ -124,13 +126,13 @@ def transcribe(model: Recognizer, batch: Encoded, search: Search) -> list[Transc
 
 
 def decode(model: Recognizer, corpus: Corpus, search: Search = GREEDY) -> Iterator[list[Transcript]]:
-    """Transcribe a corpus batch by batch; an unreadable utterance is named and gives nothing."""
+    """Transcribe a corpus batch by batch; unreadable utterances are reported and skipped."""
     for batch in encode(model, corpus):
         yield transcribe(model, batch, search)
 
 
 def read_beam(beam: Beam, model: Recognizer, ids: list[str], texts: list[str | None]) -> Iterator[Transcript]:
-    """The hypotheses of a batch as text, without their loops where the search gave up."""
+    """Convert the hypotheses of a batch to text, without loops if the search gave up."""
     tensors = (beam.classes, beam.lengths, beam.scores, beam.ended)
     columns = (ids, texts, *(each.tolist() for each in tensors))
     for name, text, classes, lengths, scores, ended in zip(*columns, strict=True):
@@ -145,16 +147,16 @@ def read_beam(beam: Beam, model: Recognizer, ids: list[str], texts: list[str | N
 
 
 def as_told(tokenizer: Tokenizer, classes: list[int], ended: bool) -> tuple[str, list[int]]:
-    """A hypothesis as text, without its loop where the search gave up, and the classes of what is told."""
+    """Convert a hypothesis to text, without its loop if the search gave up; also return the classes of the text."""
     text = tokenizer.decode(classes)
     told = text if ended else without_loop(text)
     return told, classes if told == text else [*tokenizer.encode(told), tokenizer.eos]
 
 
 def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, search: Search = GREEDY) -> None:
-    """Transcribe a corpus into a file, showing progress; what a kill left undone is gone on with.
+    """Transcribe a corpus into a file and show progress; interrupted decoding resumes.
 
-    `key` tells one model and search from another.
+    `key` identifies the model and the search.
     """
     partial = PartialTranscripts(out, key)
     rest = [cut for cut in corpus.cuts if cut.id not in partial.found]
@@ -167,14 +169,15 @@ def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, searc
     check_share(len(corpus) - len(found), corpus)
     if broken_off := sum(not each.ended for each in found):
         say(
-            f"{corpus.name}: no end was found in {broken_off} of {len(found)} utterances; loops in them are cut"
+            f"{corpus.name}: no end of sentence found in {broken_off} of {len(found)} utterances;"
+            " loops in them are removed"
         )
     write_transcripts(out, found)
     partial.remove()
 
 
 def greedy_transcripts(model: Recognizer, corpus: Corpus) -> list[Transcript]:
-    """What greedy decoding hears in a corpus, which gives the reference lengths, showing progress."""
+    """Greedy transcripts of a corpus, for the reference lengths; shows progress."""
     found: list[Transcript] = []
     with Meter("reference lengths", len(corpus)) as meter:
         for transcripts in decode(model, corpus):
@@ -185,16 +188,16 @@ def greedy_transcripts(model: Recognizer, corpus: Corpus) -> list[Transcript]:
 
 
 def check_share(bad: int, corpus: Corpus) -> None:
-    """Stop when too much of a corpus could not be read."""
+    """Raise an error if too many utterances of a corpus could not be read."""
     if bad == len(corpus) or (bad > 1 and bad > corpus.audio.max_bad_share * len(corpus)):
         raise UserError(
             f"{corpus.name}: {bad} of {len(corpus)} utterances cannot be read:"
-            f" mend them, or raise audio.max_bad_share (now {corpus.audio.max_bad_share:g})"
+            f" fix them, or raise audio.max_bad_share (now {corpus.audio.max_bad_share:g})"
         )
 
 
 def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, dict[str, float]]:
-    """WER and CER of greedy decoding for each validation set, in percent."""
+    """WER and CER of greedy decoding on each validation set, in percent."""
     errors = {}
     for name, corpus in sets.items():
         transcripts = [each for batch in decode(model, corpus) for each in batch]
@@ -204,16 +207,16 @@ def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str
 
 
 def error_rates(transcripts: Sequence[Transcript]) -> dict[str, float]:
-    """WER and CER of transcripts that know their references, in percent."""
+    """WER and CER of transcripts with references, in percent."""
     sides = both_sides(transcripts)
     return {"wer": word_errors(*sides).rate, "cer": character_errors(*sides).rate}
 
 
 def mean_rate(errors: Mapping[str, Mapping[str, float]], kind: str) -> float:
-    """The unweighted mean of the sets' error rates of a kind."""
+    """The unweighted mean over the sets of one kind of error rate."""
     return sum(each[kind] for each in errors.values()) / len(errors)
 
 
 def mean_cer(errors: Mapping[str, Mapping[str, float]]) -> float:
-    """The mean CER of the sets, by which proposals and checkpoints are chosen."""
+    """The mean CER over the sets, used to select proposals and checkpoints."""
     return mean_rate(errors, "cer")

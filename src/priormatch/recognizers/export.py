@@ -1,4 +1,4 @@
-"""A recognizer as ONNX: the encoder from waveforms on, and one step of the decoder."""
+"""ONNX export of a recognizer: the encoder, with waveforms as input, and one step of the decoder."""
 
 import copy
 import json
@@ -31,13 +31,13 @@ from priormatch.models.decoder import AttentionDecoder, gru_step
 from priormatch.recognizers.recognizer import Recognizer
 
 ENCODER, STEP, PIECES, FACTS = "encoder.onnx", "decoder_step.onnx", "pieces.txt", "export.json"
-MOST_DIFFERENCE = 1e-3  # of log-probabilities, between the exported model and ours
+MOST_DIFFERENCE = 1e-3  # between log-probabilities of the exported model and the original
 
 
 class LogMelByConvolution(nn.Module):
-    """`LogMel` as one convolution with sines and cosines, which every ONNX runtime knows, in place of an FFT.
+    """`LogMel` with a convolution of sines and cosines, which every ONNX runtime supports, instead of an FFT.
 
-    Gain, pre-emphasis, window and Fourier transform are all linear in a frame, so that one matrix does them.
+    Gain, pre-emphasis, window and Fourier transform are all linear in a frame, so one matrix computes them.
     """
 
     waves: Tensor
@@ -49,13 +49,13 @@ class LogMelByConvolution(nn.Module):
         angles = torch.outer(torch.arange(FFT // 2 + 1, dtype=torch.float64), time) * (2 * math.pi / FFT)
         windowed = torch.cat([angles.cos(), angles.sin()]) * features.window.double()
         waves = windowed - PRE_EMPHASIS * functional.pad(windowed[:, 1:], (0, 1))
-        waves[:, 0] -= PRE_EMPHASIS * windowed[:, 0]  # the first sample stands for the one before it
+        waves[:, 0] -= PRE_EMPHASIS * windowed[:, 0]  # the first sample is also used as its predecessor
         self.register_buffer("waves", (32768 * waves).float()[:, None])
         self.register_buffer("filters", features.filters)
 
     def forward(self, waveforms: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, N) in [-1, 1], (B,) -> features (B, T, n_mels), frames (B,); T counts frames of padding too."""
-        padded = functional.pad(waveforms, (0, FRAME))  # one frame at least
+        """(B, N) in [-1, 1], (B,) -> features (B, T, n_mels), frames (B,); T includes padding."""
+        padded = functional.pad(waveforms, (0, FRAME))  # at least one frame
         real, imaginary = functional.conv1d(padded[:, None], self.waves, stride=STRIDE).chunk(2, dim=1)
         spectrum = (real.square() + imaginary.square()).sqrt().transpose(1, 2)
         lengths = frame_counts(samples)
@@ -63,7 +63,7 @@ class LogMelByConvolution(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Waveforms (B, N), their lengths (B,) -> what the decoder attends to: keys, values (B, T, D), mask (B, T)."""
+    """Waveforms (B, N), their lengths (B,) -> keys and values (B, T, D), mask (B, T)."""
 
     def __init__(self, model: Recognizer) -> None:
         super().__init__()
@@ -71,15 +71,15 @@ class Encoder(nn.Module):
         self.encoder, self.decoder = model.encoder, model.decoder
 
     def forward(self, waveforms: Tensor, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Features, encoder, and its output's two halves."""
+        """Compute the features, the encoder, and the two halves of its output."""
         memory = self.decoder.memory(*self.encoder(*self.features(waveforms, samples)))
         return memory.keys, memory.values, memory.mask
 
 
 class DecoderStep(nn.Module):
-    """One step: memory, state (B, D), the class chosen last (B,) -> log q of the next (B, classes), new state.
+    """One step: memory, state (B, D), last chosen class (B,) -> log q of the next (B, classes), new state.
 
-    The class behind the last one, the end of sentence, stands for the beginning.
+    The beginning is one more class, after the last one, the end of sentence.
     """
 
     def __init__(self, decoder: AttentionDecoder) -> None:
@@ -90,7 +90,7 @@ class DecoderStep(nn.Module):
     def forward(
         self, keys: Tensor, values: Tensor, mask: Tensor, state: Tensor, previous: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The GRU, attention, and the output layer."""
+        """Compute the GRU, attention, and the output layer."""
         into, _, bias, _ = self.decoder.gru.all_weights[0]
         inputs = functional.linear(functional.embedding(previous, self.inputs), into, bias)
         state = gru_step(self.decoder.gru, inputs, state)
@@ -103,7 +103,7 @@ class DecoderStep(nn.Module):
 
 @torch.no_grad()
 def export(model: Recognizer, folder: Path) -> None:
-    """Write a recognizer's ONNX files, its pieces and what a search must know into a folder; the last goes last."""
+    """Write a recognizer's ONNX files, its pieces and, last, the values that a search needs into a folder."""
     require("onnx", "onnxscript")
     model = copy.deepcopy(model).cpu().eval()
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def write_onnx(
     outputs: list[str],
     axes: Mapping[str, Mapping[int, str]],
 ) -> None:
-    """Export one module, with axes of any length where they have a name."""
+    """Export one module; named axes are dynamic."""
     shapes = {
         name: {axis: torch.export.Dim(size) for axis, size in named.items()} for name, named in axes.items()
     }
@@ -171,7 +171,7 @@ def write_onnx(
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep what the exporter tells its own developers from the user."""
+    """Hide the exporter's messages for its own developers."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -185,7 +185,7 @@ def quietly() -> Iterator[None]:
 
 @torch.no_grad()
 def check(model: Recognizer, folder: Path) -> float:
-    """Run what was exported beside the model: the largest difference of a log-probability, if it is small enough."""
+    """Compare the export with the model: return the largest difference of a log-probability, or raise if too large."""
     require("onnxruntime")
     import onnxruntime
 
@@ -207,16 +207,16 @@ def check(model: Recognizer, folder: Path) -> float:
         previous = classes[:, 0, position]
     if not worst <= MOST_DIFFERENCE:
         raise UserError(
-            f"{folder}: log-probabilities under onnxruntime differ by up to {worst:.2g} from the model's, and"
-            f" {MOST_DIFFERENCE:g} is allowed: do not use it, and try other versions of onnx and onnxruntime"
+            f"{folder}: log-probabilities under onnxruntime differ by up to {worst:.2g} from the model's; at most"
+            f" {MOST_DIFFERENCE:g} is allowed: do not use this export; try other versions of onnx and onnxruntime"
         )
     return worst
 
 
 def require(*modules: str) -> None:
-    """Refuse to go on without the libraries of the extra `export`."""
+    """Raise an error if a library of the `export` extra is not installed."""
     from importlib.util import find_spec
 
     for module in modules:
         if find_spec(module) is None:
-            raise UserError(f"exporting takes {module}: install it with pip install 'priormatch[export]'")
+            raise UserError(f"exporting needs {module}: install it with pip install 'priormatch[export]'")

@@ -1,4 +1,4 @@
-"""A model on disk: weights as safetensors, settings as YAML, the tokenizer's model; no pickles."""
+"""Models on disk: weights as safetensors, settings as YAML, and the tokenizer's model; no pickles."""
 
 import hashlib
 import os
@@ -20,9 +20,9 @@ from priormatch.yaml_files import read_yaml
 
 WEIGHTS, SETTINGS = "model.safetensors", "model.yaml"
 BESIDE = (SETTINGS, MODEL_FILE, LANGUAGE_FILE)
-"""The files whose hashes the weights carry: all the others that a model is made of."""
-FLOATS = ("F16", "BF16", "F32")  # which float32 holds: nothing becomes infinite on the way
-MOST_SECONDS = 1e6  # of an utterance: eleven days
+"""All other files of a model; their hashes are stored with the weights."""
+FLOATS = ("F16", "BF16", "F32")  # types that fit into float32, so that no value overflows to infinity
+MOST_SECONDS = 1e6  # maximum length of an utterance: eleven days
 AGAIN = "copy it again, or remove it and train it again"
 AnySettings = TypeVar("AnySettings", ModelSettings, ConvLMSettings)
 Model = TypeVar("Model", bound=nn.Module)
@@ -31,15 +31,16 @@ Model = TypeVar("Model", bound=nn.Module)
 def write_model(
     folder: Path, kind: str, weights: dict[str, Tensor], settings: Any, tokenizer: Tokenizer, **known: float
 ) -> None:
-    """Write a model folder; the weights go last and at once, so that a folder with weights is whole.
+    """Write a model folder; the weights are written last and atomically, so a folder with weights is complete.
 
-    Figures that are `known` of the model stand beside its settings. Weights that are not finite are refused.
+    `known` values of the model are stored next to its settings. Weights that are not finite are refused.
     """
     from omegaconf import OmegaConf
 
     if wrong := not_finite(weights):
         raise UserError(
-            f"the model is not written to {folder}, as {wrong[0]} holds NaN or infinity: lower the learning rate"
+            f"the model was not written to {folder} because {wrong[0]} holds NaN or infinity:"
+            " lower the learning rate"
         )
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(folder)
@@ -52,7 +53,7 @@ def write_model(
 
 
 def hashes_beside(folder: Path) -> dict[str, str]:
-    """SHA-256 of the files of a model beside its weights; a card is not among them, as people edit it."""
+    """SHA-256 of a model's files other than the weights; the card is excluded because users edit it."""
     return {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
         for name in BESIDE
@@ -66,9 +67,10 @@ def read_model(
     schema: type[AnySettings],
     build: Callable[[AnySettings, Tokenizer, Collection[str]], Model],
 ) -> Model:
-    """Read a model of the given kind, made by `build` from settings, tokenizer and the names of the weights.
+    """Read a model of the given kind; `build` makes it from settings, tokenizer and the names of the weights.
 
-    Nobody need trust the folder: all is checked, and the weights compared to the settings, before memory is taken.
+    The folder need not be trusted: everything is checked, and the weights compared to the settings, before memory is
+    allocated.
     """
     for file in (folder / SETTINGS, folder / WEIGHTS):
         if not file.is_file():
@@ -92,19 +94,19 @@ def read_model(
 
 
 def read_settings(folder: Path, kind: str, schema: type[AnySettings]) -> AnySettings:
-    """The settings in a model folder of the given kind, within the bounds of what can be built."""
+    """Read the settings in a model folder of the given kind, and check that the model can be built."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     try:
         tree = read_yaml(folder / SETTINGS)
         if not isinstance(tree, dict):
-            raise UserError(f"{SETTINGS} is no mapping")
+            raise UserError(f"{SETTINGS} is not a mapping")
     except UserError as error:
         raise UserError(f"{folder} cannot be read ({error}): {AGAIN}") from error
     if tree.get("kind") != kind:
         raise UserError(
-            f"{folder} holds a {str(tree.get('kind'))[:80]}, and a {kind} is wanted: give another folder, or {AGAIN}"
+            f"{folder} holds a {str(tree.get('kind'))[:80]}, not a {kind}: give another folder, or {AGAIN}"
         )
     try:
         if not isinstance(tree.get("settings"), dict):
@@ -119,7 +121,7 @@ def read_settings(folder: Path, kind: str, schema: type[AnySettings]) -> AnySett
 
 
 def require_fit(folder: Path, model: nn.Module, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> None:
-    """Refuse weights that are not those of a model, which may be on the meta device, by the header alone."""
+    """Refuse weights that do not fit a model, which may be on the meta device; reads only their header."""
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     if wanted != {name: shape for name, (_, shape) in shapes.items()}:
         raise UserError(f"the weights in {folder} do not fit its {SETTINGS} and tokenizer: {AGAIN}")
@@ -131,14 +133,14 @@ def require_fit(folder: Path, model: nn.Module, shapes: dict[str, tuple[str, tup
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights in a model folder, finite, and as they and the files beside them were written."""
+    """Read the weights in a model folder; raise `Damaged` if they are not finite or a file of the model changed."""
     weights, about, unsealed = read_tensors(folder / WEIGHTS)
-    if about is None and not unsealed.keys() <= {"format"}:  # what other tools write
-        raise Damaged(f"{folder / WEIGHTS} has metadata of no model")
+    if about is None and not unsealed.keys() <= {"format"}:  # metadata that other tools write
+        raise Damaged(f"{folder / WEIGHTS} does not have the metadata of a model")
     if about is not None:
         found, expected = hashes_beside(folder), about.get("sha256") if isinstance(about, dict) else None
         if not isinstance(expected, dict):
-            raise Damaged(f"{folder / WEIGHTS} has metadata of no model")
+            raise Damaged(f"{folder / WEIGHTS} does not have the metadata of a model")
         if wrong := [name for name in BESIDE if found.get(name) != expected.get(name)]:
             raise Damaged(
                 f"{wrong[0]} is not the one that was written with {WEIGHTS}:"
@@ -150,27 +152,27 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def require_finite(values: Tensor, folder: Path) -> None:
-    """Refuse a model that computes NaN or infinity, as one with huge weights does."""
+    """Refuse a model that computes NaN or infinity, for example because of huge weights."""
     if not values.isfinite().all():
         raise UserError(f"the model in {folder} computes NaN or infinity: {AGAIN}")
 
 
 def _short(digest: object) -> str:
-    return "of no file" if digest is None else f"{str(digest)[:12]}..."
+    return "none (no such file)" if digest is None else f"{str(digest)[:12]}..."
 
 
 def kind_of(folder: Path) -> str | None:
-    """What a model folder says it holds; None where it says nothing."""
+    """The kind of model in a folder, from its settings file; None if there is none."""
     return _known(folder).get("kind")
 
 
 def figure_of(folder: Path, name: str) -> float:
-    """A figure that is known of the model in a folder, 0 where it is not."""
+    """A `known` value of the model in a folder; 0 if it is not stored."""
     value = _known(folder).get(name, 0.0)
     if isinstance(value, int | float) and 0 <= value <= MOST_SECONDS:
         return float(value)
     shown = str(value)[:80] if isinstance(value, str | float) else type(value).__name__
-    raise UserError(f"{folder / SETTINGS}: {name} is {shown}, and must be a number: {AGAIN}")
+    raise UserError(f"{folder / SETTINGS}: {name} is {shown}, but must be a number: {AGAIN}")
 
 
 def _known(folder: Path) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from priormatch.recognizers.transcribing import Transcription
 
-LINE = 42  # characters of a line of subtitles at most
-LINES = 2  # of a cue at most
+LINE = 42  # maximum characters per subtitle line
+LINES = 2  # maximum lines per cue
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a transcription comes from: a recording, and the models that heard it, by their folders."""
+    """The source of a transcription: the recording, and the folders of the models."""
 
     file: str
     model: str
@@ -23,7 +23,7 @@ class Origin:
 
 
 class Cue(NamedTuple):
-    """What is shown from one second to another."""
+    """A subtitle with its start and end in seconds."""
 
     start: float
     end: float
@@ -31,7 +31,7 @@ class Cue(NamedTuple):
 
 
 def to_text(origin: Origin, found: Transcription) -> str:
-    """One line a segment."""
+    """One line per segment."""
     return "".join(f"{segment.text}\n" for segment in found.segments)
 
 
@@ -41,7 +41,7 @@ def to_json(origin: Origin, found: Transcription) -> str:
 
 
 def to_json_line(origin: Origin, found: Transcription) -> str:
-    """The same in one line."""
+    """The same JSON on one line."""
     return json.dumps(_tree(origin, found), ensure_ascii=False) + "\n"
 
 
@@ -69,11 +69,11 @@ FORMATS: Mapping[str, Callable[[Origin, Transcription], str]] = {
     "srt": to_srt,
     "vtt": to_vtt,
 }
-"""What transcriptions can be written as, by the ending of the file."""
+"""Output formats of transcriptions, by file suffix."""
 
 
 def cues_of(found: Transcription) -> Iterator[Cue]:
-    """The cues of subtitles: each segment is one, or several that share its time by the lengths of their texts."""
+    """Split segments into cues; the cues of a segment share its time in proportion to the lengths of their texts."""
     for segment in found.segments:
         lines = balanced_lines(segment.text)
         texts = ["\n".join(lines[first : first + LINES]) for first in range(0, len(lines), LINES)]
@@ -85,7 +85,7 @@ def cues_of(found: Transcription) -> Iterator[Cue]:
 
 
 def balanced_lines(text: str, most: int = LINE) -> list[str]:
-    """Text in as few lines as can be, all about as long; a word that is longer than a line is broken."""
+    """Wrap text into the fewest lines, of about equal length; words longer than a line are broken."""
     words = " ".join(text.split())
     wrapped = partial(wrap, words, break_on_hyphens=False)
     fewest = len(wrapped(most))
@@ -106,12 +106,12 @@ def _tree(origin: Origin, found: Transcription) -> dict[str, Any]:
 
 
 def _clock(seconds: float, point: str) -> str:
-    """Seconds as hours:minutes:seconds and thousandths."""
+    """Format seconds as hours:minutes:seconds and thousandths."""
     whole, thousandths = divmod(round(seconds * 1000), 1000)
     minutes, seconds = divmod(whole, 60)
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}{point}{thousandths:03d}"
 
 
 def _escaped(text: str) -> str:
-    """Text in which WebVTT sees no markup."""
+    """Escape the markup characters of WebVTT."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub: fetched by their names, and put there."""
+"""Download and upload of models on the Hugging Face Hub."""
 
 import os
 import re
@@ -13,7 +13,7 @@ NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revisio
 
 
 def model_folder(given: str | os.PathLike[str]) -> Path:
-    """The folder of a model: the one given, or a copy of what the Hub has under `owner/name[@revision]`."""
+    """The folder of a model: the given one, or a download of `owner/name[@revision]` from the Hub."""
     found = NAME.fullmatch(str(given))
     if found is None or Path(given).exists():
         return Path(given)
@@ -21,50 +21,53 @@ def model_folder(given: str | os.PathLike[str]) -> Path:
 
 
 def fetch(name: str, revision: str | None = None) -> Path:
-    """Download a model into the Hub's cache, or find it there; nothing but weights, settings, pieces and card."""
-    hub = import_hub(f"there is no folder {name} here, and to fetch the model of that name from the Hub")
+    """Download a model into the Hub's cache, or find it there; only weights, settings, tokenizer and card."""
+    hub = import_hub(f"there is no folder {name} here, and downloading the model of that name from the Hub")
     errors = hub.errors
     try:
         folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(FETCHED)))
     except errors.RevisionNotFoundError as error:
-        raise UserError(f"{name} on the Hub has no revision {revision}: leave @{revision} out") from error
+        raise UserError(f"{name} on the Hub has no revision {revision}: remove @{revision}") from error
     except errors.RepositoryNotFoundError as error:
         raise UserError(
-            f"there is no folder {name} here, and no model of that name on the Hub that you may see: check the name,"
-            " or log in with `hf auth login` if it is private"
+            f"there is no folder {name} here, and no model of that name on the Hub that you can access: check the"
+            " name, or log in with `hf auth login` if it is private"
         ) from error
     except Exception as error:  # whatever its network library raises, which differs between versions
         raise UserError(
-            f"there is no folder {name} here, and the Hub cannot be asked for it ({reason(error)}): check the path,"
+            f"there is no folder {name} here, and the download from the Hub failed ({reason(error)}): check the path,"
             " or the connection"
         ) from error
     if not (folder / "model.yaml").is_file():
-        what = "holds no model of priormatch" if any(folder.glob("*")) else "is empty"
+        what = "holds no priormatch model" if any(folder.glob("*")) else "is empty"
         raise UserError(f"{name} on the Hub {what}: check the name, or push a model there")
     return folder
 
 
 def require_name(name: str) -> None:
-    """Refuse what no model on the Hub can be called."""
+    """Refuse names that are not valid on the Hub."""
     found = NAME.fullmatch(name)
     if found is None or found["revision"]:
-        raise UserError(f"{name} is no name on the Hub: give owner/name, and a branch by --revision")
+        raise UserError(
+            f"{name} is not a valid name on the Hub: give owner/name, and a branch with --revision"
+        )
 
 
 def upload(
     folder: Path, files: list[str], name: str, private: bool = False, revision: str | None = None
 ) -> str:
-    """Put files of a folder on the Hub as one commit of `owner/name`, made if need be; the model's address.
+    """Upload files of a folder to `owner/name` on the Hub as one commit; return the model's URL.
 
-    Those that the folder lacks are removed there, as an older model's; other files stay. The token is that of
-    `hf auth login` or of the environment variable HF_TOKEN.
+    The repository is created if necessary. Listed files that the folder does not have are deleted there, because they
+    belong to an older model; other files stay. The token is that of `hf auth login` or the environment variable
+    HF_TOKEN.
     """
     lacking = [file for file in files if not (folder / file).is_file()]
-    hub = import_hub("to reach the Hub")
+    hub = import_hub("uploading to the Hub")
     errors, api = hub.errors, hub.HfApi()
     try:
         api.create_repo(name, private=private or None, exist_ok=True)
-        exposed = private and not api.model_info(name).private  # it was there before, and for all to see
+        exposed = private and not api.model_info(name).private  # it existed before and is public
         if revision is not None and not exposed:
             api.create_branch(name, branch=revision, exist_ok=True)
         if not exposed:
@@ -79,11 +82,11 @@ def upload(
     except Exception as error:  # whatever its network library raises, which differs between versions
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status in (401, 403) or isinstance(error, errors.LocalTokenNotFoundError):
-            way_out = "log in with `hf auth login`, with a token that may write there"
+            way_out = "log in with `hf auth login`, using a token with write access"
         elif "xet" in str(error).lower():
-            way_out = "Xet's servers are out of reach; set HF_HUB_DISABLE_XET=1, and call it again"
+            way_out = "the Xet servers cannot be reached; set HF_HUB_DISABLE_XET=1, and try again"
         else:
-            way_out = "check the connection, and call it again"
+            way_out = "check the connection, and try again"
         raise UserError(f"{folder} could not be pushed to {name} ({reason(error)}): {way_out}") from error
     if exposed:
         raise UserError(f"{name} is public on the Hub: make it private there, or give another name")
@@ -91,18 +94,18 @@ def upload(
 
 
 def import_hub(purpose: str) -> Any:
-    """The library that speaks to the Hub, or a word on how to get it."""
+    """Import huggingface_hub, or raise an error that says how to install it."""
     try:
         import huggingface_hub
         import huggingface_hub.errors
     except ImportError as error:
         raise UserError(
-            f"{purpose} takes huggingface_hub: install it with pip install 'priormatch[hub]'"
+            f"{purpose} needs huggingface_hub: install it with pip install 'priormatch[hub]'"
         ) from error
     return huggingface_hub
 
 
 def reason(error: Exception) -> str:
-    """The first line of what an error says."""
+    """The first line of an error message."""
     said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return said.removeprefix("Got: ").rstrip(".: ")

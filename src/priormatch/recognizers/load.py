@@ -1,4 +1,4 @@
-"""A model folder of either kind."""
+"""Loading of a model folder of either kind."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ from priormatch.recognizers.recognizer import Recognizer
 
 
 def load_model(folder: Path) -> Recognizer | Prior:
-    """The recognizer or prior in a folder, with its weights loaded."""
+    """Load the recognizer or prior in a folder."""
     return Prior.load(folder) if kind_of(folder) == "prior" else Recognizer.load(folder)

@@ -1,4 +1,4 @@
-"""How likely the prior finds texts (Table 9 of the paper)."""
+"""Perplexity of texts under the prior (Table 9 of the paper)."""
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -14,18 +14,18 @@ from priormatch.scoring.bootstrap import ScoredTexts
 BATCH_PIECES = 4096
 
 Likelihoods = Mapping[str, tuple[float, int]]
-"""For each text log p_y and its number of pieces, the end of sentence counted in both."""
+"""log p_y of each text and its number of pieces, both including the end of sentence."""
 
 
 @torch.no_grad()
 def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
-    """Score every different text once, spelled as the tokenizer spells it."""
+    """Score every distinct text once, with the tokenizer's segmentation."""
     tokenizer = prior.tokenizer
     rows = {text: [*tokenizer.encode(text), tokenizer.eos] for text in texts}
     order = sorted(rows, key=lambda text: (len(rows[text]), text))
     starts = cut_by_seconds(np.array([len(rows[text]) for text in order]), BATCH_PIECES) if order else []
     found: dict[str, tuple[float, int]] = {}
-    with Meter("scoring by the prior", len(order)) as meter:
+    with Meter("scoring with the prior", len(order)) as meter:
         for start, end in pairwise([*starts, len(order)]):
             batch = order[start:end]
             labels, lengths = pad([rows[text] for text in batch])
@@ -36,11 +36,11 @@ def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
 
 
 def in_order(scored: Likelihoods, texts: Iterable[str]) -> ScoredTexts:
-    """What was found of texts, in their order; one that comes twice counts twice."""
+    """The scores of texts in their order; duplicates count twice."""
     found = [scored[text] for text in texts]
     return ScoredTexts(np.array([log_p for log_p, _ in found]), np.array([count for _, count in found]))
 
 
 def perplexity(scored: Likelihoods, texts: Iterable[str]) -> float:
-    """The perplexity a piece of texts."""
+    """The perplexity of texts per piece."""
     return in_order(scored, texts).perplexity

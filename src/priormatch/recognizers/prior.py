@@ -1,4 +1,4 @@
-"""The prior p_y: what a language model says of whole hypotheses."""
+"""The prior p_y: a language model that scores whole hypotheses."""
 
 import copy
 import os
@@ -18,12 +18,12 @@ from priormatch.models.conv_lm import ConvLM
 from priormatch.recognizers.folder import read_model, require_finite, write_model
 from priormatch.recognizers.hub import model_folder
 
-ROWS = 4096  # of logits that are summed at a time
-NODES = 1024  # steps in the size of a tree on a GPU
+ROWS = 4096  # rows of logits per logsumexp
+NODES = 1024  # tree sizes on a GPU are multiples of this
 
 
 class Prior(nn.Module):
-    """p_y(y) = prod_u p(y_u | y_<u), the end of sentence included."""
+    """p_y(y) = prod_u p(y_u | y_<u), including the end of sentence."""
 
     def __init__(self, settings: ConvLMSettings, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -32,11 +32,11 @@ class Prior(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
     def token_log_probabilities(self, labels: Tensor, lengths: Tensor) -> Tensor:
-        """log p of each label, 0 beyond the lengths: (N, U), (N,) -> (N, U)."""
+        """log p of each label, 0 in the padding: (N, U), (N,) -> (N, U)."""
         chosen = self.lm(labels).float().log_softmax(dim=-1).gather(-1, labels[:, :, None])[:, :, 0]
         return chosen.masked_fill(~time_mask(lengths, labels.shape[1]), 0.0)
 
@@ -44,8 +44,8 @@ class Prior(nn.Module):
     def score(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
         """log p_y of the hypotheses in a beam, in float32: labels (B, k, U) that end with EOS, (B, k) -> (B, k).
 
-        What several hypotheses of a beam begin with is computed once, and padding not at all. Without beams:
-        (N, U), (N,) -> (N,). With a context (B, V), as `contexts` gives it: log p_y(y | context).
+        Shared prefixes of the hypotheses in a beam are computed once, and padding is not computed. Without beams:
+        (N, U), (N,) -> (N,). With a context (B, V) from `contexts`: log p_y(y | context).
         """
         if labels.dim() == 2:
             return self.score(labels[:, None], lengths[:, None], context)[:, 0]
@@ -65,7 +65,7 @@ class Prior(nn.Module):
         lengths: Tensor,
     ) -> Tensor:
         """log p_y of hypotheses from their tree (see `PrefixTree`): labels (B, k, U), lengths (B, k) -> (B, k)."""
-        # The weights need a tenth of a nat in a sum of hundreds: half precision has that, bfloat16 has not.
+        # The LPM weights need a precision of 0.1 nat in sums of hundreds: float16 has it, bfloat16 does not.
         with torch.autocast(labels.device.type, torch.float16, enabled=labels.is_cuda):
             logits = self.lm.next_logits(inputs, before)
         base = torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(ROWS)])
@@ -74,14 +74,14 @@ class Prior(nn.Module):
         return chosen.masked_fill(~exists, 0.0).sum(dim=-1)
 
     def in_half_precision(self) -> "Prior":
-        """A copy with weights in the precision that `score_tree` computes in on a GPU."""
+        """A copy with weights in float16, the precision of `score_tree` on a GPU."""
         return copy.deepcopy(self, {id(self.tokenizer): self.tokenizer}).half()
 
     def contexts(self, texts: Sequence[str]) -> Tensor:
-        """What is read before hypotheses that follow these texts: -> (N, reach - 1), -1 where there is nothing.
+        """Encode the texts that precede hypotheses as contexts: -> (N, reach - 1), -1 for padding.
 
-        A text is begun with EOS and stands at the right end, where the hypotheses begin; "" is none. What lies farther
-        back than the model sees is cut off, which changes no score, and gives all contexts one width.
+        A text starts with EOS and is right-aligned, so that the hypotheses follow it; "" means no context. Classes
+        beyond the model's receptive field are cut off; this changes no score and gives all contexts the same width.
         """
         most = self.lm.reach - 1
         spelled = map(self.tokenizer.encode, texts)
@@ -92,34 +92,34 @@ class Prior(nn.Module):
 
     @torch.no_grad()
     def score_texts(self, texts: Sequence[str], contexts: Sequence[str] | None = None) -> Tensor:
-        """log p_y of sentences, or of sentences each of which follows a text: -> (N,)."""
+        """log p_y of sentences, each optionally given the text before it: -> (N,)."""
         labels, lengths = pad([[*self.tokenizer.encode(text), self.tokenizer.eos] for text in texts])
         before = None if contexts is None else self.contexts(contexts).to(self.device)
         return self.score(labels.to(self.device), lengths.to(self.device), before)
 
     def require_tokenizer(self, tokenizer: Tokenizer, owner: str) -> None:
-        """Refuse a prior whose pieces are not the recognizer's."""
+        """Refuse a prior whose tokenizer differs from that of `owner`."""
         if self.tokenizer != tokenizer:
             raise UserError(
-                f"the prior's tokenizer ({self.tokenizer.classes} classes) is not that of {owner}"
+                f"the prior's tokenizer ({self.tokenizer.classes} classes) differs from that of {owner}"
                 f" ({tokenizer.classes} classes): train both with one tokenizer"
             )
 
     def require_context(self) -> None:
-        """Refuse a prior that has only ever read sentences alone."""
+        """Refuse a prior that was trained without context."""
         if not self.settings.context:
             raise UserError(
-                "the prior has not learned to read a text before the sentence it judges: train it with"
-                " prior.model.context=true, or match without (matching.context=false)"
+                "the prior was trained without context: train it with prior.model.context=true, or match without"
+                " context (matching.context=false)"
             )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights, settings and tokenizer into a folder."""
+        """Write weights, settings and tokenizer to a folder."""
         write_model(Path(folder), "prior", self.state_dict(), self.settings, self.tokenizer)
 
     @staticmethod
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Prior":
-        """Read a prior from its folder or from the Hub (`owner/name[@revision]`), ready to score."""
+        """Load a prior from its folder or from the Hub (`owner/name[@revision]`), ready to score."""
         found = model_folder(folder)
         prior = read_model(found, "prior", ConvLMSettings, Prior._built_for)
         prior.lm.fuse()
@@ -130,16 +130,16 @@ class Prior(nn.Module):
     @staticmethod
     def _built_for(settings: ConvLMSettings, tokenizer: Tokenizer, names: Collection[str]) -> "Prior":
         prior = Prior(settings, tokenizer)
-        if "lm.output.weight" in names:  # saved by a prior that had itself been loaded, and so fused
+        if "lm.output.weight" in names:  # saved by a prior that had been loaded, and therefore fused
             prior.lm.fuse()
         return prior
 
 
 class PrefixTree(NamedTuple):
-    """The different beginnings of a context and of the hypotheses after it in each beam: the first `total` rows.
+    """The distinct prefixes of each beam, including the context: the first `total` of R = B·(V + k·U) rows.
 
-    Of R = B·(V + k·U) rows there are inputs (R,) the last class of each; before (R, kernel) the rows that end one
-    class earlier, and so on, itself the last, -1 where there is none; nodes (B, k, U) which row each label follows.
+    inputs (R,) the last class of each prefix; before (R, kernel) the row of each prefix and those of its shorter
+    prefixes, itself last, -1 for none; nodes (B, k, U) the row of the prefix before each label.
     """
 
     inputs: Tensor
@@ -148,27 +148,27 @@ class PrefixTree(NamedTuple):
     total: Tensor
 
     def on_grid(self) -> int:
-        """Their number rounded up: the rows behind them are there, and nothing follows them."""
+        """The number of rows, rounded up; the additional rows are valid, but no label uses them."""
         return min(-(-max(int(self.total), 1) // NODES) * NODES, len(self.inputs))
 
 
 def prefix_tree(
     labels: Tensor, lengths: Tensor, eos: int, kernel: int, context: Tensor | None = None
 ) -> PrefixTree:
-    """Find what hypotheses of a beam share: labels (B, k, U), lengths (B, k), context (B, V) as in `Prior.score`."""
+    """Find shared prefixes in each beam: labels (B, k, U), lengths (B, k), context (B, V) as in `Prior.score`."""
     if context is None:
         context = labels.new_empty(len(labels), 0)
     (beam, width), read = labels.shape[1:], context.shape[1]
-    same = (labels[:, :, None] == labels[:, None]).cumprod(dim=-1)  # up to here, (B, k, k, U)
-    same = functional.pad(same[..., :-1], (1, 0), value=1)  # before here
-    same = same * (lengths > 0)[:, None, :, None]  # and with one that exists
-    first = same.argmax(dim=2)  # of the hypotheses that begin alike, (B, k, U)
+    same = (labels[:, :, None] == labels[:, None]).cumprod(dim=-1)  # equal up to here, (B, k, k, U)
+    same = functional.pad(same[..., :-1], (1, 0), value=1)  # equal before here
+    same = same * (lengths > 0)[:, None, :, None]  # and to an existing hypothesis
+    first = same.argmax(dim=2)  # first hypothesis with this prefix, (B, k, U)
     own = torch.arange(beam, device=labels.device)[:, None]
     new = (first == own) & time_mask(lengths.flatten(), width).view_as(labels)
-    rows = torch.cat([context >= 0, new.flatten(1)], dim=1).flatten()  # that there are, (R,)
+    rows = torch.cat([context >= 0, new.flatten(1)], dim=1).flatten()  # which rows exist, (R,)
     numbers = (rows.cumsum(0) - 1).view(len(labels), -1)
     nodes = numbers[:, read:].view_as(labels).gather(1, first).clamp(min=0)
-    order = (~rows).byte().argsort(stable=True)  # those that there are first
+    order = (~rows).byte().argsort(stable=True)  # existing rows first
     begun = functional.pad(labels[..., :-1], (1, 0), value=eos)
     inputs = torch.cat([context.clamp(min=0), begun.flatten(1)], dim=1).flatten()
     shared = numbers[:, None, :read].masked_fill(context[:, None] < 0, -1).expand(-1, beam, -1)
@@ -178,7 +178,7 @@ def prefix_tree(
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Stack sequences that end with EOS, filling up with their last class: -> (N, U), (N,)."""
+    """Stack sequences that end with EOS, padded with their last class: -> (N, U), (N,)."""
     lengths = torch.tensor([len(each) for each in sequences])
     width = int(lengths.max())
     rows = [[*each, *[each[-1]] * (width - len(each))] for each in sequences]

@@ -1,4 +1,4 @@
-"""The recognizer: features, encoder and decoder behind one door, and its folder on disk."""
+"""The recognizer: features, encoder and decoder in one module, with its folder on disk."""
 
 import os
 from pathlib import Path
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from priormatch.recognizers.prior import Prior
     from priormatch.recognizers.transcribing import Transcription
 
-PROBE = torch.linspace(-0.1, 0.1, SAMPLE_RATE // 2)[None]  # half a second of something
-MOST_CLASSES = 16_384  # that the GPU's search ranks in registers
-MOST_HYPOTHESES = 32  # whose attention fits into the shared memory of a GPU, up to a size of 512
+PROBE = torch.linspace(-0.1, 0.1, SAMPLE_RATE // 2)[None]  # half a second of an arbitrary signal
+MOST_CLASSES = 16_384  # limit of the GPU search, which ranks classes in registers
+MOST_HYPOTHESES = 32  # whose attention fits into a GPU's shared memory, up to a model size of 512
 
 
 class Recognizer(nn.Module):
-    """q(y|x): hears waveforms, speaks word pieces.
+    """q(y|x): maps waveforms to word pieces.
 
-    Matching asks three things of it: `propose` hypotheses, the logits of given ones (`encode`, then `decoder`),
-    and to be copied. `longest_heard` is the longest utterance it has learned from, in seconds; 0: nobody knows.
+    Matching uses three operations: `propose` hypotheses, compute the logits of given ones (`encode`, then `decoder`),
+    and copy the model. `longest_heard` is the longest training utterance in seconds; 0 if unknown.
     """
 
     def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
@@ -54,11 +54,11 @@ class Recognizer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """The device of the weights."""
         return self.decoder.start.device
 
     def searches_on_gpu(self, beam_size: int) -> bool:
-        """Whether the GPU's own search is there for this model and a beam of that size."""
+        """Whether the GPU search supports this model, its device and this beam size."""
         fits = self.tokenizer.classes <= MOST_CLASSES and beam_size <= MOST_HYPOTHESES
         return fits and has_kernels(self.device)
 
@@ -83,7 +83,7 @@ class Recognizer(nn.Module):
 
     @torch.no_grad()
     def search(self, memory: Memory, beam_size: int) -> Beam:
-        """The k best hypotheses of utterances that have been encoded."""
+        """The k best hypotheses of encoded utterances."""
         eos, longest = self.tokenizer.eos, self.settings.longest_output
         if self.searches_on_gpu(beam_size):
             from priormatch.kernels.gpu_search import search_on_gpu
@@ -95,7 +95,7 @@ class Recognizer(nn.Module):
 
     @torch.no_grad()
     def search_with(self, lm: ConvLM, memory: Memory, settings: FusionSettings) -> Beam:
-        """The best hypotheses by this model and a language model of the same pieces together."""
+        """The best hypotheses by shallow fusion of this model and a language model with the same pieces."""
         shape = len(memory.keys), settings.beam_size
         eos, longest = self.tokenizer.eos, self.settings.longest_output
         if self.searches_on_gpu(settings.beam_size):
@@ -115,7 +115,7 @@ class Recognizer(nn.Module):
         )
 
     def memory(self, encoded: Tensor, lengths: Tensor) -> Memory:
-        """What the decoder attends to."""
+        """The keys and values that the decoder attends to."""
         return self.decoder.memory(encoded, lengths)
 
     def transcribe(
@@ -128,15 +128,15 @@ class Recognizer(nn.Module):
         beam_size: int | None = None,
         longest: float | None = None,
     ) -> "Transcription":
-        """What is said in a file of any length, or in samples (N,) or (N, channels) of the given rate.
+        """Transcribe a file of any length, or samples (N,) or (N, channels) at the given rate.
 
-        With a prior the search is by both, as `fusion` tells, which may be the file that `priormatch tune` wrote. It is
-        greedy without one, unless there is a beam size, which beats that of `fusion`. Segments last `longest` seconds
-        at most, or as long as the model has learned from.
+        With a prior, decoding uses shallow fusion with the settings in `fusion`, which may also be a file written by
+        `priormatch tune`. Without a prior it is greedy, unless `beam_size` is given; `beam_size` overrides that of
+        `fusion`. Segments are at most `longest` seconds long, by default as long as the longest training utterance.
 
         model.transcribe("talk.mp3", prior=Prior.load("runs/demo/prior/model")).text
         """
-        # Those modules know models, not the other way round.
+        # Imported here because these modules import this one.
         from priormatch.recognizers.decode import search_of
         from priormatch.recognizers.transcribing import cutting_for, transcribe
 
@@ -144,13 +144,13 @@ class Recognizer(nn.Module):
         return transcribe(self, audio, rate, search, cutting_for(self, longest))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights, settings and tokenizer into a folder."""
+        """Write weights, settings and tokenizer to a folder."""
         known = {"longest_heard": round(self.longest_heard, 2)} if self.longest_heard else {}
         write_model(Path(folder), "recognizer", self.state_dict(), self.settings, self.tokenizer, **known)
 
     @staticmethod
     def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Recognizer":
-        """Read a recognizer from its folder or from the Hub (`owner/name[@revision]`), ready to be used."""
+        """Load a recognizer from its folder or from the Hub (`owner/name[@revision]`), ready to use."""
         found = model_folder(folder)
         longest = figure_of(found, "longest_heard")
         model = read_model(found, "recognizer", ModelSettings, lambda *given: Recognizer(*given[:2]))

@@ -1,4 +1,4 @@
-"""What targets ask of models, with the kernels and recordings of a GPU where there is one."""
+"""The prior scores and proposals that targets need, with kernels and CUDA graphs on a GPU."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 def fast_prior(prior: Prior) -> "Prior | RecordedPrior":
-    """A prior's recorded counterpart on a GPU with kernels; itself elsewhere, and where it has a `score` of its own."""
+    """The recorded version of a prior on a GPU with kernels; the prior itself elsewhere or if it overrides `score`."""
     plain = type(prior).score is Prior.score
     return RecordedPrior(prior.in_half_precision()) if plain and has_kernels(prior.device) else prior
 
 
 class RecordedPrior:
-    """A prior whose `score` is recorded and replayed on a GPU."""
+    """A prior whose `score` runs as CUDA graphs on a GPU."""
 
     def __init__(self, prior: Prior) -> None:
         self.prior, self.lm, self.contexts = prior, prior.lm, prior.contexts
         self.grow_tree, self.score_tree = Graphed(self._tree), Graphed(prior.score_tree)
 
     def score(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
-        """log p_y of each hypothesis, perhaps given a context (B, V): (B, k, U), (B, k) -> (B, k)."""
+        """log p_y of each hypothesis, optionally given a context (B, V): (B, k, U), (B, k) -> (B, k)."""
         tree = self.grow_tree(labels, lengths, *([] if context is None else [context]))
         size = tree.on_grid()
         return self.score_tree(tree.inputs[:size], tree.before[:size], tree.nodes, labels, lengths)
@@ -44,7 +44,7 @@ class RecordedPrior:
 
 
 class RecordedProposal:
-    """A recognizer's `propose`; with a language model, the k best of its search with that, by no narrower a beam."""
+    """A recognizer's `propose`; with a language model, the k best of shallow fusion with a beam size of at least k."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class RecordedProposal:
         return Memory(keys, values, memory.mask)
 
     def __call__(self, waveforms: Tensor, samples: Tensor) -> Beam:
-        """The beam of each utterance."""
+        """Find the beam of each utterance."""
         model = self.model
         if not model.searches_on_gpu(self.width):
             with mixed_precision(waveforms.device):
@@ -90,7 +90,7 @@ class RecordedProposal:
 
     @cached_property
     def language_model(self) -> "LanguageModel | None":
-        """The language model as the GPU's searches want it, which all of them share."""
+        """The language model in the layout of the GPU kernels, shared by all searches."""
         from priormatch.kernels.gpu_search import LanguageModel
 
         return None if self.lm is None else LanguageModel.of(self.lm, self.fusion)

@@ -1,4 +1,4 @@
-"""Recordings to text: their clips heard in batches, whichever recording they come from."""
+"""Transcription of recordings: their clips are decoded in batches that may mix recordings."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from priormatch.recognizers.decode import GREEDY, Search, as_told, batch_seconds
 from priormatch.recognizers.prior import pad
 from priormatch.recognizers.recognizer import Recognizer
 
-POOLED = 8  # batches' worth of clips that are sorted by length together
+POOLED = 8  # batches of clips that are sorted by length together
 
 Source = Callable[[], Recording]
 """Opens a recording, or raises `BadAudio`."""
@@ -32,10 +32,11 @@ Heard = TypeVar("Heard")
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a recording, in seconds, and what was heard in it.
+    """A segment of a recording, with start and end in seconds, and its transcript.
 
-    The confidence is the geometric mean of the probabilities that the recognizer alone gives the pieces of the text and
-    the end behind them, exp(log q(y|x) / (pieces + 1)): between 0 and 1, and no calibrated probability of being right.
+    The confidence is the geometric mean of the probabilities that the recognizer alone gives to the pieces of the text
+    and the end of sentence, exp(log q(y|x) / (pieces + 1)). It is between 0 and 1, but not a calibrated probability of
+    being correct.
     """
 
     start: float
@@ -46,14 +47,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Transcription:
-    """What was heard in a recording: its duration in seconds, and segments with words, in order."""
+    """The transcript of a recording: its duration in seconds, and the segments that contain words, in order."""
 
     duration: float
     segments: list[Segment]
 
     @property
     def text(self) -> str:
-        """All that was heard, "" where there is no speech."""
+        """The whole transcript, "" if there is no speech."""
         return " ".join(segment.text for segment in self.segments)
 
 
@@ -64,7 +65,7 @@ def transcribe(
     search: Search = GREEDY,
     cutting: Cutting | None = None,
 ) -> Transcription:
-    """Transcribe a file, or samples (N,) or (N, channels) of the given rate, of any length.
+    """Transcribe a file, or samples (N,) or (N, channels) at the given rate, of any length.
 
     transcribe(model, "talk.mp3", search=search_with_prior(prior, settings.fusion)).text
     """
@@ -82,7 +83,7 @@ def transcribe(
 
 
 def cutting_for(model: Recognizer, longest: float | None = None, pause: float = Cutting.pause) -> Cutting:
-    """How recordings are cut for a model: unless a length is given, into none longer than what it has learned from."""
+    """How to cut recordings for a model; by default no clip is longer than its longest training utterance."""
     if longest is None:
         known = max(model.longest_heard, Cutting.shortest) if model.longest_heard else Cutting.longest
         longest = min(known, Cutting.longest)
@@ -96,15 +97,15 @@ def transcribe_all(
     seconds: float | None = None,
     advance: Callable[[float], None] = lambda _: None,
 ) -> Iterator[Transcription | BadAudio]:
-    """Transcribe recordings, or tell what is wrong with them, in order.
+    """Yield the transcription of each recording, or its error, in order.
 
-    No batch holds more than `seconds`, padding counted, unless one clip does; a few batches' worth is in memory.
-    `advance` is told the seconds of audio that have been done with.
+    No batch has more than `seconds` of audio, including padding, unless a single clip does. A few batches are in memory
+    at a time. `advance` is called with the seconds of audio that are done.
     """
     seconds = seconds or batch_seconds(model.device)
     pool: list[Clip] = []
-    owners: list[list[Segment]] = []  # of every clip in the pool, where what is heard in it goes
-    waiting: list[Transcription | BadAudio] = []  # for those clips
+    owners: list[list[Segment]] = []  # for every clip in the pool, the list for its segment
+    waiting: list[Transcription | BadAudio] = []  # results that wait for these clips
 
     def empty_pool() -> Iterator[Transcription | BadAudio]:
         heard = hear_all(pool, partial(hear, model, search=search), seconds, advance)
@@ -142,7 +143,7 @@ def hear_all(
     seconds: float,
     advance: Callable[[float], None],
 ) -> list[Heard]:
-    """Hear clips in batches, those alike in length together; gives what was heard in each."""
+    """Transcribe clips in batches of similar length; return the results in the order of the clips."""
     if not clips:
         return []
     lengths = np.array([clip.seconds for clip in clips])
@@ -156,7 +157,7 @@ def hear_all(
 
 @torch.no_grad()
 def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segment]:
-    """Hear one batch of clips."""
+    """Transcribe one batch of clips."""
     with evaluating(model):
         memory = remember(model, clips)
         beam = search(model, memory)
@@ -175,7 +176,7 @@ def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segme
 
 
 def remember(model: Recognizer, clips: Sequence[Clip]) -> Memory:
-    """What the decoder reads of a batch of clips."""
+    """Encode a batch of clips."""
     count = len(clips)
     waves = [clip.samples for clip in clips]
     batch = collate([""] * count, [None] * count, waves, [[]] * count, model.tokenizer.eos, [])

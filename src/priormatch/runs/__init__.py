@@ -1,1 +1,1 @@
-"""Runs on disk: stages that remember what made them, and the pipeline from data to a table of results."""
+"""Runs on disk: stages that record how they were made, locks of their folders, and the table of results."""

@@ -1,4 +1,4 @@
-"""Locks of folders: one process at a time works in the folder of a stage, and one in the folder of a whole run."""
+"""Folder locks: only one process at a time works in the folder of a stage, and only one in that of a whole run."""
 
 import errno
 import fcntl
@@ -18,17 +18,18 @@ RUN_LOCK = "run.lock"
 
 # POSIX record locks (lockf) rather than flock: a forked reader process does not inherit them, so they end with the
 # process that took them, however it ends. They do not exclude threads of one process, and closing any descriptor of
-# the file gives the lock up; so a file that this process holds is never opened again, which `_held` takes care of.
+# the file releases the lock. So this process must never reopen a file that it has locked; `_held` ensures this.
 _held: dict[Path, int] = {}
-"""Lock files, and the process that holds them: a forked child inherits the dictionary, but not the locks."""
+"""Lock files and the process that holds each: a forked child inherits the dictionary, but not the locks."""
 _opening = threading.Lock()
 
 
 @contextmanager
 def alone_in(folder: Path, name: str = STAGE_LOCK) -> Iterator[None]:
-    """Hold a folder, so that no second process works in it at the same time; refuses where one does.
+    """Lock a folder against other processes; raise an error if another process holds the lock.
 
-    Work inside the folder of a run also waits for that run: it shares the lock of every run around it.
+    Work inside the folder of a run also takes a shared lock on every enclosing run, which excludes a process that
+    holds that run.
     """
     place = Path(os.path.realpath(folder))
     around = place.parents if name == RUN_LOCK else (place, *place.parents)
@@ -42,7 +43,7 @@ def alone_in(folder: Path, name: str = STAGE_LOCK) -> Iterator[None]:
 
 @contextmanager
 def _locked(file: Path, folder: Path, kind: int) -> Iterator[None]:
-    """Lock one file, exclusively or together with others; `folder` is its folder as the user wrote it."""
+    """Lock one file, exclusively or shared; `folder` is its folder as the user wrote it."""
     shared = kind == fcntl.LOCK_SH
     with _opening:
         mine = _held.get(file) == os.getpid()
@@ -69,13 +70,13 @@ def _locked(file: Path, folder: Path, kind: int) -> Iterator[None]:
 
 
 def _try_lock(file: Path, kind: int) -> int | None:
-    """A descriptor of the locked file, or None where another process holds it."""
+    """Lock a file and return its descriptor, or None if another process holds the lock."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         fcntl.lockf(descriptor, kind | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # the two that POSIX allows
+    except (BlockingIOError, PermissionError):  # POSIX allows both for a held lock
         os.close(descriptor)
         return None
     except OSError as error:
@@ -87,10 +88,10 @@ def _try_lock(file: Path, kind: int) -> int | None:
 
 
 def _holder(file: Path) -> tuple[str, bool]:
-    """Which process holds a lock, in words, and whether it is the parent of this one."""
+    """Describe the process that holds a lock, and whether it is the parent of this one."""
     words = file.read_text(encoding="utf-8", errors="replace").split(" ", 2)
-    if len(words) < 3:  # a stage inside of the run's folder, or the holder is just about to write
-        return "which has not left its number", False
+    if len(words) < 3:  # a stage inside the run's folder, or the holder is just about to write
+        return "process ID not recorded", False
     number, host, since = words
     parent = (number, host) == (str(os.getppid()), platform.node())
     return f"process {number} on {host} since {since.strip()}", parent

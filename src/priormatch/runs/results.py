@@ -1,4 +1,4 @@
-"""The end of a run: error rates of all systems, their comparison, a table and a picture."""
+"""Results of a run: error rates of all systems, their comparison, a table and a chart."""
 
 import json
 import math
@@ -30,7 +30,7 @@ NAMES = {
 
 
 def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
-    """Error rates with intervals for every system and test set, and every system's gain over the supervised one."""
+    """Error rates with intervals of every system and test set, and gains over the supervised system."""
     transcripts = {
         system: {test: transcribed(path) for test, path in tests.items()} for system, tests in decoded.items()
     }
@@ -65,7 +65,7 @@ def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
 
 
 def transcribed(path: Path) -> list[Transcript]:
-    """The transcripts of utterances of which it is known what was said."""
+    """The transcripts that have references."""
     return [each for each in read_transcripts(path) if each.reference is not None]
 
 
@@ -79,13 +79,13 @@ def decoded_files(folder: Path) -> dict[str, dict[str, Path]]:
 
 
 def rates(errors: ErrorCounts, transcripts: list[Transcript]) -> dict[str, Any]:
-    """WER with its 95 % interval, and CER, in percent."""
+    """WER with its 95 % confidence interval, and CER, in percent."""
     cer = character_errors(*both_sides(transcripts))
     return {"wer": errors.rate, "wer_interval": list(bootstrap_interval(errors)), "cer": cer.rate}
 
 
 def paired_entry(test: PairedTest) -> dict[str, Any]:
-    """How much lower the second system's WER is, for JSON."""
+    """Convert a comparison of two systems to a JSON entry."""
     return {
         "difference": test.difference,
         "interval": list(test.interval),
@@ -115,7 +115,7 @@ def table(results: Mapping[str, Any], title: str) -> Table:
 
 
 def gain_cell(results: Mapping[str, Any], system: str, test: str, recovered: bool) -> str:
-    """What a system gained on a test set; nothing for the ends of the scale."""
+    """The gain of a system on a test set; "" for the baseline and the topline."""
     if recovered:
         return f"{results['werr'][system][test]:.1f}" if system in results["werr"] else ""
     if system not in results["gain"]:
@@ -136,15 +136,15 @@ def show(results: Mapping[str, Any], title: str) -> None:
 
 
 def difference_in_words(difference: float, interval: Sequence[float], p_value: float, other: str) -> str:
-    """How far a word error rate lies below another, or above it, with the 95 % interval of that distance."""
+    """Describe how far a WER is below or above another, with the 95 % confidence interval of the difference."""
     low, high = interval if difference >= 0 else (-interval[1], -interval[0])
     apart = f"{abs(difference):.2f} points of WER {'below' if difference > 0 else 'above'} {other}"
-    words = apart if difference else f"level with {other} in WER"
+    words = apart if difference else f"equal to {other} in WER"
     return f"{words} (95 % {low:.2f} to {high:.2f}, p = {p_value:.4f})"
 
 
 def draw(results: Mapping[str, Any], path: Path) -> bool:
-    """Draw the error rates as bars with their intervals; False where Matplotlib is not installed."""
+    """Draw the error rates as bars with confidence intervals; return False if Matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -174,12 +174,12 @@ def draw(results: Mapping[str, Any], path: Path) -> bool:
 
 
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write results.json; what is not a number, such as a share of no gap at all, becomes null."""
+    """Write results.json; NaN, such as the WERR without a gap, becomes null."""
     replace_text(path, json.dumps(without_nan(results), indent=2, allow_nan=False) + "\n")
 
 
 def same_systems(path: Path, results: Mapping[str, Any]) -> bool:
-    """Whether a results.json tells of the same error rates."""
+    """Whether a results.json has the same error rates."""
     try:
         return parse_json(read_text(path))["systems"] == without_nan(results["systems"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -187,7 +187,7 @@ def same_systems(path: Path, results: Mapping[str, Any]) -> bool:
 
 
 def without_nan(value: Any) -> Any:
-    """A tree of results with None for every number that is none, as JSON has no word for it."""
+    """Replace NaN and infinity in a tree of results with None, because JSON cannot represent them."""
     if isinstance(value, Mapping):
         return {name: without_nan(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A stage of a run: a folder that remembers the settings and inputs it was made from."""
+"""A stage of a run: a folder that records the settings and inputs it was made from."""
 
 import contextlib
 import functools
@@ -31,17 +31,17 @@ MATCHING = "lpm"  # the stage of local prior matching in a run
 OWN = (FILE, f"{TEMPORARY}{FILE}", STAGE_LOCK, RUN_LOCK)
 SAFETENSORS_TEMPORARY = re.compile(r"\.tmp\w{6}")
 TYPES: dict[str, Any] = {"recipe": dict, "finished": bool, "seconds": int | float, "files": dict}
-"""Of what a record holds."""
+"""Types of the fields in a record."""
 FORMAT = 1
-"""Raised when what a stage leaves behind changes its meaning, so that old work is not taken for new."""
+"""Increased when the meaning of a stage's output changes, so that old output is not mistaken for new."""
 
 
 class Stage:
-    """Work that ends up in one folder, done once for given settings and inputs.
+    """Work with its output in one folder, done once for given settings and inputs.
 
-    `stage.json` in the folder tells what the work was made from, whether it is finished, what files it left, and
-    the seconds and memory it took. A folder begun with the same settings is gone on with, one with others is
-    never written over: it is set aside when `keep_old`, and refused otherwise.
+    `stage.json` in the folder records the settings and inputs, whether the work is finished, its files, and the time
+    and memory it took. A folder started with the same settings resumes. A folder with other settings is never
+    overwritten: with `keep_old` it is renamed, otherwise it is refused.
     """
 
     def __init__(
@@ -54,36 +54,36 @@ class Stage:
             "format": FORMAT,
         }
         self.record = read_record(folder)
-        if not holds_work(folder):  # nothing is lost by other settings
+        if not holds_work(folder):  # no output to lose if the settings differ
             self.record = None
         elif self.record is None:
             raise UserError(
-                f"{folder} exists and was not made by priormatch: give another place, or empty it"
+                f"{folder} exists and was not made by priormatch: give another folder, or empty it"
             )
         elif self.record["recipe"] != self.recipe:
             changed = ", ".join(differences(self.record["recipe"], self.recipe))
             if not keep_old:
                 raise UserError(
-                    f"{folder} was made with other settings ({changed}): give another place, or remove it"
+                    f"{folder} was made with other settings ({changed}): give another folder, or remove it"
                 )
             self._begin_anew(f"{changed} changed")
         elif self.record["finished"] and (missing := self.missing()):
-            self._begin_anew(f"{missing[0]} is gone or changed")
+            self._begin_anew(f"{missing[0]} is missing or changed")
 
     def _begin_anew(self, reason: str) -> None:
-        """Keep what is there under another name, and take the folder for empty."""
-        with alone_in(self.folder):  # not from under a process at work there
+        """Rename the existing folder and start with an empty one."""
+        with alone_in(self.folder):  # no other process may be working in it
             aside = set_aside(self.folder)
-        say(f"{self.folder.name}: made anew, since {reason}; the old one is kept as {aside}")
+        say(f"{self.folder.name}: made again because {reason}; the old folder is kept as {aside}")
         self.record = None
 
     @property
     def finished(self) -> bool:
-        """Whether the work is done."""
+        """Whether the work is finished."""
         return self.record is not None and self.record["finished"]
 
     def missing(self) -> list[str]:
-        """Files that the finished work left and that are gone, or have another size."""
+        """Files of the finished work that are missing or have a different size."""
         files = self.record.get("files", {}) if self.record is not None else {}
         return [name for name, size in files.items() if size_of(self.folder / name) != size]
 
@@ -103,9 +103,9 @@ class Stage:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[bool]:
-        """Around the work: yields whether there is any to do, and writes down its end.
+        """Wrap the work: yield whether there is any to do, and record when it is finished.
 
-        Seconds add up over interrupted attempts.
+        The recorded seconds include interrupted attempts.
         """
         if self.finished:
             say(f"{self.folder.name}: finished before, reused")
@@ -128,7 +128,7 @@ class Stage:
             replace_text(self.folder / FILE, json.dumps(self.record, indent=2) + "\n")
 
         with alone_in(self.folder):
-            known = read_record(self.folder)  # another process may have done it meanwhile
+            known = read_record(self.folder)  # another process may have finished it meanwhile
             if known is not None and known["finished"] and known["recipe"] == self.recipe:
                 self.record = known
                 say(f"{self.folder.name}: finished by another process, reused")
@@ -148,14 +148,14 @@ class Stage:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove files that a kill left half written in a folder that this process holds: ours, and safetensors' own."""
+    """Remove incomplete files that a kill left in a folder locked by this process: ours and those of safetensors."""
     for each in folder.rglob(".tmp*"):
         if each.is_file() and (each.name.startswith(TEMPORARY) or SAFETENSORS_TEMPORARY.fullmatch(each.name)):
             each.unlink()
 
 
 def files_of(folder: Path) -> dict[str, int]:
-    """Sizes of the files that make up the work; records, logs, cards and the checkpoint may come and go."""
+    """Sizes of the files that make up the work, without records, logs, cards and checkpoints, which may change."""
     logs = {"metrics.jsonl", "metrics.old.jsonl", "metrics.lock", "inspected.jsonl", "tensorboard", "wandb"}
     dispensable = {*OWN, *CHECKPOINTS, *logs, "report.html", CARD}
     inside = {each: each.relative_to(folder) for each in sorted(folder.rglob("*")) if each.is_file()}
@@ -165,21 +165,21 @@ def files_of(folder: Path) -> dict[str, int]:
 
 
 def size_of(file: Path) -> int | None:
-    """The size of a file, or None where there is none."""
+    """The size of a file, or None if it does not exist."""
     return file.stat().st_size if file.is_file() else None
 
 
 def holds_work(folder: Path) -> bool:
-    """Whether anything but the record of a stage that came to nothing lies in the folder."""
+    """Whether the folder contains anything but the record and locks of a stage."""
     if not folder.exists():
         return False
     if not folder.is_dir():
-        raise UserError(f"{folder} is a file, and a folder is wanted: give another place")
+        raise UserError(f"{folder} is a file, not a folder: give another folder")
     return any(each.name not in OWN for each in folder.iterdir())
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """What `stage.json` says, or None where there is none."""
+    """Read `stage.json`; None if there is none."""
     file = folder / FILE
     try:
         record = with_names(parse_json(read_text(file)), NEW_NAMES)
@@ -196,10 +196,10 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def fingerprint(path: Path) -> Any:
-    """What tells whether an input has changed.
+    """A value that changes when an input changes.
 
-    For the work of another stage that is finished, that stage's own recipe; for any other file its size and
-    time, and for a folder those of all its files but a card.
+    For the output of another finished stage it is that stage's recipe; for any other file its size and modification
+    time, and for a folder those of all its files except a card.
     """
     for place in (path, *path.parents):
         record = read_record(place) if (place / FILE).is_file() else None
@@ -212,7 +212,7 @@ def fingerprint(path: Path) -> Any:
         for each in files
         if each.exists() and each.name != CARD
     ]
-    return f"{os.path.realpath(path)} {digest(stats)}"  # which a loop of links does not stop
+    return f"{os.path.realpath(path)} {digest(stats)}"  # realpath also accepts a loop of links
 
 
 def digest(value: Any) -> str:
@@ -226,14 +226,14 @@ def digest_of_recipe(recipe: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Settings as JSON will give them back."""
+    """Convert settings to the values that JSON returns for them."""
     return json.loads(
         json.dumps(asdict(value) if is_dataclass(value) and not isinstance(value, type) else value)
     )
 
 
 def differences(old: Any, new: Any, before: str = "") -> list[str]:
-    """Dotted names of what differs between two nested dictionaries."""
+    """Dotted names of the differences between two nested dictionaries."""
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return [] if old == new else [before.removeprefix("settings.")]
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
@@ -245,14 +245,14 @@ def differences(old: Any, new: Any, before: str = "") -> list[str]:
 
 
 def kept_aside(path: Path) -> list[Path]:
-    """What `set_aside` has made of a file or folder, the highest number first."""
+    """Copies of a file or folder that `set_aside` renamed, the highest number first."""
     beside = [each for each in path.parent.glob("*.*") if each.stem == path.name]
     numbered = [each for each in beside if each.suffix[1:].isdecimal()]
     return sorted(numbered, key=lambda each: int(each.suffix[1:]), reverse=True)
 
 
 def peak_memory_mb() -> float:
-    """The most memory this process and its largest child have held at a time."""
+    """Peak memory of this process plus that of its largest child."""
     import resource
 
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -261,7 +261,7 @@ def peak_memory_mb() -> float:
 
 
 def versions() -> dict[str, str]:
-    """The versions of everything that may change a result."""
+    """Versions of the software that may affect results."""
     names = ("priormatch", "torch", "lhotse", "sentencepiece", "numpy")
     found = {"python": platform.python_version()}
     if (made_of := commit()) is not None:
@@ -274,7 +274,7 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the clone that this is run from, marked where files differ from it; None outside of a clone."""
+    """The commit of the clone this runs from, marked if files differ from it; None outside a clone."""
     clone = Path(__file__).parents[3]
     if not ((clone / ".git").exists() and (clone / "pyproject.toml").is_file()):
         return None
@@ -286,7 +286,7 @@ def commit() -> str | None:
 
 
 def device_name() -> str:
-    """What this process computes on: the GPU, where it has used one so far."""
+    """The name of the device: the GPU if this process has used one so far, otherwise the CPU."""
     if torch.cuda.is_initialized():
         return torch.cuda.get_device_name()
     return f"CPU ({platform.machine()}, {os.cpu_count()} cores)"

@@ -1,4 +1,4 @@
-"""Words that were heard beside those that were said."""
+"""Word alignment of hypotheses and references."""
 
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -9,21 +9,21 @@ import jiwer
 
 @dataclass(frozen=True)
 class AlignedWord:
-    """A word of a hypothesis beside that of the reference: "" for one deleted, or beside one inserted."""
+    """A hypothesis word and its reference word; the hypothesis is "" for a deletion, the reference for an insertion."""
 
     hypothesis: str
     reference: str
 
     @property
     def kind(self) -> Literal["equal", "substitute", "insert", "delete"]:
-        """What became of the word that was said."""
+        """The kind of error, or "equal"."""
         if self.hypothesis == self.reference:
             return "equal"
         return "delete" if not self.hypothesis else "insert" if not self.reference else "substitute"
 
 
 def align(reference: str, hypothesis: str) -> list[AlignedWord]:
-    """The words of a hypothesis beside those of the reference, with the fewest errors."""
+    """Align the words of a hypothesis with those of the reference, with the fewest errors."""
     aligned = jiwer.process_words([reference], [hypothesis])
     words = []
     for chunk in aligned.alignments[0]:

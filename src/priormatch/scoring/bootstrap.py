@@ -1,9 +1,9 @@
-"""How sure an error rate, or a difference of two, is: the bootstrap over utterances (Bisani and Ney, 2004).
+"""Confidence intervals of error rates and their differences: bootstrap over utterances (Bisani and Ney, 2004).
 
-Utterances are drawn anew with replacement. Several runs of a system (seeds) count as one: errors and lengths
-are summed over the runs of each utterance, which stays the unit that is drawn. Where utterances of a speaker or of
-a recording are alike, draw those instead (Liu and Peng, 2020): `error_rates.grouped` makes them the unit.
-Perplexities are drawn alike.
+Utterances are resampled with replacement. Several runs of a system (seeds) count as one: errors and lengths are
+summed over the runs for each utterance, which stays the unit of resampling. If utterances of a speaker or of a
+recording are correlated, resample those instead (Liu and Peng, 2020): `error_rates.grouped` makes them the unit.
+Perplexities are resampled in the same way.
 """
 
 import math
@@ -20,28 +20,28 @@ LEVEL = 0.95
 DRAWS_AT_ONCE = 1 << 20
 
 Runs = ErrorCounts | Sequence[ErrorCounts]
-"""A run of a system, or several, which count as one."""
+"""One run of a system, or several that count as one."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredTexts:
-    """log p_y and the pieces of a list of texts, both of shape (texts,), the end of sentence counted in both."""
+    """log p_y and the number of pieces of each text, (texts,), both including the end of sentence."""
 
     log_p: np.ndarray
     pieces: np.ndarray
 
     @property
     def perplexity(self) -> float:
-        """exp(-sum log p_y / sum (pieces + 1)); nan of no text at all."""
+        """exp(-sum log p_y / sum (pieces + 1)); nan if there is no text."""
         pieces = int(self.pieces.sum())
         return math.exp(-float(self.log_p.sum()) / pieces) if pieces else math.nan
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """System b against system a on the same utterances; all in percent but the p-value.
+    """System b compared with system a on the same utterances; all values but the p-value are in percent.
 
-    difference = rate(a) - rate(b), so positive where b is better; relative_gain = 100 * difference / rate(a).
+    difference = rate(a) - rate(b), so positive if b is better; relative_gain = 100 * difference / rate(a).
     """
 
     difference: float
@@ -54,22 +54,22 @@ class PairedTest:
 def bootstrap_interval(
     counts: Runs, samples: int = SAMPLES, level: float = LEVEL, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile interval of the error rate, in percent; nan where there is no reference."""
+    """Percentile interval of the error rate, in percent; nan if there is no reference."""
     return _interval(_resampled_rates(_one(counts), samples, seed), level)
 
 
 def paired_bootstrap(a: Runs, b: Runs, samples: int = SAMPLES, seed: int = 0) -> PairedTest:
-    """Compare two systems by drawing the same utterances for both.
+    """Compare two systems by resampling the same utterances for both.
 
     The two-sided p-value is (1 + #{|d* - d| >= |d|}) / (1 + samples), with d the difference and d* that of a
-    draw: how often chance alone, the draws centered on no difference, strays as far as d did. It is never 0.
+    sample: how often samples centered on no difference are at least as far from it as d. It is never 0.
     """
     a, b = _one(a), _one(b)
     _require_same_references(a, b)
     rates = _resampled_rates(a, samples, seed)
     differences = rates - _resampled_rates(b, samples, seed)
     difference = a.rate - b.rate
-    nearer = np.abs(differences - difference) < abs(difference)  # false where undefined: the safe side
+    nearer = np.abs(differences - difference) < abs(difference)  # false if undefined, which is conservative
     return PairedTest(
         difference=difference,
         interval=_interval(differences),
@@ -80,7 +80,7 @@ def paired_bootstrap(a: Runs, b: Runs, samples: int = SAMPLES, seed: int = 0) ->
 
 
 def recovered_interval(base: Runs, x: Runs, top: Runs) -> tuple[float, float]:
-    """Percentile interval of the recovered word error rate, drawing the same utterances for all three systems."""
+    """Percentile interval of the recovered word error rate, resampling the same utterances for all three systems."""
     base, x, top = _one(base), _one(x), _one(top)
     _require_same_references(base, x)
     _require_same_references(base, top)
@@ -89,9 +89,9 @@ def recovered_interval(base: Runs, x: Runs, top: Runs) -> tuple[float, float]:
 
 
 def perplexity_interval(pairs: Sequence[tuple[ScoredTexts, ScoredTexts]]) -> tuple[float, float]:
-    """Percentile interval of the perplexity of a less that of b, the mean over pairs (a, b) of runs, such as seeds.
+    """Percentile interval of the perplexity of a minus that of b, averaged over pairs (a, b) of runs, such as seeds.
 
-    The same utterances are drawn for all. The mean of runs, since each run may have a prior of its own.
+    The same utterances are resampled for all. Runs are averaged because each may have its own prior.
     """
     if len({len(each.pieces) for pair in pairs for each in pair}) > 1:
         raise ValueError("the systems were not scored on the same utterances")
@@ -109,14 +109,14 @@ def _require_same_references(a: ErrorCounts, b: ErrorCounts) -> None:
 
 
 def _resampled_rates(counts: ErrorCounts, samples: int, seed: int) -> np.ndarray:
-    """The error rate of each draw of utterances, (samples,); the draws are the same for all systems of a seed."""
-    both = counts.errors.astype(np.int64) << 32 | counts.lengths  # one look-up a draw instead of two
+    """The error rate of each sample of utterances, (samples,); with the same seed, all systems get the same samples."""
+    both = counts.errors.astype(np.int64) << 32 | counts.lengths  # one lookup per draw instead of two
     sums = _resampled_sums(both.tobytes(), np.int64, samples, seed)
     return _percent(sums >> 32, sums & 0xFFFF_FFFF)
 
 
 def _resampled_perplexities(texts: ScoredTexts) -> np.ndarray:
-    """The perplexity of each draw of utterances, (samples,); the draws are those of error rates."""
+    """The perplexity of each sample of utterances, (samples,); the samples are those of the error rates."""
     columns = (texts.log_p.astype(np.float64), texts.pieces.astype(np.float64))
     log_p, pieces = (_resampled_sums(each.tobytes(), np.float64, SAMPLES, 0) for each in columns)
     return np.exp(-log_p / np.where(pieces == 0, np.nan, pieces))
@@ -124,7 +124,7 @@ def _resampled_perplexities(texts: ScoredTexts) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _resampled_sums(column: bytes, dtype: type[np.generic], samples: int, seed: int) -> np.ndarray:
-    """Sum a column over draws of utterances, (samples,); kept, as a system is often compared with several."""
+    """Sum a column over samples of utterances, (samples,); cached, because a system is often compared with several."""
     values = np.frombuffer(column, dtype)
     blocks = _draws(len(values), samples, seed)
     return np.concatenate([values.take(draws).sum(axis=1) for draws in blocks])
@@ -140,12 +140,12 @@ def _draws(utterances: int, samples: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def _percent(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """100 * part / whole, and nan where the whole is 0."""
+    """100 * part / whole; nan where whole is 0."""
     return 100 * part / np.where(whole == 0, np.nan, whole)
 
 
 def _interval(values: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
-    """Percentile interval over the draws in which the value is defined."""
+    """Percentile interval over the samples for which the value is defined."""
     values = values[~np.isnan(values)]
     if not len(values):
         return float("nan"), float("nan")

@@ -1,4 +1,4 @@
-"""Which words are taken for which, counted over aligned utterances."""
+"""Counts of word confusions over aligned utterances."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,28 +14,28 @@ KINDS: tuple[Kind, ...] = ("substitute", "delete", "insert")
 
 @dataclass(frozen=True)
 class AlignedUtterance:
-    """The words of an utterance, those said beside those heard."""
+    """The aligned words of an utterance."""
 
     id: str
     words: list[AlignedWord]
 
     def count(self, kind: Kind) -> int:
-        """How many words are wrong in that way."""
+        """The number of errors of a kind."""
         return sum(word.kind == kind for word in self.words)
 
     @property
     def errors(self) -> int:
-        """How many words are wrong."""
+        """The number of errors."""
         return sum(word.kind != "equal" for word in self.words)
 
     @property
     def length(self) -> int:
-        """How many words were said."""
+        """The number of reference words."""
         return sum(word.kind != "insert" for word in self.words)
 
 
 def misheard(transcripts: Iterable[Transcript]) -> list[AlignedUtterance]:
-    """The utterances with errors, the most first and the shorter first of those with as many."""
+    """The utterances with errors, sorted by most errors, then by shortest reference."""
     found = [
         AlignedUtterance(each.id, align(each.reference or "", each.hypothesis))
         for each in transcripts
@@ -46,18 +46,18 @@ def misheard(transcripts: Iterable[Transcript]) -> list[AlignedUtterance]:
 
 
 def confusions(utterances: Iterable[AlignedUtterance]) -> Counter[AlignedWord]:
-    """How often each word was heard as another, not heard, or heard where it was not said."""
+    """Count each substitution, deletion and insertion."""
     return Counter(word for each in utterances for word in each.words if word.kind != "equal")
 
 
 def total(counts: Counter[AlignedWord], kind: Kind) -> int:
-    """All errors of a kind."""
+    """The total number of errors of a kind."""
     return sum(count for word, count in counts.items() if word.kind == kind)
 
 
 def most_frequent(
     counts: Counter[AlignedWord], kind: Kind, most: int | None
 ) -> Sequence[tuple[AlignedWord, int]]:
-    """The errors of a kind with their counts, the most frequent first, and in the order of the alphabet."""
+    """The errors of a kind with their counts, the most frequent first, ties in alphabetical order."""
     found = [(word, count) for word, count in counts.items() if word.kind == kind]
     return sorted(found, key=lambda each: (-each[1], each[0].reference, each[0].hypothesis))[:most]

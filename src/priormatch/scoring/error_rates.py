@@ -1,4 +1,4 @@
-"""Word and character errors, utterance by utterance, and the rates over them."""
+"""Word and character errors per utterance, and error rates."""
 
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -24,29 +24,29 @@ class ErrorCounts:
 
     @property
     def rate(self) -> float:
-        """Error rate in percent, 100 * sum(errors) / sum(lengths); nan where there is no reference at all.
+        """Error rate in percent, 100 * sum(errors) / sum(lengths); nan if there is no reference.
 
-        An utterance whose reference is empty adds its insertions to the errors and nothing to the length.
+        An utterance with an empty reference adds its insertions to the errors and nothing to the length.
         """
         length = int(self.lengths.sum())
         return 100 * float(self.errors.sum()) / length if length else float("nan")
 
 
 def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Count substituted, deleted and inserted words; words are what white space parts."""
+    """Count substituted, deleted and inserted words; words are separated by white space."""
     return _count(jiwer.process_words, references, hypotheses)
 
 
 def character_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Count wrong characters, the one space between two words among them; white space at the edges is not.
+    """Count character errors, including the single space between words but not white space at the edges.
 
-    Characters are Unicode's code points after composition (NFC): é is one, and so is each sign of an Indic syllable.
+    Characters are Unicode code points after composition (NFC): é is one, and so is each sign of an Indic syllable.
     """
     return _count(jiwer.process_characters, references, hypotheses)
 
 
 def summed(runs: Iterable[ErrorCounts]) -> ErrorCounts:
-    """Add up the counts of several runs, such as seeds, over the same utterances in the same order."""
+    """Sum the counts of several runs, such as seeds, on the same utterances in the same order."""
     runs = list(runs)
     if any(not np.array_equal(run.lengths, runs[0].lengths) for run in runs):
         raise ValueError("the runs were not scored on the same references in the same order")
@@ -54,7 +54,7 @@ def summed(runs: Iterable[ErrorCounts]) -> ErrorCounts:
 
 
 def grouped(counts: ErrorCounts, units: Sequence[str]) -> ErrorCounts:
-    """Add up the counts of utterances that share a unit, such as their speaker; in the order of the units' names."""
+    """Sum the counts of utterances that share a unit, such as their speaker; sorted by the names of the units."""
     names, unit = np.unique(np.array(units, dtype=object), return_inverse=True)
     errors, lengths = (np.zeros(len(names), np.int64) for _ in range(2))
     np.add.at(errors, unit, counts.errors)
@@ -65,7 +65,7 @@ def grouped(counts: ErrorCounts, units: Sequence[str]) -> ErrorCounts:
 def word_error_rate_recovered(base: float, x: float, top: float) -> float:
     """WERR in percent: the share of the gap between baseline and topline that x closes; nan without a gap.
 
-    WERR = 100 * (base - x) / (base - top), of word error rates in any one unit.
+    WERR = 100 * (base - x) / (base - top), for word error rates in the same unit.
     """
     return 100 * (base - x) / (base - top) if base != top else float("nan")
 

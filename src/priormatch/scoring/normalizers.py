@@ -1,6 +1,6 @@
-"""What is done to references and hypotheses alike before errors are counted.
+"""Normalization of references and hypotheses before errors are counted.
 
-Error rates move with these rules as much as with the model, so every score names the one it was taken under.
+Error rates depend on these rules as much as on the model, so every score names its normalizer.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,12 +9,12 @@ from priormatch.data.normalizer import ENGLISH, Normalizer, normalize_unicode
 
 
 def none(text: str) -> str:
-    """The words as they stand, with one space between."""
+    """The unchanged words, separated by one space."""
     return " ".join(text.split())
 
 
 def basic(text: str) -> str:
-    """Lower-case words of any script, as `unicode` writes them, but numbers stay too; idempotent."""
+    """Lower-case words of any script, as `unicode` produces them, but with numbers kept; idempotent."""
     return normalize_unicode(text, numbers=True)
 
 
@@ -25,4 +25,4 @@ NORMALIZERS: Mapping[str, Callable[[str], str]] = {
     "unicode": Normalizer("unicode"),
     "turkic": Normalizer("turkic"),
 }
-"""By the names that scores carry; the last three are those of `priormatch prepare`, and delete digits."""
+"""Normalizers by the names in scores; the last three are those of `priormatch prepare` and delete digits."""

@@ -1,4 +1,4 @@
-"""What was really said, for hypotheses of speech that had no text (Table 8 of the paper)."""
+"""Reference transcripts for hypotheses of unlabeled speech (Table 8 of the paper)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,8 +15,8 @@ HEAD = 4096  # bytes
 
 
 def references_of(path: Path) -> dict[str, str]:
-    """What was said, by utterance: the transcripts of a manifest of cuts, or text as other tools write it."""
-    path = path / "text" if path.is_dir() else path  # as it is called in a Kaldi folder
+    """References by utterance, from a manifest of cuts or from the text formats of other tools."""
+    path = path / "text" if path.is_dir() else path  # its name in a Kaldi folder
     if not path.is_file():
         raise UserError(f"no references at {path}: give cuts, or {FORMS}")
     return transcripts_of(path) if holds_cuts(path) else references_in(path)
@@ -38,12 +38,12 @@ def transcripts_of(cuts: Path) -> dict[str, str]:
 
 
 def with_references(transcripts: Sequence[Transcript], references: Mapping[str, str]) -> list[Transcript]:
-    """Transcripts with what was really said, None where that is not known."""
+    """Transcripts with the given references, None if unknown."""
     return [replace(each, reference=references.get(each.id)) for each in transcripts]
 
 
 def units_of(cuts: Path, unit: Literal["speakers", "recordings"]) -> dict[str, str]:
-    """Whose or of which recording the utterances of a manifest are, those left out of which that is not known."""
+    """The speaker or recording of each utterance in a manifest; utterances without one are left out."""
     if unit == "recordings":
         return {cut.id: place_of(cut)[0] for cut in read_cuts(cuts)}
     return {cut.id: each.speaker for cut in read_cuts(cuts) for each in cut.supervisions if each.speaker}

@@ -1,4 +1,4 @@
-"""Texts of utterances as other tools write them: Kaldi's and NIST's lines, tables, JSON; and `transcribe`'s own."""
+"""Readers of transcripts from other tools (Kaldi and NIST lines, tables, JSON) and from `priormatch transcribe`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 def hypotheses_in(path: Path) -> list[Transcript]:
-    """What was heard, with what was said where that stands beside it, perhaps as the `text` of a `pred_text`."""
+    """Read hypotheses, with references if the file has them; next to a `pred_text`, `text` is the reference."""
     found = []
     for where, row in read_rows(path):
         said = text_of(row, SAID if text_of(row, HEARD) is None else (*SAID, *TEXT))
@@ -29,19 +29,19 @@ def hypotheses_in(path: Path) -> list[Transcript]:
 
 
 def references_in(path: Path) -> dict[str, str]:
-    """What was said, by utterance."""
+    """Read references by utterance."""
     found: dict[str, str] = {}
     for where, row in read_rows(path):
         name, said = id_of(where, row), text_of(row, (*SAID, *TEXT))
         if said is None:
             raise lacking(where, "reference", (SAID[0], TEXT[0]), row)
         if found.setdefault(name, said) != said:
-            raise UserError(f"{where}: {name} has stood there before, with another text: keep one of them")
+            raise UserError(f"{where}: {name} occurs before with a different text: keep one of them")
     return found
 
 
 def transcribed_in(folder: Path) -> list[Transcript]:
-    """What `priormatch transcribe` wrote below a folder, named as `priormatch prepare audio` names the recordings."""
+    """Read the output of `priormatch transcribe` in a folder, named as `priormatch prepare audio` names recordings."""
     texts: dict[str, str] = {}
     for file in sorted(folder.rglob("*.txt")):
         texts[name_of(file.relative_to(folder))] = " ".join(_read(file).split())
@@ -54,7 +54,7 @@ def transcribed_in(folder: Path) -> list[Transcript]:
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """What a file tells of each utterance, by the names it uses, and where that stands; its form is seen from it."""
+    """Yield the location and fields of each utterance in a file; the format is detected from the content."""
     content = _read(path)
     if not content.strip():
         raise UserError(f"{path} is empty: give {FORMS}")
@@ -80,7 +80,7 @@ def heard_in(where: str, row: Row) -> str:
 
 
 def id_of(where: str, row: Row) -> str:
-    """The name of an utterance, which may be that of its file."""
+    """The id of an utterance, or the name of its audio file."""
     given = next((str(row[name]) for name in ID if isinstance(row.get(name), str | int)), "").strip()
     if found := given or PurePath(text_of(row, AUDIO) or "").stem:
         return found
@@ -88,25 +88,25 @@ def id_of(where: str, row: Row) -> str:
 
 
 def text_of(row: Row, names: tuple[str, ...]) -> str | None:
-    """The text that stands under the first of the names that a row has."""
+    """The text of the first of the named fields that a row has."""
     return next((row[name].strip() for name in names if isinstance(row.get(name), str)), None)
 
 
 def lacking(where: str, what: str, names: tuple[str, ...], row: Row) -> UserError:
-    """What to say where a row does not have what is looked for."""
+    """The error for a row without a required field."""
     held = ", ".join(map(str, row)) or "nothing"
-    return UserError(f"{where}: no {what} in {held}: call it {' or '.join(names)}; known are {FORMS}")
+    return UserError(f"{where}: no {what} in {held}: name it {' or '.join(names)}; formats: {FORMS}")
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no UTF-8 text: give {FORMS}") from error
+        raise UserError(f"{path} is not UTF-8 text: give {FORMS}") from error
 
 
 def _lines(path: Path, content: str) -> Iterator[tuple[str, str]]:
-    """The lines that are not blank, and where they stand."""
+    """Yield the location and text of each line that is not blank."""
     for number, line in enumerate(content.split("\n"), 1):
         if stripped := line.strip():
             yield f"{path}, line {number}", stripped
@@ -128,7 +128,7 @@ def _json_values(path: Path, content: str) -> Iterator[tuple[str, Any]]:
             try:
                 found = parse_json(line)
             except ValueError as error:
-                raise UserError(f"{where}: not JSON ({error}): mend or remove it") from error
+                raise UserError(f"{where}: not JSON ({error}): fix or remove it") from error
             yield where, found
         return
     for number, found in enumerate(whole if isinstance(whole, list) else [whole], 1):
@@ -136,19 +136,19 @@ def _json_values(path: Path, content: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_table(path: Path, header: str) -> bool:
-    """Whether the first line names columns, of utterances or their files."""
+    """Whether the first line is a header with a column of ids or audio files."""
     known = (*ID, *AUDIO)
     names = [name.strip(' "\r') for name in header.split(delimiter_of(header, known))]
     return path.suffix in (".csv", ".tsv") or (len(names) > 1 and usual(names, known) is not None)
 
 
 def _table_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """The lines of a table below its header."""
+    """Yield the rows of a table below its header."""
     lines = read_table(path, (*ID, *AUDIO))
     _, names = next(lines)
     columns = [name.lower() for name in names]
     for number, cells in lines:
         where = f"{path}, line {number}"
         if len(cells) != len(columns):
-            raise UserError(f"{where}: {len(cells)} fields under {len(columns)} columns: mend the line")
+            raise UserError(f"{where}: {len(cells)} fields under {len(columns)} columns: fix the line")
         yield where, dict(zip(columns, cells, strict=True))

@@ -1,4 +1,4 @@
-"""Decoded utterances on disk: one JSON object a line."""
+"""Decoded utterances on disk: one JSON object per line."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from priormatch.json_text import parse_json
 
 @dataclass(frozen=True)
 class Transcript:
-    """One decoded utterance: its best hypothesis, that one's length in pieces, and the n-best with scores.
+    """One decoded utterance: its best hypothesis, the length of that in pieces, and the n-best list with scores.
 
-    The first of the n-best is the hypothesis; `ended` tells whether the search found an end of sentence.
+    The first of the n-best list is the best hypothesis; `ended` is whether the search found an end of sentence.
     """
 
     id: str
@@ -27,17 +27,17 @@ class Transcript:
 
     @property
     def score(self) -> float | None:
-        """The score of the hypothesis, or None where it was not kept."""
+        """The score of the hypothesis, or None if it is not stored."""
         return self.nbest[0][1] if self.nbest else None
 
 
 def both_sides(transcripts: Sequence[Transcript]) -> tuple[list[str], list[str]]:
-    """What was said and what was heard, utterance by utterance; "" where nobody has told what was said."""
+    """References and hypotheses of all utterances; "" for a missing reference."""
     return [each.reference or "" for each in transcripts], [each.hypothesis for each in transcripts]
 
 
 def to_line(transcript: Transcript) -> str:
-    """A transcript as a line of JSON."""
+    """Format a transcript as a line of JSON."""
     entry: dict[str, object] = {
         "id": transcript.id,
         "hypothesis": transcript.hypothesis,
@@ -55,14 +55,14 @@ def to_line(transcript: Transcript) -> str:
 
 
 def from_line(line: bytes) -> Transcript:
-    """What `to_line` wrote; anything else raises a ValueError."""
+    """Parse the output of `to_line`; raise ValueError for anything else."""
     try:
         entry = parse_json(line)
         nbest = [(each["text"], each["score"]) for each in entry.get("nbest", [])]
         if "score" in entry:
             nbest = [(entry["hypothesis"], entry["score"])]
         if not (isinstance(entry["hypothesis"], str) and isinstance(entry.get("reference"), str | None)):
-            raise TypeError("its hypothesis or its reference is no text")
+            raise TypeError("hypothesis or reference is not a string")
         return Transcript(
             str(entry["id"]),
             entry["hypothesis"],
@@ -99,9 +99,9 @@ def read_transcripts(path: Path) -> list[Transcript]:
 
 
 class PartialTranscripts:
-    """Transcripts of a decoding under way, in `OUT.partial`, so that a kill does not lose them.
+    """Transcripts of unfinished decoding, in `OUT.partial`, so that it can resume.
 
-    The first line names what decodes (`key`); what another model or search has left there is begun anew.
+    The first line identifies the model and search (`key`); transcripts of others are discarded.
     """
 
     def __init__(self, out: Path, key: str) -> None:
@@ -115,16 +115,16 @@ class PartialTranscripts:
                 try:
                     transcript = from_line(line)
                 except ValueError:
-                    break  # a line cut off by the kill
+                    break  # a line cut off by a kill
                 self.found[transcript.id] = transcript
         replace_text(self.path, first + "".join(map(to_line, self.found.values())))
 
     def add(self, transcripts: Sequence[Transcript]) -> None:
-        """Put down what has been decoded."""
+        """Append decoded transcripts to the file."""
         with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.writelines(map(to_line, transcripts))
         self.found |= {each.id: each for each in transcripts}
 
     def remove(self) -> None:
-        """Remove the file, once the whole is written."""
+        """Remove the file when all transcripts are written."""
         os.unlink(self.path)
