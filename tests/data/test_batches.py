@@ -454,7 +454,7 @@ def test_audio_that_is_not_a_number_is_bad(tiny_corpus: MakeCorpus, tiny_tokeniz
     assert batch.ids == ["tiny-0"]
     ((bad, reason),) = batch.bad
     assert bad == "tiny-1"
-    assert "tiny-1.wav: holds samples that are not finite numbers" in reason
+    assert "tiny-1.wav: has samples that are not finite numbers" in reason
 
 
 @pytest.mark.timeout(20)
@@ -544,7 +544,7 @@ def test_manifests_that_are_none(tmp_path: Path) -> None:
         read_cuts(tmp_path / "nowhere.jsonl.gz")
     for name, content in (("a.jsonl.gz", b"not gzip"), ("b.jsonl", b'{"id": 3}\n'), ("c.jsonl", b"\xff{")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=rf"{name} is not a manifest of cuts"):
+        with pytest.raises(UserError, match=rf"{name} is not a usable manifest of cuts"):
             read_cuts(tmp_path / name)
     (tmp_path / "d.jsonl").write_bytes(b"")
     with pytest.raises(UserError, match=r"d\.jsonl holds no cuts"):

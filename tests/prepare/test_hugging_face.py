@@ -91,10 +91,10 @@ def test_columns_may_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
     assert command(*words, "--audio-column", "where") == 0
     assert texts(out) == {"set-000000": "one"}
     assert Path(read(out)["set-000000"].recording.sources[0].source) == wav
-    with pytest.raises(UserError, match="n is no column that can be read so; name one of text, raw, where"):
+    with pytest.raises(UserError, match="n is not a column that fits; name one of text, raw, where"):
         prepare_own(folder, out, audio_column="far", text_column="n")
     with pytest.raises(
-        UserError, match=r"nearby is no column that .* name one of near, far, text, raw, where"
+        UserError, match=r"nearby is not a column that .* name one of near, far, text, raw, where"
     ):
         prepare_own(folder, out, audio_column="nearby")
     with pytest.raises(
@@ -155,10 +155,7 @@ def test_text_that_is_not_read_is_named(
     datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "set")
     prepare_own(tmp_path / "set", out)
     said = capsys.readouterr().err
-    assert (
-        "though the column raw_text looks like text; if that is the transcript, call `priormatch prepare"
-        in said
-    )
+    assert "but the column raw_text looks like text; if it is the transcript, run `priormatch prepare" in said
     assert "the column mood" not in said
     prepare_own(tmp_path / "set", out, text_column="raw_text", overwrite=True)
     assert "warning" not in capsys.readouterr().err

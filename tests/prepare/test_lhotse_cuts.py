@@ -104,11 +104,11 @@ def test_what_cannot_be_used_is_listed(recordings: list[Recording], out: Path, t
     assert reasons(out) == [
         "lasts 2.00 s, but the cut beyond asks for 1.5 to 2.5",
         "lasts 2.00 s, but the cut before asks for -0.5 to 1.5",
-        "its audio is a command, and must be a file",
+        "its audio is a command, but must be a file",
         "cannot be opened: No such file or directory",
         "its recording has no channel 3",
         "the cut has no audio",
-        "the cut is a MixedCut, and no MonoCut",
+        "the cut is a MixedCut, not a MonoCut",
     ]
 
 
@@ -122,10 +122,10 @@ def test_two_cuts_of_one_name(recordings: list[Recording], out: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": ', "line 2: no cut of Lhotse's .JSONDecodeError"),
-        ('{"id": "x", "type": "Klingon"}', "line 2: no cut of Lhotse's .ValueError"),
-        ('{"id": "x"}', "line 2: no cut of Lhotse's"),
-        ("[]", "line 2: no cut of Lhotse's"),
+        ('{"id": ', "line 2: not a Lhotse cut .JSONDecodeError"),
+        ('{"id": "x", "type": "Klingon"}', "line 2: not a Lhotse cut .ValueError"),
+        ('{"id": "x"}', "line 2: not a Lhotse cut"),
+        ("[]", "line 2: not a Lhotse cut"),
     ],
 )
 def test_mistakes_name_the_line(

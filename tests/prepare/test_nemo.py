@@ -60,11 +60,11 @@ def test_other_names_and_columns_that_are_named(file: Path, out: Path, capsys: p
     assert read(out)["clips-a"].supervisions[0].speaker == "3"
     prepare_own(file, out, text_column="raw", overwrite=True)
     assert texts(out) == {"clips-a": "you there"}
-    with pytest.raises(UserError, match=r"said is no column .* path, client_id, sentence, clip, raw"):
+    with pytest.raises(UserError, match=r"said is not a column .* path, client_id, sentence, clip, raw"):
         prepare_own(file, out, text_column="said", overwrite=True)
     assert "warning" not in capsys.readouterr().err
     prepare_own(write(file, entry | {"sentence": ""}), out, overwrite=True)
-    assert "though the column raw looks like text" in capsys.readouterr().err
+    assert "but the column raw looks like text" in capsys.readouterr().err
 
 
 def test_compressed_with_line_ends_of_windows_and_a_byte_order_mark(file: Path, out: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_described_folder_leaves_out_what_is_not_named(
     prepare_own(tmp_path / "folder", out)
     said = capsys.readouterr().err
     assert "left out what metadata.csv does not name, 1 audio file" in said
-    assert "though the column said looks like text" in said
+    assert "but the column said looks like text" in said
     prepare_own(tmp_path / "folder", out, text_column="said", overwrite=True)
     assert list(texts(out).values()) == ["hello you"]
     metadata.write_text("LJ001-0001|Printing, in the only sense\n")
@@ -96,5 +96,5 @@ def test_what_is_nothing_of_the_kind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"array\.json, line 1: not a JSON object"):
         prepare_own(tmp_path / "array.json", tmp_path / "made.jsonl.gz")
     (tmp_path / "notes.jsonl").write_text("no JSON\n")
-    with pytest.raises(UserError, match=r"notes\.jsonl, line 1: no cut of Lhotse's"):
+    with pytest.raises(UserError, match=r"notes\.jsonl, line 1: not a Lhotse cut"):
         prepare_own(tmp_path / "notes.jsonl", tmp_path / "made.jsonl.gz")

@@ -233,7 +233,7 @@ def test_columns_of_a_table_may_be_named(folder: Path, out: Path) -> None:
     prepare_own(table, out, audio_column="Clip", text_column="raw")
     assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["hello"]
     with pytest.raises(
-        UserError, match=r"line 1: words is no column .* name one of Clip, n, in all, raw, text, path"
+        UserError, match=r"line 1: words is not a column .* name one of Clip, n, in all, raw, text, path"
     ):
         prepare_own(table, out, text_column="words", overwrite=True)
 
@@ -243,7 +243,7 @@ def test_text_that_is_not_read_is_named(folder: Path, out: Path, capsys: pytest.
     table = write_table(folder, "path,raw_text,text,mood", "a.wav,Hello you,,calm")
     prepare_own(table, out)
     said = capsys.readouterr().err
-    assert "nothing is transcribed, though the column raw_text looks like text" in said
+    assert "nothing is transcribed, but the column raw_text looks like text" in said
     assert "the column mood" not in said
     prepare_own(table, out, text_column="raw_text", overwrite=True)
     assert "warning" not in capsys.readouterr().err

@@ -91,7 +91,7 @@ def test_a_folder_of_matching_alone(tmp_path):
         ("lpm/inspected.jsonl", '{"update": 0,', "inspected.jsonl is damaged"),
         ("lpm/stage.json", "{", "stage.json is damaged"),
         ("decoded/lpm/test.jsonl", "what\n", "test.jsonl"),
-        ("data/unlabeled.jsonl.gz", "not gzip", "is not a manifest of cuts"),
+        ("data/unlabeled.jsonl.gz", "not gzip", "is not a usable manifest of cuts"),
     ],
 )
 def test_what_is_damaged_is_named_and_the_rest_is_read(run, name, content, word):

@@ -164,7 +164,7 @@ def test_what_cannot_be_heard_gets_a_sentence_without_the_folder(listener, tmp_p
         "text.wav": "cannot be opened: ",
         "cut.wav": "truncated: 5000 bytes",
         "long.wav": "lasts 1m01s, and at most 1m00s are heard here",
-        "nan.wav": "holds samples that are not finite",
+        "nan.wav": "has samples that are not finite",
         "gone.wav": "has been deleted meanwhile",
     }.items():
         with pytest.raises(UserError, match=f"^{name}: .*{why}|^{name}: {why}"):
