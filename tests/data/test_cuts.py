@@ -123,7 +123,9 @@ def test_entries_that_are_not_used_are_named_with_their_lines(
     change(entry)
     path = tmp_path / "cuts.jsonl"
     path.write_text(f"{good}\n{json.dumps(entry)}\n")
-    with pytest.raises(UserError, match=r"cuts\.jsonl is not a usable manifest of cuts.* line 2: ") as refusal:
+    with pytest.raises(
+        UserError, match=r"cuts\.jsonl is not a usable manifest of cuts.* line 2: "
+    ) as refusal:
         read_cuts(path)
     assert reason in str(refusal.value)
     note = embed(entry).note

@@ -86,7 +86,7 @@ def test_paths_are_written_as_they_stand(folder):
         ({1: "no/such/my.yaml"}, "is no folder"),
         ({3: "nowhere"}, "nowhere: there is no such"),
         ({3: "unlabeled"}, "holds no transcribed utterance"),
-        ({5: "text.txt"}, "is no list of audio"),
+        ({5: "text.txt"}, "is not a list of audio"),
         ({7: "nowhere"}, "no text file nowhere"),
         ({8: "--test", 9: "test"}, "give each test set a name"),
         ({8: "--test", 9: "a=unlabeled"}, "test a: unlabeled holds no transcribed"),

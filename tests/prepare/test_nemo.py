@@ -108,8 +108,8 @@ def test_what_the_audio_cannot_give_is_listed(file: Path, out: Path) -> None:
         ('{"audio_filepath": "a.wav", "duration": [1]}', "line 2: duration must be a number"),
         ('{"audio_filepath": "a.wav", "duration": 0}', "line 2: duration must be above 0"),
         ('{"audio_filepath": "a.wav", "text": 5}', "line 2: text must be text, not 5"),
-        ('{"audio_filepath": "a.wav", "id": "x"}', "line 2: the id 'x' is on line 1 already"),
-        ('{"audio_filepath": "a.wav", "shard_id": 0}', r"line 2: the audio lies in a tar file"),
+        ('{"audio_filepath": "a.wav", "id": "x"}', "line 2: the id 'x' is already on line 1"),
+        ('{"audio_filepath": "a.wav", "shard_id": 0}', r"line 2: the audio is in a tar file"),
     ],
 )
 def test_mistakes_name_the_line(file: Path, out: Path, line: str, message: str) -> None:

@@ -119,7 +119,7 @@ def find_text_files(paths: Sequence[Path]) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            raise UserError(f"no text file at {path}; check the name.")
+            raise UserError(f"there is no text file {path}; check the name.")
     return list(dict.fromkeys(found))
 
 
