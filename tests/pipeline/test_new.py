@@ -54,7 +54,7 @@ def test_small_models_hear_most_of_what_is_said():
 
 def test_too_little_speech_is_said_on_the_screen_and_in_the_recipe(folder, capsys):
     assert command(*WORDS) == 0
-    told = "12s of transcribed speech is too little for a recognizer to learn from"
+    told = "12s of transcribed speech is too little to train a recognizer"
     assert told in capsys.readouterr().err
     assert told in " ".join((folder / "my.yaml").read_text().replace("#", " ").split())
 

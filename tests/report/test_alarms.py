@@ -53,7 +53,7 @@ def test_a_proposal_that_was_never_replaced():
         {**line, "proposal_refreshed": False} if "proposal_refreshed" in line else line for line in changed()
     ]
     (alarm,) = of_matching(lines, SETTINGS)
-    assert "No online model has taken the proposal's place" in alarm
+    assert "No online model has replaced the proposal" in alarm
     assert list(of_matching([line for line in lines if line["update"] == 0], SETTINGS)) == []
 
 
@@ -76,7 +76,7 @@ def test_alarms_of_two_rounds_name_their_round(tmp_path):
     first, second = alarms(read_run(folder))
     assert first.startswith("First round: The heaviest hypotheses are 0.85 times")
     assert second.startswith("Second round: The online model ends at a validation CER of 17.0 %")
-    assert "leave that round out (matching.second_round=0)" in second
+    assert "disable that round (matching.second_round=0)" in second
 
 
 def test_skipped_updates_of_any_stage():
