@@ -258,7 +258,7 @@ def test_a_tokenizer_that_is_not_there(refused, at_home):
 def test_a_manifest_that_is_none(refused, at_home):
     (at_home / "noise.jsonl.gz").write_bytes(b"noise")
     said = refused("decode", "--model", "exp/sup/model", "--cuts", "noise.jsonl.gz", "--out", "n10.jsonl")
-    assert "noise.jsonl.gz is not a manifest" in said
+    assert "noise.jsonl.gz is not a usable manifest" in said
 
 
 def hostile_manifest(folder, path, changes):

@@ -71,14 +71,14 @@ def test_a_described_folder_leaves_out_what_is_not_named(
     metadata.write_text("file_name,said\na.wav,Hello you\n")
     prepare_own(tmp_path / "folder", out)
     said = capsys.readouterr().err
-    assert "left out what metadata.csv does not name, 1 audio file" in said
+    assert "1 audio file left out, not named in metadata.csv" in said
     assert "but the column said looks like text" in said
     prepare_own(tmp_path / "folder", out, text_column="said", overwrite=True)
     assert list(texts(out).values()) == ["hello you"]
     metadata.write_text("LJ001-0001|Printing, in the only sense\n")
     prepare_own(tmp_path / "folder", out, overwrite=True)
     assert list(texts(out)) == ["a", "b"]
-    assert "if metadata.csv contains the transcripts" in capsys.readouterr().err
+    assert "if the transcripts are in metadata.csv" in capsys.readouterr().err
 
 
 def test_what_is_nothing_of_the_kind(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_lists_in_a_folder_without_transcripts_are_named(
     write_audio(folder / "train/a.wav")
     (folder / "train/said.csv").write_text("path,text\na.wav,hello\n")
     prepare_own(folder, out)
-    assert "if train/said.csv contains the transcripts, give that file" in capsys.readouterr().err
+    assert "if the transcripts are in train/said.csv, give that file" in capsys.readouterr().err
     (folder / "train/a.txt").write_text("hello")
     prepare_own(folder, out, overwrite=True)
     assert "said.csv" not in capsys.readouterr().err

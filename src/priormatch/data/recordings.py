@@ -24,7 +24,7 @@ def place_of(cut: "Cut") -> tuple[str, float]:
         return str(recording), float(start)
     except (TypeError, ValueError) as error:
         raise UserError(
-            f'{cut.id}: {PART_OF}={stored!r} is not a recording and a second: write it as ["recording", 12.5]'
+            f'{cut.id}: {PART_OF}={stored!r} is not a recording and a start: write it as ["recording", 12.5]'
         ) from error
 
 

@@ -25,7 +25,7 @@ LOUDEST = 65536.0
 """The largest sample: floats may exceed 1, and some tools write 16-bit integers unscaled; above it is damage."""
 MISSING_SECONDS = 0.1  # of audio that an inexact manifest may declare too much; above it, the file is damaged
 WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
-"""RIFF, its length, WAVE, fmt, its length, format, channels, rate, bytes a second, block, bits, data, its length."""
+"""RIFF, its length, WAVE, fmt, its length, format, channels, rate, bytes per second, block, bits, data, its length."""
 
 
 def read_samples(cut: "Cut", speed: float = 1.0) -> np.ndarray:

@@ -101,7 +101,7 @@ def list_described(folder: Path, audio_column: str = "", text_column: str = "") 
     read = list_table if file.suffix == ".csv" else list_nemo
     listing = read(file, audio_column, text_column)
     if others := set(audio_in(folder)) - {folder / each.path for each in listing.listed}:
-        say(f"{folder}: left out what {file.name} does not name, {count_text(len(others), 'audio file')}")
+        say(f"{folder}: {count_text(len(others), 'audio file')} left out, not named in {file.name}")
     return listing
 
 

@@ -54,7 +54,7 @@ def _name_lists(folder: Path) -> None:
         names = ", ".join(found[:MOST_NAMED])
         say(
             f"warning: {folder}: no audio has a transcript beside it; "
-            f"if {names} contains the transcripts, give that file"
+            f"if the transcripts are in {names}, give that file"
         )
 
 
