@@ -147,7 +147,7 @@ def test_on_paper_all_utterances_and_tables_are_shown_in_dark_ink(make_page, rep
     page.emulate_media(media="print")
     assert len(visible(page)) == 3
     assert page.locator("audio:visible").count() == 0
-    assert page.get_by_text("takes its place").is_visible()
+    assert page.get_by_text("replaced", exact=True).is_visible()
     assert brightness(page, "body", "color") == 0
     broken = "each => getComputedStyle(each).breakInside"
     assert page.locator(".panel").first.evaluate(broken) == "auto", "utterances flow from page to page"

@@ -243,10 +243,10 @@ def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page, server, home):
     [
         ("empty.wav", "empty.wav: the file is empty"),
         ("<b>text.wav", "text.wav: cannot be opened"),
-        ("silent.wav", "No speech was heard"),
-        ("long.flac", "long.flac: lasts 1m10s, and at most 1m00s are heard here"),
-        ("large.wav", "large.wav: has 1.2 MB, and at most 1 MB are taken here"),
-        ("<b>notes.m4a", "notes.m4a: is not of a kind that is heard here; give a WAV"),
+        ("silent.wav", "No speech was found"),
+        ("long.flac", "long.flac: lasts 1m10s, but at most 1m00s are allowed here"),
+        ("large.wav", "large.wav: has 1.2 MB, but at most 1 MB are allowed here"),
+        ("<b>notes.m4a", "notes.m4a: is not a supported type of file; give a WAV"),
     ],
 )
 def test_a_broken_upload_gets_a_sentence_and_the_next_is_heard(open_page, server, home, name, sentence):

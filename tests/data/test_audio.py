@@ -79,7 +79,7 @@ def test_a_flac_without_a_length_is_refused(tmp_path: Path, decode: bool) -> Non
     content[21] &= 0xF0
     content[22:26] = bytes(4)
     path.write_bytes(content)
-    assert check_audio(path, decode) == "the header does not say how long the audio is"
+    assert check_audio(path, decode) == "the header does not give the length of the audio"
 
 
 def test_samples_that_are_no_numbers_are_found(tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def wav_with(path: Path, rate: int, channels: int = 1, frames: int = 1000) -> Pa
 @pytest.mark.parametrize(
     ("rate", "channels", "reason"),
     [
-        (19_999_999, 1, "has 19999999 samples a second: convert it"),
-        (44_101, 1, "has 44101 samples a second: convert it"),
-        (1999, 1, "has 1999 samples a second, too few for speech"),
+        (19_999_999, 1, "has a sampling rate of 19999999 Hz: convert it"),
+        (44_101, 1, "has a sampling rate of 44101 Hz: convert it"),
+        (1999, 1, "has a sampling rate of 1999 Hz, too low for speech"),
         (16_000, 65, "has 65 channels, more than 64"),
     ],
 )
@@ -159,7 +159,7 @@ def test_what_a_header_asks_for_is_bounded_before_anything_is_decoded(
 def test_no_file_lasts_a_thousand_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = wav_with(tmp_path / "a.wav", 2000, 64, 2000)
     monkeypatch.setattr(audio, "MOST_HOURS", 0.01)
-    assert check_audio(path).startswith("lasts 0 hours, its channels counted, more than 0.01")
+    assert check_audio(path).startswith("lasts 0 hours over all channels, more than 0.01")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_usual_rates_are_taken(tmp_path: Path, rate: int) -> None:
 def test_a_rate_whose_resampling_would_take_gigabytes_is_not_prepared(tmp_path: Path) -> None:
     path = wav_with(tmp_path / "a.wav", 22_254)
     assert check_audio(path) is None
-    with pytest.raises(BadAudio, match="22254 samples a second cannot be resampled to 16000"):
+    with pytest.raises(BadAudio, match="22254 Hz cannot be resampled to 16000 Hz"):
         open_recording(path, "a", decode=True)
 
 

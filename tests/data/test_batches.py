@@ -136,59 +136,6 @@ def test_a_stream_visits_everything_in_each_epoch() -> None:
         assert sorted(ids) == [f"(5, {epoch}) {index}" for index in range(7)]
 
 
-class Choice:
-    """Chooses some utterances for each epoch, and tells how many batches had been taken when it was asked."""
-
-    def __init__(self, epochs: Sequence[Sequence[int]]) -> None:
-        self.epochs, self.taken, self.asked = epochs, 0, list[tuple[int, int]]()
-
-    def __call__(self, epoch: int) -> np.ndarray:
-        self.asked.append((epoch, self.taken))
-        return np.array(self.epochs[epoch])
-
-
-EPOCHS = [
-    [1, 3, 4],
-    [0, 2, 3, 5, 6],
-    [6],
-    [0, 1, 2, 3, 4, 5, 6],
-    [2, 5],
-]  # two batches, three, one, four, one
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_visits_what_was_chosen_and_asks_when_the_epoch_before_is_over(workers: int) -> None:
-    choice = Choice(EPOCHS)
-    stream = BatchStream(Echo(range(1, 8)), TWO, 5, workers=workers, choose=choice)
-    taken, places = [], []
-    for _ in range(11):
-        taken.append(stream.take().ids)
-        choice.taken += 1
-        places.append((stream.epoch, stream.position))
-    assert places == [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 2), (3, 3), (3, 4), (4, 1)]
-    assert choice.asked == [(0, 0), (1, 2), (2, 5), (3, 6), (4, 10)]
-    for epoch, chosen in enumerate(EPOCHS):
-        ids = [each for batch, (at, _) in zip(taken, places, strict=True) for each in batch if at == epoch]
-        assert sorted(ids) == [f"(5, {epoch}) {index}" for index in chosen]
-
-
-@pytest.mark.parametrize("taken", range(11))
-def test_a_stream_of_chosen_utterances_goes_on_where_it_stood(taken: int) -> None:
-    through, resumed = (BatchStream(Echo(range(1, 8)), TWO, 5, choose=Choice(EPOCHS)) for _ in range(2))
-    for _ in range(taken):
-        through.take()
-    resumed.epoch, resumed.position = through.epoch, through.position
-    assert [through.take().ids for _ in range(11 - taken)] == [resumed.take().ids for _ in range(11 - taken)]
-
-
-@given(count=st.integers(1, 12), size=st.integers(1, 5), seed=st.integers(0, 5))
-def test_to_choose_everything_is_not_to_choose(count: int, size: int, seed: int) -> None:
-    reader, settings = Echo(range(1, count + 1)), BatchSettings(utterances=size)
-    plain = BatchStream(reader, settings, seed)
-    chosen = BatchStream(reader, settings, seed, choose=Choice([range(count)] * 20))
-    assert [plain.take().ids for _ in range(20)] == [chosen.take().ids for _ in range(20)]
-
-
 def same(one: Batch, other: Batch) -> bool:
     tensors = ("waveforms", "samples", "labels", "label_lengths")
     one, other = one.to(HOST), other.to(HOST)  # with a GPU at hand, a worker's waveforms are int16 until then
@@ -454,7 +401,7 @@ def test_audio_that_is_not_a_number_is_bad(tiny_corpus: MakeCorpus, tiny_tokeniz
     assert batch.ids == ["tiny-0"]
     ((bad, reason),) = batch.bad
     assert bad == "tiny-1"
-    assert "tiny-1.wav: holds samples that are not finite numbers" in reason
+    assert "tiny-1.wav: has samples that are not finite numbers" in reason
 
 
 @pytest.mark.timeout(20)
@@ -544,7 +491,7 @@ def test_manifests_that_are_none(tmp_path: Path) -> None:
         read_cuts(tmp_path / "nowhere.jsonl.gz")
     for name, content in (("a.jsonl.gz", b"not gzip"), ("b.jsonl", b'{"id": 3}\n'), ("c.jsonl", b"\xff{")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=rf"{name} is not a manifest of cuts"):
+        with pytest.raises(UserError, match=rf"{name} is not a usable manifest of cuts"):
             read_cuts(tmp_path / name)
     (tmp_path / "d.jsonl").write_bytes(b"")
     with pytest.raises(UserError, match=r"d\.jsonl holds no cuts"):

@@ -62,8 +62,8 @@ def test_integers_are_scaled() -> None:
 @pytest.mark.parametrize(
     ("samples", "rate", "expected"),
     [
-        (np.zeros((2, 16_000)), 16_000, r"\(2, 16000\) are no recording"),
-        (np.zeros((2, 2, 2)), 16_000, "no recording"),
+        (np.zeros((2, 16_000)), 16_000, r"\(2, 16000\) are not a recording"),
+        (np.zeros((2, 2, 2)), 16_000, "not a recording"),
         (np.array([0.0, np.nan]), 16_000, "not finite"),
         (np.zeros(9, np.uint8), 16_000, "uint8"),
         (np.zeros(9), 16, "rate=16"),
@@ -99,7 +99,7 @@ def damaged(path: Path) -> dict[str, Path]:
         ("empty.wav", "the file is empty"),
         ("gone.wav", "No such file"),
         ("a.raw", "convert it to WAV"),
-        ("slow.wav", "100 samples a second"),
+        ("slow.wav", "100 Hz"),
         ("nan.wav", "not finite"),
         ("cut.wav", "truncated: 1000 bytes"),
     ],

@@ -15,7 +15,7 @@ def test_the_first_of_the_known_names_counts_in_any_case():
 
 def test_a_wanted_column_must_be_there():
     assert required("t.csv", "b", ["a", "b"]) == "b"
-    with pytest.raises(UserError, match=r"t\.csv: B is no column that can be read so; name one of a, b\."):
+    with pytest.raises(UserError, match=r"t\.csv: B is not a column that fits; name one of a, b\."):
         required("t.csv", "B", ["a", "b"])
 
 
@@ -31,9 +31,7 @@ def test_only_columns_that_look_like_text_are_named(capsys):
     )
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("--text-column ")[1] for line in lines] == ["said`", "zh`"]
-    assert lines[0].startswith(
-        "warning: t.csv: nothing is transcribed, though the column said looks like text"
-    )
+    assert lines[0].startswith("warning: t.csv: nothing is transcribed, but the column said looks like text")
 
 
 @pytest.mark.parametrize(

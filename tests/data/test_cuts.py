@@ -52,9 +52,9 @@ def reverberated(command: str) -> Change:
 REFUSED: list[tuple[Change, str]] = [
     (
         lambda entry: source(entry).update(type="command", source="touch PROOF"),
-        "is a command, and must be a file",
+        "is a command, but must be a file",
     ),
-    (lambda entry: source(entry).update(type="url"), "is a url, and must be a file"),
+    (lambda entry: source(entry).update(type="url"), "is a url, but must be a file"),
     (lambda entry: source(entry).update(source="s3://bucket/a.wav"), "at a URL"),
     (lambda entry: source(entry).update(type="shar"), "is a shar"),
     (
@@ -62,15 +62,15 @@ REFUSED: list[tuple[Change, str]] = [
         "video",
     ),
     (reverberated("touch PROOF"), "ReverbWithImpulseResponse is not one of Resample, Speed, Volume"),
-    (lambda entry: entry.update(type="MultiCut"), "is a MultiCut, and no MonoCut"),
-    (lambda entry: entry.update(type="MixedCut", tracks=[]), "is a MixedCut, and no MonoCut"),
-    (lambda entry: entry.update(type="PaddingCut"), "is a PaddingCut, and no MonoCut"),
+    (lambda entry: entry.update(type="MultiCut"), "is a MultiCut, not a MonoCut"),
+    (lambda entry: entry.update(type="MixedCut", tracks=[]), "is a MixedCut, not a MonoCut"),
+    (lambda entry: entry.update(type="PaddingCut"), "is a PaddingCut, not a MonoCut"),
     (lambda entry: entry["recording"].update(sampling_rate=44_101), "cannot be resampled"),
     (
         transformed("Resample", source_sampling_rate=44_101, target_sampling_rate=16_000),
-        "44101 samples a second cannot be resampled to 16000",
+        "44101 Hz cannot be resampled to 16000 Hz",
     ),
-    (transformed("Speed", factor=1.00006), "a speed of 1.00006: 16001 samples a second cannot be resampled"),
+    (transformed("Speed", factor=1.00006), "a speed of 1.00006: 16001 Hz cannot be resampled"),
     (
         lambda entry: entry["recording"].update(
             transforms=[{"name": "Speed", "kwargs": {"factor": 0.1}}] * 5
@@ -123,7 +123,9 @@ def test_entries_that_are_not_used_are_named_with_their_lines(
     change(entry)
     path = tmp_path / "cuts.jsonl"
     path.write_text(f"{good}\n{json.dumps(entry)}\n")
-    with pytest.raises(UserError, match=r"cuts\.jsonl is not a manifest of cuts.* line 2: ") as refusal:
+    with pytest.raises(
+        UserError, match=r"cuts\.jsonl is not a usable manifest of cuts.* line 2: "
+    ) as refusal:
         read_cuts(path)
     assert reason in str(refusal.value)
     note = embed(entry).note

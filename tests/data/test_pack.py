@@ -140,7 +140,7 @@ def test_what_was_clipped_is_told(
     cuts[1].recording.sources[0].source = str(path)
     new = packed(cuts, tmp_path / "out")
     assert read_samples(new[1])[:8].tolist() == [32767] * 7 + [0]
-    assert "tiny: 7 samples were louder than full scale and are clipped" in capfd.readouterr().err
+    assert "tiny: 7 samples were louder than full scale and were clipped" in capfd.readouterr().err
 
 
 def test_unreadable_utterances_are_skipped_and_listed(cuts: list[MonoCut], tmp_path: Path) -> None:

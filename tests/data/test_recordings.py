@@ -37,7 +37,7 @@ def test_cuts_follow_one_another_by_where_they_begin() -> None:
 def test_a_place_that_is_none_is_named(stored: object) -> None:
     cut = utterance("a", recording("one"), None, None)
     cut.custom = {PART_OF: stored}
-    with pytest.raises(UserError, match=r"a: part_of=.* write them as"):
+    with pytest.raises(UserError, match=r"a: part_of=.* write it as"):
         place_of(cut)
 
 

@@ -61,7 +61,7 @@ def test_books_are_excluded_by_file_or_folder_name(tmp_path: Path) -> None:
     report = prepare_text([tmp_path / "corpus"], tmp_path / "out.txt", exclude_books=read_book_ids(listed))
     assert list(read_sentences(tmp_path / "out.txt")) == ["kept"]
     assert (report.files, report.excluded_books) == (1, 2)
-    with pytest.raises(UserError, match=r"No sentence is left of .*part\.txt.*3 files excluded"):
+    with pytest.raises(UserError, match=r"no sentence is left of .*part\.txt.*3 files excluded"):
         prepare_text([tmp_path / "corpus"], tmp_path / "none.txt", exclude_books={"84", "85", "840"})
     assert not (tmp_path / "none.txt").exists()
 
@@ -127,11 +127,11 @@ def test_missing_and_empty_places_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no text"):
         find_text_files([tmp_path])
     empty = write(tmp_path / "empty.txt", "\n 12 ...\n")
-    with pytest.raises(UserError, match=r"No sentence is left of .*empty\.txt"):
+    with pytest.raises(UserError, match=r"no sentence is left of .*empty\.txt"):
         prepare_text([empty], tmp_path / "out.txt")
-    with pytest.raises(UserError, match="names no book"):
+    with pytest.raises(UserError, match="lists no book"):
         read_book_ids(write(tmp_path / "ids.txt", "; only a comment\n"))
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be created"):
         prepare_text([empty], empty / "out.txt")
     with pytest.raises(UserError, match=r"should end in \.txt"):
         prepare_text([empty], tmp_path / "out.gz")

@@ -213,8 +213,8 @@ def test_samples_that_no_recording_has(tmp_path: Path, value: float, speed: floa
     read_samples(cut_of(path), speed)
     samples[len(samples) // 2] = value
     soundfile.write(path, samples, 16_000, subtype="FLOAT")
-    with pytest.raises(ValueError, match=r"holds samples") as error:
+    with pytest.raises(ValueError, match=r"has samples") as error:
         read_samples(cut_of(path), speed)
     assert re.match(
-        rf"{path}: holds samples (of|that are not finite)", why_unreadable(cut_of(path), error.value)
+        rf"{path}: has samples (of|that are not finite)", why_unreadable(cut_of(path), error.value)
     )

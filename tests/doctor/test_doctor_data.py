@@ -67,7 +67,7 @@ def test_letters_missing_in_a_few_words_are_no_matter_of_spelling():
     (few,) = letter_findings(["at ten"], ["at ten", "quiz"] * 2000, "text")
     assert few.status == "warning"
     assert few.what == (
-        "5 letters in the transcripts are too few to tell whether text and transcripts are written alike"
+        "5 letters in the transcripts are too few to check whether text and transcripts use the same letters"
     )
     assert few.advice == "add transcripts"
 
@@ -78,11 +78,11 @@ def test_letters_missing_in_a_few_words_are_no_matter_of_spelling():
         (
             12,
             100,
-            ["12s of transcribed speech is too little for a recognizer to learn from; a small grammar"],
+            ["12s of transcribed speech is too little to train a recognizer; a small grammar"],
         ),
         (1200, 7200, ["20m00s of transcribed speech is little; a small grammar"]),
         (7200, 36_000, []),
-        (7200, 3600, ["1h00m is less than what is transcribed; matching pays"]),
+        (7200, 3600, ["1h00m is less than the transcribed speech; matching helps"]),
     ],
 )
 def test_little_speech_is_told_with_its_amount(labeled, unlabeled, said):
@@ -105,7 +105,7 @@ def test_another_language_is_read_as_the_recipe_says():
     russian = Normalizer("unicode", "адеёиклмнопрстя")
     assert statuses(transcript_findings("x", ["Ёлка моя!"], 0.05, russian)) == []
     (foreign,) = transcript_findings("x", ["Ёлка", "жар"], 0.05, russian)
-    assert "has ж, which the alphabet lacks" in foreign.what
+    assert "has ж, not in the alphabet" in foreign.what
     (doubt,) = language_findings({"text": ["ёлка"], "labeled": ["tree"]}, ENGLISH)
     assert (doubt.status, doubt.what[:5]) == ("warning", "text:")
     assert "language.normalizer=unicode" in doubt.advice
@@ -154,6 +154,6 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, tiny_corpus):
 
 def test_validation_without_speakers_is_told(tmp_path, tiny_corpus):
     one = str(tiny_corpus(["monday"]))
-    told = "shares voices with training"
+    told = "shares speakers with training"
     assert any(told in each.what for each in findings(Settings(labeled=one)))
     assert not any(told in each.what for each in findings(Settings(labeled=one, validation=[one])))

@@ -21,7 +21,7 @@ def test_a_prior_of_other_pieces(
     other = Prior(tiny_prior_settings, other_tokenizer)
     (finding,) = findings(run_folder(tmp_path, tiny_recognizer, other, tiny_tokenizer))
     assert finding.status == "problem"
-    assert f"{tmp_path / 'prior' / 'model'} spells with other pieces" in finding.what
+    assert f"{tmp_path / 'prior' / 'model'} has other pieces" in finding.what
     assert f"remove {tmp_path / 'prior'};" in finding.advice
 
 

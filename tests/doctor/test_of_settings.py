@@ -12,7 +12,8 @@ MASKS = ["training.augment.frequency_masks=2", "training.augment.frequency_width
 def test_masks_that_hide_most_of_the_sound_are_told_of(mels, given, told):
     found = list(findings(load_settings(None, [f"model.n_mels={mels}", *given])))
     assert [str(each) for each in found] == told * [
-        "warning  training.augment.frequency_width=27 may hide most of what model.n_mels=40 hears; lower it to 10 or so"
+        "warning  training.augment.frequency_width=27 may mask most of the model.n_mels=40 mel bands; "
+        "lower it to about 10"
     ]
 
 

@@ -68,7 +68,7 @@ def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
     assert command("run", "tiny.yaml", *data, *overrides) == 0
     said = capsys.readouterr().err
     assert "labeled: a Kaldi folder" in said
-    assert bool(alphabet) == ("sentences with letters that the alphabet lacks left out: 1" in said)
+    assert bool(alphabet) == ("sentences with letters not in the alphabet left out: 1" in said)
 
     run = tmp_path / "runs/tiny"
     normalizer = Normalizer("unicode", alphabet)

@@ -258,7 +258,7 @@ def test_a_tokenizer_that_is_not_there(refused, at_home):
 def test_a_manifest_that_is_none(refused, at_home):
     (at_home / "noise.jsonl.gz").write_bytes(b"noise")
     said = refused("decode", "--model", "exp/sup/model", "--cuts", "noise.jsonl.gz", "--out", "n10.jsonl")
-    assert "noise.jsonl.gz is not a manifest" in said
+    assert "noise.jsonl.gz is not a usable manifest" in said
 
 
 def hostile_manifest(folder, path, changes):
@@ -305,9 +305,9 @@ def test_no_verb_runs_a_command_that_a_manifest_names(refused, at_home, verb):
     hostile_manifest(at_home, at_home / HOSTILE, {"type": "command", "source": f"touch {proof}"})
     said = refused(*OF_CUTS[verb])
     assert not proof.exists()
-    assert f"{HOSTILE} is not a manifest of cuts that can be used: line 1" in said or verb in SKIPPING
+    assert f"{HOSTILE} is not a usable manifest of cuts: line 1" in said or verb in SKIPPING
     assert "labeled-speaker0-0" in said
-    assert "its audio is a command, and must be a file" in said
+    assert "its audio is a command, but must be a file" in said
 
 
 def test_the_doctor_runs_no_command_either(at_home, capsys):
@@ -321,14 +321,14 @@ def test_the_doctor_runs_no_command_either(at_home, capsys):
     )
     assert command("doctor", "tiny.yaml", *data) != 0
     said = capsys.readouterr()
-    assert "its audio is a command, and must be a file" in said.out + said.err
+    assert "its audio is a command, but must be a file" in said.out + said.err
     assert not proof.exists()
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"type": "url", "source": "http://127.0.0.1:9/a.wav"}, "its audio is a url, and must be a file"),
+        ({"type": "url", "source": "http://127.0.0.1:9/a.wav"}, "its audio is a url, but must be a file"),
         ({"source": "http://127.0.0.1:9/a.wav"}, "its audio is at a URL"),
         ({"type": "memory"}, "its audio is a memory"),
     ],

@@ -54,7 +54,7 @@ def test_small_models_hear_most_of_what_is_said():
 
 def test_too_little_speech_is_said_on_the_screen_and_in_the_recipe(folder, capsys):
     assert command(*WORDS) == 0
-    told = "12s of transcribed speech is too little for a recognizer to learn from"
+    told = "12s of transcribed speech is too little to train a recognizer"
     assert told in capsys.readouterr().err
     assert told in " ".join((folder / "my.yaml").read_text().replace("#", " ").split())
 
@@ -86,7 +86,7 @@ def test_paths_are_written_as_they_stand(folder):
         ({1: "no/such/my.yaml"}, "is no folder"),
         ({3: "nowhere"}, "nowhere: there is no such"),
         ({3: "unlabeled"}, "holds no transcribed utterance"),
-        ({5: "text.txt"}, "is no list of audio"),
+        ({5: "text.txt"}, "is not a list of audio"),
         ({7: "nowhere"}, "no text file nowhere"),
         ({8: "--test", 9: "test"}, "give each test set a name"),
         ({8: "--test", 9: "a=unlabeled"}, "test a: unlabeled holds no transcribed"),

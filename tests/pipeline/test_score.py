@@ -419,7 +419,7 @@ def test_nemos_manifest_holds_both_sides(tmp_path):
         ("x.jsonl", ['{"id": 1, "hyp": "at"}', "3"], "x.jsonl, line 2: not a JSON object"),
         ("x.csv", ["name,words", "a,at"], "x.csv, line 2: no id in name, words: name it id or"),
         ("x.csv", ["id,text", "a,at,ten"], "x.csv, line 2: 3 fields under 2 columns"),
-        ("x.csv", ["id,text", 'a,"at'], "mind the quotes"),
+        ("x.csv", ["id,text", 'a,"at'], "check the quotes"),
         ("x.csv", ["id,text", ",at"], "x.csv, line 2: no id in id, text"),
         ("x.txt", [], "x.txt is empty: give JSON lines, a CSV or TSV table, Kaldi's `id words` or NIST's"),
         ("x.txt", ["we met at ten"], "no utterance of x.txt is in the references: the first is we here, and"),

@@ -91,10 +91,10 @@ def test_columns_may_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
     assert command(*words, "--audio-column", "where") == 0
     assert texts(out) == {"set-000000": "one"}
     assert Path(read(out)["set-000000"].recording.sources[0].source) == wav
-    with pytest.raises(UserError, match="n is no column that can be read so; name one of text, raw, where"):
+    with pytest.raises(UserError, match="n is not a column that fits; name one of text, raw, where"):
         prepare_own(folder, out, audio_column="far", text_column="n")
     with pytest.raises(
-        UserError, match=r"nearby is no column that .* name one of near, far, text, raw, where"
+        UserError, match=r"nearby is not a column that .* name one of near, far, text, raw, where"
     ):
         prepare_own(folder, out, audio_column="nearby")
     with pytest.raises(
@@ -106,7 +106,9 @@ def test_columns_may_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
 def test_a_split_must_be_named(wav: Path, out: Path, tmp_path: Path) -> None:
     rows = datasets.Dataset.from_dict({"audio": [str(wav)]})
     datasets.DatasetDict({"train": rows, "dev": rows}).save_to_disk(tmp_path / "sets")
-    with pytest.raises(UserError, match=r"holds the splits dev, train: name one of them, such as .*sets/dev"):
+    with pytest.raises(
+        UserError, match=r"contains the splits dev, train: name one of them, such as .*sets/dev"
+    ):
         prepare_own(tmp_path / "sets", out)
     prepare_own(tmp_path / "sets" / "train", out)
     assert list(read(out)) == ["train-000000"]
@@ -144,7 +146,7 @@ def test_parquet_as_the_hub_has_it(
     assert list(read(out)) == ["stray"], "audio first"
     stray.unlink()
     test.write_text("version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(UserError, match=r"data/test cannot be read as a data set \(.*\)"):
+    with pytest.raises(UserError, match=r"data/test cannot be read as a dataset \(.*\)"):
         prepare_own(test, out, overwrite=True)
 
 
@@ -155,10 +157,7 @@ def test_text_that_is_not_read_is_named(
     datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "set")
     prepare_own(tmp_path / "set", out)
     said = capsys.readouterr().err
-    assert (
-        "though the column raw_text looks like text; if that is the transcript, call `priormatch prepare"
-        in said
-    )
+    assert "but the column raw_text looks like text; if it is the transcript, run `priormatch prepare" in said
     assert "the column mood" not in said
     prepare_own(tmp_path / "set", out, text_column="raw_text", overwrite=True)
     assert "warning" not in capsys.readouterr().err
@@ -183,9 +182,9 @@ def test_rows_that_cannot_be_used_are_listed(wav: Path, out: Path, tmp_path: Pat
     assert "cannot be opened" in not_audio
     assert others == [
         "cannot be opened: No such file or directory",
-        "row 4 holds neither audio nor a path",
+        "row 4 has neither audio nor a path",
         "its transcript 'at 5' has digits: write numbers as words",
-        "row 6 holds neither audio nor a path",
+        "row 6 has neither audio nor a path",
     ]
     prepare_own(folder, out, Intake(transcripts_needed=False), max_bad_share=0.9, overwrite=True)
     assert texts(out) == {"set-000000": "a", "set-000005": None}
@@ -198,13 +197,11 @@ def test_data_sets_that_will_not_do(wav: Path, out: Path, tmp_path: Path) -> Non
         with pytest.raises(UserError, match=message):
             prepare_own(folder, out)
 
-    refused("has no column of audio among text, n", {"text": ["a"], "n": [1]})
-    refused("holds no row|cannot be read as a data set", {"audio": []})
+    refused("has no audio column among text, n", {"text": ["a"], "n": [1]})
+    refused("has no rows|cannot be read as a dataset", {"audio": []})
     refused("2 rows have the id x", {"audio": [str(wav)] * 2, "id": ["x", "x"]})
     pair = {"bytes": wav.read_bytes(), "path": "a.wav"}
-    refused(
-        "several columns of audio, one, two: name it with .* --audio-column", {"one": [pair], "two": [pair]}
-    )
+    refused("several audio columns, one, two: name it with .* --audio-column", {"one": [pair], "two": [pair]})
     assert not out.exists()
 
 
@@ -212,10 +209,10 @@ def test_a_damaged_data_set_is_named(wav: Path, out: Path, tmp_path: Path) -> No
     folder = save(tmp_path / "set", [{"bytes": None, "path": str(wav)}])
     (arrow,) = folder.glob("*.arrow")
     arrow.write_bytes(arrow.read_bytes()[:40])
-    with pytest.raises(UserError, match=r"set cannot be read as a data set \(.*\): save or fetch it again"):
+    with pytest.raises(UserError, match=r"set cannot be read as a dataset \(.*\): save or download it again"):
         prepare_own(folder, out)
     (folder / "state.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read as a data set"):
+    with pytest.raises(UserError, match="cannot be read as a dataset"):
         prepare_own(folder, out)
 
 

@@ -139,7 +139,7 @@ def test_commands_are_refused_and_never_run(
     write(folder, "wav.scp", "r2 wav/r2.flac", f"r1 {command}")
     with pytest.raises(
         UserError,
-        match=r"wav\.scp, line 2: .* is a command that does more than decode a file, and none is run",
+        match=r"wav\.scp, line 2: .* is a command that does more than decode a file, and commands are never run",
     ):
         prepare_own(folder, out)
     assert not (folder / "PROOF").exists()
@@ -150,13 +150,13 @@ def test_commands_are_refused_and_never_run(
     ("name", "lines", "message"),
     [
         ("wav.scp", [], r"wav\.scp lists no utterance"),
-        ("wav.scp", ["r1 a.wav", "r1 b.wav"], r"wav\.scp, line 2: 'r1' is on line 1 already"),
+        ("wav.scp", ["r1 a.wav", "r1 b.wav"], r"wav\.scp, line 2: 'r1' is already on line 1"),
         ("wav.scp", ["r1"], r"wav\.scp, line 1: the path '' names no file"),
         ("wav.scp", ["r1 -"], r"line 1: the path '-' names no file"),
-        ("wav.scp", ["r1 raw.ark:90"], r"line 1: 'raw.ark:90' lies in an archive"),
-        ("text", ["r1 a", "r2 b", "r1 c"], r"text, line 3: 'r1' is on line 1 already"),
-        ("utt2spk", ["r1 a", "r1 a"], r"utt2spk, line 2: 'r1' is on line 1"),
-        ("segments", ["u r1 0 1", "u r2 0 1"], r"segments, line 2: 'u' is on line 1"),
+        ("wav.scp", ["r1 raw.ark:90"], r"line 1: 'raw.ark:90' is in an archive"),
+        ("text", ["r1 a", "r2 b", "r1 c"], r"text, line 3: 'r1' is already on line 1"),
+        ("utt2spk", ["r1 a", "r1 a"], r"utt2spk, line 2: 'r1' is already on line 1"),
+        ("segments", ["u r1 0 1", "u r2 0 1"], r"segments, line 2: 'u' is already on line 1"),
         ("segments", ["u r9 0 1"], r"segments, line 1: wav\.scp has no recording 'r9'"),
         ("segments", ["u r1 -0.5 1"], r"segments, line 1: start must be a number of seconds, not '-0\.5'"),
         ("segments", ["u r1 0 soon"], r"line 1: end must be a number of seconds, not 'soon'"),

@@ -104,28 +104,28 @@ def test_what_cannot_be_used_is_listed(recordings: list[Recording], out: Path, t
     assert reasons(out) == [
         "lasts 2.00 s, but the cut beyond asks for 1.5 to 2.5",
         "lasts 2.00 s, but the cut before asks for -0.5 to 1.5",
-        "its audio is a command, and must be a file",
+        "its audio is a command, but must be a file",
         "cannot be opened: No such file or directory",
         "its recording has no channel 3",
         "the cut has no audio",
-        "the cut is a MixedCut, and no MonoCut",
+        "the cut is a MixedCut, not a MonoCut",
     ]
 
 
 def test_two_cuts_of_one_name(recordings: list[Recording], out: Path, tmp_path: Path) -> None:
     path = tmp_path / "cuts.jsonl"
     path.write_text(f"{json.dumps(recordings[0].to_cut().to_dict())}\n" * 2)
-    with pytest.raises(UserError, match="two cuts are called"):
+    with pytest.raises(UserError, match="two cuts have the id"):
         prepare_own(path, out)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": ', "line 2: no cut of Lhotse's .JSONDecodeError"),
-        ('{"id": "x", "type": "Klingon"}', "line 2: no cut of Lhotse's .ValueError"),
-        ('{"id": "x"}', "line 2: no cut of Lhotse's"),
-        ("[]", "line 2: no cut of Lhotse's"),
+        ('{"id": ', "line 2: not a Lhotse cut .JSONDecodeError"),
+        ('{"id": "x", "type": "Klingon"}', "line 2: not a Lhotse cut .ValueError"),
+        ('{"id": "x"}', "line 2: not a Lhotse cut"),
+        ("[]", "line 2: not a Lhotse cut"),
     ],
 )
 def test_mistakes_name_the_line(
@@ -139,13 +139,15 @@ def test_mistakes_name_the_line(
 
 def test_pairs_that_do_not_fit(recordings: list[Recording], out: Path, tmp_path: Path) -> None:
     folder = write_pair(tmp_path / "pair", recordings, [supervision("u1", "z", 0, 1, "x")])
-    with pytest.raises(UserError, match="u1 is of the recording z, which is not listed"):
+    with pytest.raises(UserError, match="u1 belongs to the recording z, which is not listed"):
         prepare_own(folder, out)
     RecordingSet.from_recordings(recordings).to_file(folder / "y_recordings.jsonl.gz")
-    with pytest.raises(UserError, match="must hold one file of recordings"):
+    with pytest.raises(UserError, match="must contain one file of recordings"):
         prepare_own(folder, out)
     (folder / "x_recordings_dev.jsonl.gz").unlink()
-    with pytest.raises(UserError, match=r"its recordings, x_recordings_dev\.jsonl\.gz, are not beside it"):
+    with pytest.raises(
+        UserError, match=r"its recordings, x_recordings_dev\.jsonl\.gz, are missing beside it"
+    ):
         prepare_own(folder / "x_supervisions_dev.jsonl.gz", out)
 
 

@@ -60,11 +60,11 @@ def test_other_names_and_columns_that_are_named(file: Path, out: Path, capsys: p
     assert read(out)["clips-a"].supervisions[0].speaker == "3"
     prepare_own(file, out, text_column="raw", overwrite=True)
     assert texts(out) == {"clips-a": "you there"}
-    with pytest.raises(UserError, match=r"said is no column .* path, client_id, sentence, clip, raw"):
+    with pytest.raises(UserError, match=r"said is not a column .* path, client_id, sentence, clip, raw"):
         prepare_own(file, out, text_column="said", overwrite=True)
     assert "warning" not in capsys.readouterr().err
     prepare_own(write(file, entry | {"sentence": ""}), out, overwrite=True)
-    assert "though the column raw looks like text" in capsys.readouterr().err
+    assert "but the column raw looks like text" in capsys.readouterr().err
 
 
 def test_compressed_with_line_ends_of_windows_and_a_byte_order_mark(file: Path, out: Path) -> None:
@@ -103,13 +103,14 @@ def test_what_the_audio_cannot_give_is_listed(file: Path, out: Path) -> None:
         ('{"audio_filepath": ["a.wav", "b.wav"]}', "line 2: audio_filepath must be text"),
         ('{"audio_filepath": "a.wav", "offset": -1}', "line 2: offset must be a number of seconds, not -1"),
         ('{"audio_filepath": "a.wav", "duration": "x"}', "line 2: duration must be a number of seconds"),
+        ('{"audio_filepath": "a.wav", "duration": 1e308}', "line 2: duration must be a number of seconds"),
         ('{"audio_filepath": "a.wav", "duration": NaN}', "line 2: duration must be a number of seconds"),
         ('{"audio_filepath": "a.wav", "duration": true}', "line 2: duration must be a number"),
         ('{"audio_filepath": "a.wav", "duration": [1]}', "line 2: duration must be a number"),
         ('{"audio_filepath": "a.wav", "duration": 0}', "line 2: duration must be above 0"),
         ('{"audio_filepath": "a.wav", "text": 5}', "line 2: text must be text, not 5"),
-        ('{"audio_filepath": "a.wav", "id": "x"}', "line 2: the id 'x' is on line 1 already"),
-        ('{"audio_filepath": "a.wav", "shard_id": 0}', r"line 2: the audio lies in a tar file"),
+        ('{"audio_filepath": "a.wav", "id": "x"}', "line 2: the id 'x' is already on line 1"),
+        ('{"audio_filepath": "a.wav", "shard_id": 0}', r"line 2: the audio is in a tar file"),
     ],
 )
 def test_mistakes_name_the_line(file: Path, out: Path, line: str, message: str) -> None:

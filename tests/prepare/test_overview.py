@@ -39,7 +39,10 @@ def test_long_samples_are_cut():
 def test_what_is_not_cut_because_it_is_transcribed_is_told():
     cuts = [cut("a", 30, "hello"), cut("b", 30), cut("c", 10, "you")]
     said = overview(cuts, ENGLISH, AudioSettings(segment=20))
-    assert "not cut, though longer than 20 s: 1 transcribed utterance, as nobody knows" in said
+    assert (
+        "not cut, though longer than 20 s: 1 transcribed utterance, as the times of the words are unknown"
+        in said
+    )
     assert "not cut" not in overview(cuts, ENGLISH, AudioSettings())
     assert "not cut" not in overview(cuts[1:], ENGLISH, AudioSettings(segment=20))
 
@@ -61,7 +64,7 @@ def test_a_derived_alphabet_is_shown_with_its_seldom_letters():
     texts = ["große"] * 4000 + ["el niño"]
     assert letters(texts, Normalizer("unicode")) == [
         "letters (unicode, 9): e g i l n o r ß ñ",
-        "seldom: i 1 (niño), l 1 (el), n 1 (niño), ñ 1 (niño)",
+        "rare: i 1 (niño), l 1 (el), n 1 (niño), ñ 1 (niño)",
     ]
 
 

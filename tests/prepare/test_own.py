@@ -47,10 +47,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("kaldi", "a Kaldi folder", "hello"),
         ("nemo.json", "a NeMo manifest", "hello"),
         ("nemo.jsonl", "a NeMo manifest", "hello"),
-        ("cuts.jsonl.gz", "Lhotse's manifest", None),
-        ("pair", "Lhotse's recordings", None),
-        ("set", "a Hugging Face data set", "hello"),
-        ("hub", "a Hugging Face data set in Parquet", "hello"),
+        ("cuts.jsonl.gz", "a Lhotse manifest", None),
+        ("pair", "Lhotse recordings", None),
+        ("set", "a Hugging Face dataset", "hello"),
+        ("hub", "a Hugging Face dataset in Parquet", "hello"),
         ("metadata-csv", "a folder that metadata.csv describes", "hello"),
         ("metadata-jsonl", "a folder that metadata.jsonl describes", "hello"),
     ],
@@ -71,14 +71,14 @@ def test_a_described_folder_leaves_out_what_is_not_named(
     metadata.write_text("file_name,said\na.wav,Hello you\n")
     prepare_own(tmp_path / "folder", out)
     said = capsys.readouterr().err
-    assert "left out what metadata.csv does not name, 1 audio file" in said
-    assert "though the column said looks like text" in said
+    assert "1 audio file left out, not named in metadata.csv" in said
+    assert "but the column said looks like text" in said
     prepare_own(tmp_path / "folder", out, text_column="said", overwrite=True)
     assert list(texts(out).values()) == ["hello you"]
     metadata.write_text("LJ001-0001|Printing, in the only sense\n")
     prepare_own(tmp_path / "folder", out, overwrite=True)
     assert list(texts(out)) == ["a", "b"]
-    assert "if metadata.csv should tell what is said" in capsys.readouterr().err
+    assert "if the transcripts are in metadata.csv" in capsys.readouterr().err
 
 
 def test_what_is_nothing_of_the_kind(tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_what_is_nothing_of_the_kind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is part of a Kaldi folder: give the folder"):
         recognize(tmp_path / "wav.scp")
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(UserError, match=r"notes\.txt is no list of audio that is known here"):
+    with pytest.raises(UserError, match=r"notes\.txt is not a list of audio in a known format"):
         recognize(tmp_path / "notes.txt")
     (tmp_path / "array.json").write_text('[{"audio_filepath": "a.wav"}]')
     with pytest.raises(UserError, match=r"array\.json, line 1: not a JSON object"):
         prepare_own(tmp_path / "array.json", tmp_path / "made.jsonl.gz")
     (tmp_path / "notes.jsonl").write_text("no JSON\n")
-    with pytest.raises(UserError, match=r"notes\.jsonl, line 1: no cut of Lhotse's"):
+    with pytest.raises(UserError, match=r"notes\.jsonl, line 1: not a Lhotse cut"):
         prepare_own(tmp_path / "notes.jsonl", tmp_path / "made.jsonl.gz")

@@ -95,7 +95,7 @@ def test_one_bad_file_never_stops_a_small_folder_but_two_may(folder: Path, out: 
     prepare_own(folder, out)
     truncate(folder / "b.flac")
     with pytest.raises(
-        UserError, match=r"2 of 3 .* a share of 0.05.*mine.bad.tsv .*--max-bad-share"
+        UserError, match=r"2 of 3 .* a share of 0.05.*mine.bad.tsv, .*--max-bad-share"
     ) as error:
         prepare_own(folder, out, overwrite=True)
     assert str(folder / "a.flac") in str(error.value)
@@ -146,7 +146,7 @@ def test_folders_and_places_that_will_not_do(folder: Path, out: Path, tmp_path: 
         prepare_own(file, out)
     with pytest.raises(UserError, match=r"cannot write .*a.wav"):
         prepare_own(folder, file / "mine.jsonl.gz")
-    with pytest.raises(UserError, match=r"ends in .jsonl.gz"):
+    with pytest.raises(UserError, match=r"must end in .jsonl.gz"):
         prepare_own(folder, tmp_path / "mine.json")
     assert not out.parent.exists()
 
@@ -233,7 +233,7 @@ def test_columns_of_a_table_may_be_named(folder: Path, out: Path) -> None:
     prepare_own(table, out, audio_column="Clip", text_column="raw")
     assert [cut.supervisions[0].text for cut in CutSet.from_file(out)] == ["hello"]
     with pytest.raises(
-        UserError, match=r"line 1: words is no column .* name one of Clip, n, in all, raw, text, path"
+        UserError, match=r"line 1: words is not a column .* name one of Clip, n, in all, raw, text, path"
     ):
         prepare_own(table, out, text_column="words", overwrite=True)
 
@@ -243,7 +243,7 @@ def test_text_that_is_not_read_is_named(folder: Path, out: Path, capsys: pytest.
     table = write_table(folder, "path,raw_text,text,mood", "a.wav,Hello you,,calm")
     prepare_own(table, out)
     said = capsys.readouterr().err
-    assert "nothing is transcribed, though the column raw_text looks like text" in said
+    assert "nothing is transcribed, but the column raw_text looks like text" in said
     assert "the column mood" not in said
     prepare_own(table, out, text_column="raw_text", overwrite=True)
     assert "warning" not in capsys.readouterr().err
@@ -255,7 +255,7 @@ def test_lists_in_a_folder_without_transcripts_are_named(
     write_audio(folder / "train/a.wav")
     (folder / "train/said.csv").write_text("path,text\na.wav,hello\n")
     prepare_own(folder, out)
-    assert "if train/said.csv should tell what is said, give that file" in capsys.readouterr().err
+    assert "if the transcripts are in train/said.csv, give that file" in capsys.readouterr().err
     (folder / "train/a.txt").write_text("hello")
     prepare_own(folder, out, overwrite=True)
     assert "said.csv" not in capsys.readouterr().err
@@ -287,11 +287,11 @@ def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["clip,text", "a.wav,hi"], r"line 1: no column names the audio among clip, text; .*--audio-column"),
-        ([""], "line 1: no column names the audio among none"),
-        (["clip;text", "a.wav;hi"], r"line 1: no column names the audio among clip, text"),
+        (["clip,text", "a.wav,hi"], r"line 1: no audio column among clip, text; .*--audio-column"),
+        ([""], "line 1: no audio column among none"),
+        (["clip;text", "a.wav;hi"], r"line 1: no audio column among clip, text"),
         (["path;text", "a.wav;hi; you"], "line 2: 3 fields under 2 columns"),
-        (["path,path", "a.wav,a.wav"], "line 1: the column path is there twice"),
+        (["path,path", "a.wav,a.wav"], "line 1: the column path occurs twice"),
         (["path,text"], "no line below its header"),
         (["path,text", "a.wav,hi", "a.wav,hi, you"], "line 3: 3 fields under 2 columns"),
         (["path,text", " ,hi"], "line 2: the path '' names no file"),
@@ -299,7 +299,7 @@ def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
         (["path,end", "a.wav,nan"], "line 2: end must be a number"),
         (["path,start", "a.wav,-1"], "line 2: start must be a number"),
         (["path,start,end", "a.wav,3,2"], "line 2: the end 2 must come after the start 3"),
-        (["path,id", "a.wav,x", "a.wav,y", "a.wav,x"], "line 4: the id 'x' is on line 2 already"),
+        (["path,id", "a.wav,x", "a.wav,y", "a.wav,x"], "line 4: the id 'x' is already on line 2"),
         (["path,text", 'a.wav,"never closed'], r"line \d: unexpected end of data"),
     ],
 )

@@ -136,7 +136,7 @@ def test_speakers_take_turns_and_a_part_ends_once_it_is_long_enough() -> None:
 
 def test_a_text_that_is_too_short_is_refused() -> None:
     with pytest.raises(
-        UserError, match=r"gives 0\.\d+ hours of speech .* 0\.5 hours are asked .* 100 sentences"
+        UserError, match=r"gives 0\.\d+ hours of speech .* 0\.5 hours are needed: .* 100 sentences"
     ):
         deal(np.full(100, 60, np.uint32), SyntheticOptions(0.1, 0.1, 0.1, 0.05, 0.05, 5))
     with pytest.raises(UserError, match="of its 0 sentences, 0 can be spoken"):
@@ -399,8 +399,8 @@ def test_a_killed_run_is_gone_on_with(made: Path, text: Path, tmp_path: Path, re
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"labeled": 0}, "labeled is to have 0 hours"),
-        ({"dev": float("nan")}, "dev-clean is to have nan hours"),
+        ({"labeled": 0}, "labeled: 0 hours"),
+        ({"dev": float("nan")}, "dev-clean: nan hours"),
         ({"shortest": 9, "longest": 8}, "9 to 8 words"),
         ({"text_validation": 0}, "text_validation is 0"),
         ({"seed": -1}, "seed of the corpus is -1"),

@@ -99,7 +99,7 @@ def test_a_sample_of_a_damaged_file_is_listed_when_it_is_prepared(folder: Path, 
     samples[4000] = 1e38
     soundfile.write(folder / "b.wav", samples, 16_000, subtype="FLOAT")
     prepare_own(folder, out)
-    assert reasons(out) == ["holds samples of 1e+38, where full scale is 1"]
+    assert reasons(out) == ["has samples of 1e+38, where full scale is 1"]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_proposal_that_was_never_replaced():
         {**line, "proposal_refreshed": False} if "proposal_refreshed" in line else line for line in changed()
     ]
     (alarm,) = of_matching(lines, SETTINGS)
-    assert "No online model has taken the proposal's place" in alarm
+    assert "No online model has replaced the proposal" in alarm
     assert list(of_matching([line for line in lines if line["update"] == 0], SETTINGS)) == []
 
 

@@ -57,7 +57,7 @@ def test_a_page_holds_everything_of_its_run(run):
         "Of 3 with a reference, 3 had a hypothesis",
         "test: character error rate, %",
         "dropped: too short, 2 for 4",
-        '<del title="said">monday</del>',
+        '<del title="reference">monday</del>',
         "mind the gap",
         "training.updates",
         "abc123",
@@ -140,8 +140,11 @@ def test_what_taught_nothing_is_not_passed_over_in_silence(run):
     *others, last = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*others, last.replace('"weight": 1.0', '"weight": 0.0')]))
     text = " ".join(render([read_run(run)]).split())
-    assert "Of 3 with a reference, 2 had a hypothesis that the filter left both at first and at last" in text
-    assert "The other 1 taught nothing at one time or both, and is not counted." in text
+    assert (
+        "Of 3 with a reference, 2 had a hypothesis left after the filter in both the first and the last beam"
+        in text
+    )
+    assert "The other 1 had none in one beam or both, and is not counted." in text
 
 
 def test_the_history_of_the_proposal(run):
@@ -161,7 +164,7 @@ def test_the_same_run_gives_the_same_page(run):
 def test_no_other_file_is_written_over(run, tmp_path):
     other = tmp_path / "notes.html"
     other.write_text("mine")
-    with pytest.raises(UserError, match="exists and is no report"):
+    with pytest.raises(UserError, match="exists and is not a priormatch report"):
         write_report([run], other)
     assert other.read_text() == "mine"
     with pytest.raises(UserError, match="is a folder"):
@@ -188,7 +191,7 @@ def test_audio_is_small_cut_short_and_never_in_the_way(tmp_path):
     assert len(sound.uri) < 10_000
     long = embed(make_cut(tmp_path, 1, LONGEST + 5).to_dict())
     assert long.note == f"the first {LONGEST:g} seconds"
-    assert embed(make_cut(tmp_path, 2).to_dict(), room=100).note == "left out, to keep this file small"
+    assert embed(make_cut(tmp_path, 2).to_dict(), room=100).note == "left out to keep this file small"
     gone = make_cut(tmp_path, 3).to_dict()
     (tmp_path / "audio" / "3.wav").unlink()
     assert embed(gone).uri is None

@@ -55,7 +55,9 @@ def test_an_unfinished_run_says_so(tmp_path):
     write_stage(folder, "topline", finished=False)
     write_stage(folder, "lpm.1", finished=False)  # set aside when settings changed
     record = read_run(folder)
-    assert record.missing == ["The run is not finished (topline not yet done): this is what is known so far."]
+    assert record.missing == [
+        "The run is not finished (topline not yet done): this report covers its progress so far."
+    ]
     assert "lpm.1" not in record.stages
 
 
@@ -63,7 +65,7 @@ def test_a_run_that_has_only_begun(tmp_path):
     (tmp_path / "settings.yaml").write_text("name: begun\n")
     record = read_run(tmp_path)
     assert (record.name, record.scores.tests, record.inspected, record.metrics) == ("begun", {}, [], {})
-    assert any("metrics.jsonl is not there" in sentence for sentence in record.missing)
+    assert any("metrics.jsonl is missing" in sentence for sentence in record.missing)
 
 
 def test_a_folder_of_matching_alone(tmp_path):
@@ -91,7 +93,7 @@ def test_a_folder_of_matching_alone(tmp_path):
         ("lpm/inspected.jsonl", '{"update": 0,', "inspected.jsonl is damaged"),
         ("lpm/stage.json", "{", "stage.json is damaged"),
         ("decoded/lpm/test.jsonl", "what\n", "test.jsonl"),
-        ("data/unlabeled.jsonl.gz", "not gzip", "is not a manifest of cuts"),
+        ("data/unlabeled.jsonl.gz", "not gzip", "is not a usable manifest of cuts"),
     ],
 )
 def test_what_is_damaged_is_named_and_the_rest_is_read(run, name, content, word):
@@ -116,7 +118,7 @@ def test_damaged_metrics_are_counted_and_left_out(run):
         )
     record = read_run(run)
     assert [sentence.split("has ")[1] for sentence in record.missing] == [
-        "5 lines that cannot be read: left out."
+        "5 unreadable lines, left out here."
     ]
     assert len(record.matching) == len(matching_lines())
 

@@ -160,12 +160,12 @@ def test_what_cannot_be_heard_gets_a_sentence_without_the_folder(listener, tmp_p
     soundfile.write(tmp_path / "long.wav", np.zeros(8000 * 61), 8000)
     soundfile.write(tmp_path / "nan.wav", np.full(16_000, math.nan), 16_000, subtype="FLOAT")
     for name, why in {
-        "empty.wav": "the file is empty; give a whole WAV",
+        "empty.wav": "the file is empty; give a complete WAV",
         "text.wav": "cannot be opened: ",
         "cut.wav": "truncated: 5000 bytes",
-        "long.wav": "lasts 1m01s, and at most 1m00s are heard here",
-        "nan.wav": "holds samples that are not finite",
-        "gone.wav": "has been deleted meanwhile",
+        "long.wav": "lasts 1m01s, but at most 1m00s are allowed here",
+        "nan.wav": "has samples that are not finite",
+        "gone.wav": "has been deleted",
     }.items():
         with pytest.raises(UserError, match=f"^{name}: .*{why}|^{name}: {why}"):
             listener.hear(tmp_path / name, Say.none)
@@ -249,7 +249,7 @@ def test_what_takes_long_to_decode_is_refused_before_it_is(listener: Listener, t
     soundfile.write(dense, np.zeros((192_000 * 5, 8), np.int16), 192_000)
     assert listener.clips(dense) == []
     listener.most_seconds = 6.0
-    with pytest.raises(UserError, match=r"dense\.flac: has 1,536,000 samples a second, its channels counted"):
+    with pytest.raises(UserError, match=r"dense\.flac: has 1,536,000 samples per second over all channels"):
         listener.clips(dense)
 
 

@@ -17,7 +17,7 @@ FUSION = FusionSettings(lm_weight=0.25, token_bonus=0.5)
     [
         (Say.none, "0.731", "q(y|x)"),
         (Say.weights, "0.500", "local prior"),
-        (Say.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 a piece"),
+        (Say.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 per piece"),
     ],
 )
 def test_a_beam(say, weight, note):

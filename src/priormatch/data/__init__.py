@@ -1,4 +1,4 @@
 """Speech, text and word pieces, from files to batches."""
 
 SAMPLE_RATE = 16_000
-"""The rate of all model input; other audio is resampled when it is loaded."""
+"""Sampling rate of all model input; other audio is resampled when it is loaded."""

@@ -1,4 +1,4 @@
-"""Audio files: can each be trusted, and what does Lhotse need to know of it."""
+"""Check audio files and describe them to Lhotse."""
 
 import math
 import os
@@ -23,28 +23,30 @@ SUFFIXES = (
     *(".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".nist", ".oga", ".ogg"),
     *(".opus", ".rf64", ".snd", ".sph", ".voc", ".w64", ".wav", ".wave"),
 )
-"""Of files in a folder that soundfile can read; a file that is named itself may have any."""
+"""Suffixes that soundfile can read, used to search folders; a file given by name may have any suffix."""
 
 FOREIGN = (
     *(".3gp", ".aac", ".ac3", ".amr", ".ape", ".avi", ".dss", ".flv", ".m4a", ".m4b", ".m4v", ".mka", ".mkv"),
     *(".mov", ".mp4", ".mpeg", ".mpg", ".spx", ".webm", ".wma", ".wmv", ".wv"),
 )
-"""Of recordings, and of films, that it cannot read."""
+"""Suffixes of audio and video files that soundfile cannot read."""
 
 BLOCK = 1 << 19
-UNKNOWN_LENGTH = 0x7FFF_F000  # recorders that write WAV to a pipe promise this many bytes or more
-MOST_CHUNKS = 1000  # of a WAV file before its samples
-LONGEST_FILE = 1 << 40  # frames; libsndfile reports a number beyond this when the header gives no length
-SLOWEST, FASTEST = 2000, 768_000  # samples a second: no speech is left below, and no converter has more
+UNKNOWN_LENGTH = 0x7FFF_F000  # tools that write WAV to a pipe declare this many bytes or more
+MOST_CHUNKS = 1000  # in a WAV file before its samples
+LONGEST_FILE = 1 << 40  # frames; libsndfile reports more than this when the header gives no length
+SLOWEST, FASTEST = 2000, 768_000  # Hz: too low for speech below, above every converter beyond
 MOST_CHANNELS = 64
 MOST_HOURS = 1000  # of one file, times its channels
-LARGEST_STEP = 16_000  # of the rate's reduced ratio to ours, which the filter of a resampler is as long as
+LARGEST_STEP = (
+    16_000  # of the reduced ratio of the file's rate to ours; a resampling filter is as long as this
+)
 LARGEST_KERNEL = 1 << 24
 """Values in the kernel of Lhotse's resampler, up times down of the reduced ratio: 22,255 Hz fits, no prime does."""
 
 
 class BadAudio(Exception):
-    """A file that cannot be used, with the reason; `kind` is that in a few words."""
+    """An audio file that cannot be used, with the reason; `kind` is a short form of the reason."""
 
     def __init__(self, path: Path, reason: str, kind: str = "audio unreadable") -> None:
         super().__init__(f"{path}: {reason}")
@@ -52,7 +54,7 @@ class BadAudio(Exception):
 
 
 def audio_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
-    """All that is audio by its name in a folder and below it, in order; there must be some."""
+    """List the audio files under a folder by suffix, sorted; raise `UserError` if there are none."""
     found = sorted(
         path
         for path in folder.rglob("*")
@@ -64,9 +66,9 @@ def audio_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """All recordings by their names in a folder and below it, those that have to be converted first too.
+    """List the recordings under a folder by suffix, including formats that must be converted first.
 
-    Of these are left out the ones that have been, so that talk.wav lies beside talk.m4a.
+    A file in such a format is left out if a converted copy is beside it: talk.m4a beside talk.wav.
     """
     found = audio_in(folder, (*SUFFIXES, *FOREIGN))
     ready = {path: path.suffix.lower() in SUFFIXES for path in found}
@@ -75,10 +77,10 @@ def recordings_in(folder: Path) -> list[Path]:
 
 
 def check_audio(path: Path, decode: bool = True) -> str | None:
-    """Say why an audio file cannot be used; None if all is well.
+    """Return why an audio file cannot be used, or None if it can.
 
-    With `decode`, every sample is read. Without, only the header and the last frame are, which takes a tenth
-    of a millisecond and still finds truncated files, but no damage in the middle.
+    With `decode`, every sample is read. Without it, only the header and the last frame are read. This takes a tenth
+    of a millisecond and finds truncated files, but not damage in the middle.
     """
     try:
         with open_sound(path) as sound:
@@ -89,9 +91,9 @@ def check_audio(path: Path, decode: bool = True) -> str | None:
 
 @contextmanager
 def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
-    """Open an audio file to read it; raise `BadAudio` if it is none, or if its header and its length disagree.
+    """Open an audio file; raise `BadAudio` if it is not audio, or if its header and its length disagree.
 
-    What it may take to decode is bounded by its rate, its channels, and its length times its channels.
+    Limits on the rate, the channels, and the length times the channels bound the cost of decoding.
     """
     try:
         str(path).encode()
@@ -100,12 +102,12 @@ def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
                 raise BadAudio(path, "the file is empty")
             missing = _missing_wav_bytes(file)
         if path.suffix.lower() == ".raw":
-            raise BadAudio(path, "cannot be opened: raw samples tell no rate; convert it to WAV")
+            raise BadAudio(path, "cannot be opened: raw samples have no sampling rate; convert it to WAV")
         with soundfile.SoundFile(path) as sound:
             if sound.frames <= 0:
                 raise BadAudio(path, "holds no audio")
             if sound.frames > LONGEST_FILE:
-                raise BadAudio(path, "the header does not say how long the audio is")
+                raise BadAudio(path, "the header does not give the length of the audio")
             if reason := why_unbounded(sound):
                 raise BadAudio(path, reason)
             if missing:
@@ -120,21 +122,21 @@ def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
 
 
 def why_unbounded(sound: soundfile.SoundFile) -> str | None:
-    """Why audio is not decoded: what its header says is no speech, and could take any memory and time."""
+    """Return why audio must not be decoded: a header outside the limits of speech could cost any memory and time."""
     rate, channels = sound.samplerate, sound.channels
     if rate < SLOWEST:
-        return f"has {rate} samples a second, too few for speech"
+        return f"has a sampling rate of {rate} Hz, too low for speech"
     if rate > FASTEST or rate // math.gcd(rate, SAMPLE_RATE) > LARGEST_STEP:
-        return f"has {rate} samples a second: convert it with `ffmpeg -i IN -ar {SAMPLE_RATE} OUT.wav`"
+        return f"has a sampling rate of {rate} Hz: convert it with `ffmpeg -i IN -ar {SAMPLE_RATE} OUT.wav`"
     if channels > MOST_CHANNELS:
         return f"has {channels} channels, more than {MOST_CHANNELS}: extract those with speech"
     if (hours := sound.frames / rate * channels / 3600) > MOST_HOURS:
-        return f"lasts {hours:,.0f} hours, its channels counted, more than {MOST_HOURS:,}: cut it into parts"
+        return f"lasts {hours:,.0f} hours over all channels, more than {MOST_HOURS:,}: cut it into parts"
     return None
 
 
 def check_header(path: Path) -> None:
-    """Raise `BadAudio` for a file that must not be decoded, and what libsndfile raises for no audio at all."""
+    """Raise `BadAudio` for a file that must not be decoded, or libsndfile's own error for a file without audio."""
     try:
         open_regular(path).close()
     except OSError as error:
@@ -145,12 +147,12 @@ def check_header(path: Path) -> None:
 
 
 def _why_not(path: Path, error: soundfile.LibsndfileError) -> str:
-    """Why a file cannot be opened, and how to get what can."""
+    """Return why a file cannot be opened, and how to fix it."""
     reason = error.error_string.strip().rstrip(".") or "not an audio file"
     if path.suffix.lower() not in SUFFIXES:
         names = f"{quote(path.name)} {quote(path.with_suffix('.wav').name)}"
         return f"{reason}; if it is a recording, convert it: ffmpeg -i {names}"
-    fork = path.with_name(f"._{path.name}")  # libsndfile takes it for a part of an MP3
+    fork = path.with_name(f"._{path.name}")  # libsndfile takes this for part of an MP3
     return f"delete {fork.name}, which macOS left beside it" if fork.exists() else reason
 
 
@@ -172,37 +174,37 @@ def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
 
 
 def why_not_resampled(rate: int, to: int = SAMPLE_RATE) -> str | None:
-    """Why Lhotse is not asked to resample audio, as the reduced ratio of the rates would take gigabytes."""
+    """Return why Lhotse must not resample audio: the reduced ratio of the rates would need gigabytes."""
     common = math.gcd(rate, to)
     if (rate // common) * (to // common) <= LARGEST_KERNEL:
         return None
-    return f"{rate} samples a second cannot be resampled to {to}: convert it with `ffmpeg -i IN -ar {to} OUT.wav`"
+    return f"{rate} Hz cannot be resampled to {to} Hz: convert it with `ffmpeg -i IN -ar {to} OUT.wav`"
 
 
 def recording_at(file: Path, samples: int) -> Recording:
-    """Describe a WAV file at 16 kHz with one channel and so many samples; it is called as the file is."""
+    """Describe a 16 kHz WAV file with one channel and the given number of samples; its id is the file's stem."""
     source = AudioSource(type="file", channels=[0], source=str(file))
     return Recording(file.stem, [source], SAMPLE_RATE, samples, samples / SAMPLE_RATE)
 
 
 def read_block(sound: soundfile.SoundFile, frames: int) -> np.ndarray:
-    """The next samples of a file (frames, channels), float32; a `ValueError` says what is wrong with them."""
+    """Read the next samples of a file, (frames, channels) float32; raise `ValueError` if they are damaged."""
     try:
         block: np.ndarray = sound.read(frames, dtype="float32", always_2d=True)
-    except (soundfile.LibsndfileError, ValueError) as error:  # the latter where a header led beyond the end
-        raise ValueError("truncated or damaged: not all of it can be decoded") from error
+    except (soundfile.LibsndfileError, ValueError) as error:  # ValueError: the header pointed beyond the end
+        raise ValueError("truncated or damaged: it cannot be decoded completely") from error
     require_sane(block)
     return block
 
 
 def decoded_blocks(sound: soundfile.SoundFile, frames: int = BLOCK) -> Iterator[np.ndarray]:
-    """All samples of a file in blocks (frames, channels), float32; a `ValueError` says what is wrong with them."""
+    """Yield all samples of a file in blocks, (frames, channels) float32; raise `ValueError` if they are damaged."""
     found = 0
     while len(block := read_block(sound, frames)):
         found += len(block)
         yield block
     if found < sound.frames:
-        raise ValueError(f"truncated: {found} of {sound.frames} frames are there")
+        raise ValueError(f"truncated: it has {found} of {sound.frames} frames")
 
 
 def _find_damage(sound: soundfile.SoundFile) -> str | None:
@@ -221,11 +223,11 @@ def _find_missing_end(sound: soundfile.SoundFile) -> str | None:
             return None
     except (soundfile.LibsndfileError, ValueError):
         pass
-    return f"truncated: the last of {sound.frames} frames is not there"
+    return f"truncated: the last of {sound.frames} frames is missing"
 
 
 def _missing_wav_bytes(file: BinaryIO) -> int:
-    """Count the bytes a WAV header promises beyond the file's end, of which libsndfile does not complain."""
+    """Count the bytes that a WAV header declares beyond the end of the file; libsndfile does not check this."""
     if file.read(4) != b"RIFF":
         return 0
     file.seek(12)

@@ -1,15 +1,15 @@
-"""SpecAugment: masks of time and frequency on normalized features."""
+"""SpecAugment: time and frequency masks on normalized features."""
 
 import torch
 from torch import Tensor
 
 from priormatch.config import AugmentSettings
 
-TIME_SHARE = 0.2  # a time mask never hides more than this share of an utterance
+TIME_SHARE = 0.2  # of an utterance that a time mask may hide at most
 
 
 def spec_augment(features: Tensor, lengths: Tensor, settings: AugmentSettings) -> Tensor:
-    """Set random bands to zero, the mean (Park et al., 2019, without time warping).
+    """Set random bands to zero, which is the mean (Park et al., 2019, without time warping).
 
     features (B, T, n_mels), lengths (B,) -> (B, T, n_mels)
     """
@@ -27,7 +27,7 @@ def spec_augment(features: Tensor, lengths: Tensor, settings: AugmentSettings) -
 
 
 def _bands(widest: Tensor, extent: Tensor, size: int) -> Tensor:
-    """One random band for each row, at most `widest` wide and inside `extent`: (B,), (B,) -> (B, size)."""
+    """Draw one random band per row, at most `widest` wide and inside `extent`: (B,), (B,) -> (B, size)."""
     width = (torch.rand(widest.shape, device=widest.device) * (widest + 1)).long()
     start = (torch.rand(widest.shape, device=widest.device) * (extent - width + 1)).long()
     position = torch.arange(size, device=widest.device)

@@ -1,4 +1,4 @@
-"""From cuts to padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
+"""Turn cuts into padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
 import gc
 import os
@@ -28,30 +28,28 @@ if TYPE_CHECKING:  # lhotse is slow to import
 
 HOST = torch.device("cpu")
 FRAME = SAMPLE_RATE // 100
-"""Samples in 10 ms, in which nobody says more than one piece."""
-LONGEST_PIECE = 16  # letters, as SentencePiece makes them
+"""Samples in 10 ms; a transcript has at most one piece per 10 ms of audio."""
+LONGEST_PIECE = 16  # letters, the most that SentencePiece puts in one
 GONE = (ConnectionError, EOFError, FileNotFoundError)
-"""What torch raises when it asks a killed reader for the memory of a batch."""
+"""Errors that torch raises when a batch's shared memory belongs to a killed reader."""
 SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
 ALTERNATIVES = "alternative_texts"
-"""The custom field of a supervision that holds other texts its utterance may be taught."""
+"""The custom field of a supervision with alternative target texts for its utterance."""
 
 Request = list[tuple[int, tuple[int, int]]]
-"""The utterances of a batch: the index of each, and the (seed, epoch) it is visited in."""
-
-Choose = Callable[[int], np.ndarray]
-"""Gives the indices of the utterances that an epoch visits, and the same ones when it is asked again."""
+"""The utterances of a batch: the index of each, and the (seed, epoch) of the visit."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step hears.
+    """The input of one training or decoding step.
 
     texts: the transcript of each utterance, or None;
-    waveforms (B, N) float32 in [-1, 1], zero-padded, or int16 on the way from a reader to a GPU, which is half as
-    far for them: `to` makes them float32 there; samples (B,) their lengths;
-    labels (B, U) pieces that end with EOS and are filled up with it, of the text or of one of its alternatives;
-    label_lengths (B,) count the first EOS, and are 0 for an utterance without a transcript;
+    waveforms (B, N): float32 in [-1, 1], zero-padded; int16 between a reader and a GPU, to halve the transfer, until
+    `to` converts them to float32 on the GPU;
+    samples (B,): the lengths of the waveforms;
+    labels (B, U): pieces of the text or of one of its alternatives, terminated and padded with EOS;
+    label_lengths (B,): lengths including the first EOS; 0 for an utterance without a transcript;
     bad: the cuts that could not be read, with the reason.
     """
 
@@ -67,7 +65,7 @@ class Batch:
         return len(self.ids)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Only the waveforms are worth shared memory, which costs a worker and its reader a handshake a tensor.
+        # Only the waveforms are worth shared memory, which costs a handshake between processes per tensor.
         return {**self.__dict__, **{name: getattr(self, name).numpy() for name in SMALL}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -75,18 +73,18 @@ class Batch:
 
     @property
     def seconds(self) -> float:
-        """Audio in the batch, padding not counted."""
+        """Seconds of audio in the batch, without padding."""
         return float(self.samples.sum()) / SAMPLE_RATE
 
     def to(self, device: torch.device) -> "Batch":
-        """The batch with its tensors on a device, the waveforms as float32."""
+        """Return the batch with its tensors on a device, the waveforms as float32."""
         moved = self._each(lambda tensor: tensor.to(device, non_blocking=True))
         if moved.waveforms.is_floating_point():
             return moved
         return replace(moved, waveforms=moved.waveforms.float().mul_(1 / FULL_SCALE))
 
     def pin_memory(self) -> "Batch":
-        """The batch with its tensors where a GPU can fetch them by itself; the DataLoader calls this."""
+        """Return the batch with its tensors in pinned memory; the DataLoader calls this."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, function: Callable[[Tensor], Tensor]) -> "Batch":
@@ -100,10 +98,10 @@ class Batch:
 
 
 def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: int) -> list[np.ndarray]:
-    """Batches of indices for one epoch: alike in length within a batch, batches and neighbors shuffled.
+    """Plan one epoch as batches of indices: similar durations within a batch, batches shuffled.
 
-    Utterances are sorted by a slightly jittered duration, cut into batches of at most `size.seconds` (padding
-    counted) or of `size.utterances`, and the batches are shuffled.
+    Utterances are sorted by a slightly jittered duration and split into batches of at most `size.seconds` (including
+    padding) or of `size.utterances`; then the batches are shuffled.
     """
     random = np.random.default_rng([seed, epoch])
     order = np.argsort(durations * random.uniform(0.9, 1.1, len(durations)), kind="stable")
@@ -116,7 +114,7 @@ def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: i
 
 
 def cut_by_seconds(durations: np.ndarray, seconds: float) -> list[int]:
-    """Where batches begin, so that none holds more than `seconds`, padding counted, or else one utterance."""
+    """Return where batches begin, so that each has at most `seconds` including padding, or a single utterance."""
     starts, longest = [0], 0.0
     for position, duration in enumerate(durations.tolist()):
         longest = max(longest, duration)
@@ -127,7 +125,7 @@ def cut_by_seconds(durations: np.ndarray, seconds: float) -> list[int]:
 
 
 class Corpus:
-    """Cuts to train or to decode on, with their durations; too long and too short ones are left out."""
+    """Cuts for training or decoding, with their durations; cuts that are too long or too short are left out."""
 
     def __init__(self, cuts: "Sequence[Cut]", audio: AudioSettings, name: str = "corpus") -> None:
         fits = [cut for cut in cuts if audio.shortest <= cut.duration <= audio.longest]
@@ -144,7 +142,7 @@ class Corpus:
 
     @staticmethod
     def load(path: Path, audio: AudioSettings, transcribed: bool = False) -> "Corpus":
-        """Read a manifest of cuts; `transcribed` leaves out those without a text, and wants at least one."""
+        """Read a manifest of cuts; `transcribed` leaves out cuts without text and requires at least one with text."""
         cuts = read_cuts(path)
         if transcribed:
             with_text = [cut for cut in cuts if cut_text(cut)]
@@ -162,17 +160,17 @@ class Corpus:
 
     @property
     def longest(self) -> float:
-        """Seconds of the longest utterance."""
+        """Duration of the longest utterance in seconds."""
         return float(self.durations.max())
 
     @property
     def hours(self) -> float:
-        """Total duration."""
+        """Total duration in hours."""
         return float(self.durations.sum()) / 3600
 
 
 def read_cuts(path: Path) -> "list[Cut]":
-    """All cuts of a manifest; one whose audio is not in files is refused, with its line."""
+    """Read all cuts of a manifest; raise `UserError` with the line of a cut whose audio is not in files."""
     from lhotse import MonoCut
 
     from priormatch.data.cuts import Refused, read_items
@@ -191,34 +189,34 @@ def read_cuts(path: Path) -> "list[Cut]":
             cuts.append(item)
     except UserError as error:
         what = str(error).removeprefix(f"{path}").removeprefix(",").lstrip()
-        raise UserError(f"{path} is not a manifest of cuts that can be used: {what}") from error
+        raise UserError(f"{path} is not a usable manifest of cuts: {what}") from error
     if not cuts:
         raise UserError(f"{path} holds no cuts: prepare it again")
     return cuts
 
 
 def cut_text(cut: "Cut") -> str | None:
-    """The transcript of a cut, or None."""
+    """Return the transcript of a cut, or None."""
     texts = [each.text for each in cut.supervisions if each.text]
     return " ".join(texts) if texts else None
 
 
 def cut_texts(cut: "Cut") -> list[str]:
-    """All that a cut may be taught: its transcript first, then the alternatives; nothing without a transcript."""
+    """List the target texts of a cut: its transcript, then the alternatives; empty without a transcript."""
     text = cut_text(cut)
     others = [each.custom.get(ALTERNATIVES, []) for each in cut.supervisions if each.custom]
     return [] if text is None else [text, *chain.from_iterable(others)]
 
 
 def one_of(texts: list[str], random: np.random.Generator) -> str:
-    """One of the texts, all equally likely, or "" of none; where there is no choice, nothing is drawn."""
+    """Draw one of the texts uniformly, "" if there are none; with fewer than two texts, `random` is not used."""
     return texts[random.integers(len(texts))] if len(texts) > 1 else "".join(texts)
 
 
 class UtteranceReader:
-    """Reads lists of (index, visit seed) into a Batch; runs inside the loader's worker processes.
+    """Reads lists of (index, visit seed) into a `Batch`; runs inside the loader's worker processes.
 
-    Each visit draws its own speed, its own text where a cut has several, and its own spelling.
+    Each visit draws its own speed, its own text if a cut has several, and its own segmentation into pieces.
     """
 
     def __init__(
@@ -228,7 +226,7 @@ class UtteranceReader:
         self.piece_sampling, self.speeds = piece_sampling, [1.0, *speeds]
 
     def __getitems__(self, requests: Request) -> Batch:
-        """One batch for the loader, which asks for all its items at once."""
+        """Read one batch; the loader asks for all its items at once."""
         ids, texts, waves, labels, bad = [], [], [], [], []
         for index, visit in requests:
             cut = self.corpus.cuts[index]
@@ -241,7 +239,7 @@ class UtteranceReader:
             choices, frames = cut_texts(cut), len(waves[-1]) // FRAME + 1
             longest = max(map(len, choices), default=0)
             classes = []
-            if longest <= LONGEST_PIECE * frames:  # else it need not even be split
+            if longest <= LONGEST_PIECE * frames:  # else it is too long in any segmentation
                 classes = self.tokenizer.encode(one_of(choices, random), self.piece_sampling, random)
             if longest > LONGEST_PIECE * frames or len(classes) > frames:
                 seconds = len(waves.pop()) / SAMPLE_RATE
@@ -263,7 +261,7 @@ def collate(
     eos: int,
     bad: list[tuple[str, str]],
 ) -> Batch:
-    """Pad waveforms with zeros and labels with EOS; the waveforms stay int16 where all of them are."""
+    """Pad waveforms with zeros and labels with EOS; the waveforms stay int16 if all of them are."""
     samples = torch.tensor([len(wave) for wave in waves], dtype=torch.long)
     small = all(wave.dtype == np.int16 for wave in waves)
     longest = max(map(len, waves), default=0)
@@ -283,10 +281,7 @@ def collate(
 class BatchStream:
     """An endless stream of batches that can start anywhere.
 
-    `position` counts the batches taken; a stream made with that number goes on exactly where this one stands. With
-    `choose` an epoch visits what that gives, `position` counts from the beginning of `epoch`, and a stream needs both
-    to go on. It is asked about an epoch only when all batches of the one before have been taken, so that it may
-    choose by what came of them; nothing is read ahead of that.
+    `position` counts the batches taken; a stream created with the same `position` resumes exactly here.
     """
 
     def __init__(
@@ -296,46 +291,35 @@ class BatchStream:
         seed: int,
         position: int = 0,
         workers: int = 0,
-        choose: Choose | None = None,
     ) -> None:
-        self.reader, self.size, self.seed, self.workers, self.choose = reader, size, seed, workers, choose
-        self.position, self.epoch = position, 0
+        self.reader, self.size, self.seed, self.workers = reader, size, seed, workers
+        self.position = position
         self.bad: dict[str, str] = {}
         self.seen = 0
         self._batches: Generator[Batch, None, None] | None = None
 
     def close(self) -> None:
-        """End the workers now, not whenever garbage is collected, which waits seconds for each; `take` goes on."""
+        """Stop the workers now: garbage collection would wait seconds for each; `take` can still be called."""
         if self._batches is not None:
             self._batches.close()
             self._batches = None
 
     def take(self) -> Batch:
-        """The next batch in which anything could be read."""
+        """Return the next batch with at least one readable utterance."""
         while True:
             if self._batches is None:
-                self._batches = _loader(self.reader, self._to_come(), self.workers)
-            batch = next(self._batches, None)
-            if batch is None:  # all that was chosen for the epoch has been taken
-                self.epoch, self.position, self._batches = self.epoch + 1, 0, None
-                continue
+                durations = self.reader.corpus.durations
+                to_come = _endless_requests(durations, self.size, self.seed, self.position)
+                self._batches = _loader(self.reader, to_come, self.workers)
+            batch = next(self._batches)
             self.position += 1
             self.seen += len(batch) + len(batch.bad)
             self.count_bad(batch)
             if len(batch):
                 return batch
 
-    def _to_come(self) -> Iterator[Request]:
-        """The batches to come: of this epoch where somebody chooses what it visits, and else of all."""
-        durations = self.reader.corpus.durations
-        if self.choose is None:
-            return _endless_requests(durations, self.size, self.seed, self.position)
-        chosen = self.choose(self.epoch)
-        plan = plan_batches(durations[chosen], self.size, self.seed, self.epoch)
-        return _requests_of([chosen[batch] for batch in plan[self.position :]], self.seed, self.epoch)
-
     def count_bad(self, batch: Batch) -> None:
-        """Name each unreadable cut once, and stop when there are too many."""
+        """Report each unreadable cut once, and raise `UserError` if there are too many."""
         corpus = self.reader.corpus
         for cut, reason in batch.bad:
             if cut not in self.bad:
@@ -347,13 +331,13 @@ class BatchStream:
             raise UserError(
                 f"{corpus.name}: {len(self.bad)} of {seen} utterances"
                 f" cannot be read, the last because {next(reversed(self.bad.values()))}:"
-                f" mend them, or raise audio.max_bad_share (now {most:g})"
+                f" repair them, or raise audio.max_bad_share (now {most:g})"
             )
 
 
-# Not methods of the stream: a cycle of references would keep the loader's workers from a timely end.
+# Not methods of the stream: a reference cycle would keep the loader's workers from ending in time.
 def _endless_requests(durations: np.ndarray, size: BatchSettings, seed: int, skip: int) -> Iterator[Request]:
-    """The batches of epoch after epoch, without the first `skip` ones."""
+    """Yield the batches of all epochs, without the first `skip`."""
     for epoch in count():
         plan = plan_batches(durations, size, seed, epoch)
         yield from _requests_of(plan[skip:], seed, epoch)
@@ -361,13 +345,13 @@ def _endless_requests(durations: np.ndarray, size: BatchSettings, seed: int, ski
 
 
 def _requests_of(plan: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Request]:
-    """The batches of one epoch."""
+    """Yield the batches of one epoch."""
     for batch in plan:
         yield [(int(index), (seed, epoch)) for index in batch]
 
 
 def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[Batch]:
-    """Every utterance once, in batches of about `seconds`, the longest first."""
+    """Yield every utterance once, in batches of about `seconds`, the longest first."""
     order = np.argsort(-reader.corpus.durations, kind="stable")
     starts = cut_by_seconds(reader.corpus.durations[order], seconds)
     yield from _loader(reader, _requests_of(np.split(order, starts[1:]), 0, 0), workers)
@@ -376,12 +360,12 @@ def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[
 def _loader(
     reader: UtteranceReader, requests: Iterator[Request], workers: int
 ) -> Generator[Batch, None, None]:
-    """Read requested batches in order, ahead of their use when there are workers."""
+    """Read the requested batches in order; with workers, ahead of their use."""
     if workers == 0:
         yield from (reader.__getitems__(request).to(HOST) for request in requests)
         return
     gpu = torch.cuda.is_available()
-    start_method = "fork" if sys.platform == "linux" else None  # also in a process that was spawned
+    start_method = "fork" if sys.platform == "linux" else None  # even in a process that was spawned
     loader: DataLoader[Batch] = DataLoader(
         reader,  # type: ignore[arg-type]
         batch_sampler=_Requests(requests),
@@ -389,11 +373,11 @@ def _loader(
         collate_fn=_as_it_is,
         multiprocessing_context=start_method,
         pin_memory=gpu,
-        generator=torch.Generator(),  # else it would draw from the generator of the training, once a start
+        generator=torch.Generator(),  # else each start would draw from the training's generator
         worker_init_fn=partial(begin_reader, os.getpid()),
     )
     with explained_readers(*GONE):
-        gc.freeze()  # garbage that a worker inherited and collected could take a GPU's memory with it, and the worker
+        gc.freeze()  # a worker that collects inherited garbage could free GPU memory and crash
         try:
             with stops_blocked():
                 batches = iter(loader)
@@ -403,7 +387,7 @@ def _loader(
 
 
 class _Requests:
-    """Lets a DataLoader iterate over requests once."""
+    """A batch sampler over requests, which can be iterated once."""
 
     def __init__(self, requests: Iterator[Request]) -> None:
         self.requests = requests

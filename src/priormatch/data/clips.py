@@ -1,4 +1,4 @@
-"""Recordings of any length, rate and number of channels, as clips of speech that a recognizer can hear."""
+"""Cut recordings of any length, rate and number of channels into clips of speech that a recognizer can decode."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -14,43 +14,43 @@ from priormatch.data.pauses import FRAMES, Cutting, Levels, cut_at_pauses, frame
 from priormatch.data.waveforms import require_sane
 from priormatch.errors import UserError
 
-BLOCK_SECONDS = 60  # that are decoded at a time: whole seconds hold whole frames, at any rate
-BLOCK_SAMPLES = 1 << 24  # at most, all channels counted, unless a second has more
+BLOCK_SECONDS = 60  # decoded at a time: at any rate, whole seconds contain whole frames
+BLOCK_SAMPLES = 1 << 24  # at most, over all channels, unless one second has more
 
 ToMono = Callable[[np.ndarray], np.ndarray]
 """Samples (N, channels) -> (N,)."""
 
 
 class Clip(NamedTuple):
-    """A stretch of a recording: the second it begins at, and its samples at 16 kHz, (N,) float32."""
+    """A segment of a recording: its start in seconds, and its samples at 16 kHz, (N,) float32."""
 
     start: float
     samples: np.ndarray
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """Duration in seconds."""
         return len(self.samples) / SAMPLE_RATE
 
 
 class Recording(NamedTuple):
-    """A recording that was found sound: its length in seconds, and its clips, which are read as they are taken."""
+    """A recording that passed its checks: its duration in seconds, and its clips, which are read lazily."""
 
     seconds: float
     clips: Iterator[Clip]
 
 
 def open_file(path: Path, cutting: Cutting) -> Recording:
-    """Listen through an audio file for its pauses; raise `BadAudio` if it is unusable.
+    """Find the pauses of an audio file and cut it into clips; raise `BadAudio` if it is unusable.
 
-    Channels are mixed. In memory there are the levels of its frames and one clip at a time.
+    Channels are mixed. Only the levels of all frames and one clip at a time are in memory.
     """
     levels = file_levels(path, mixed)
     return Recording(file_seconds(path), _clips_of_file(path, cut_at_pauses(levels, cutting)))
 
 
 def open_samples(samples: Any, rate: int, cutting: Cutting) -> Recording:
-    """The same of samples (N,) or (N, channels), floats in [-1, 1] or signed integers of full scale."""
+    """Cut samples into clips: (N,) or (N, channels), floats in [-1, 1] or full-scale signed integers."""
     mono = _checked(np.asarray(samples), rate)
     spans = cut_at_pauses(frame_levels(mono, rate), cutting)
     clips = (_clip(mono[_samples(start, rate) : _samples(end, rate)], start, rate) for start, end in spans)
@@ -58,7 +58,7 @@ def open_samples(samples: Any, rate: int, cutting: Cutting) -> Recording:
 
 
 def file_levels(path: Path, to_mono: ToMono) -> Levels:
-    """The levels of an audio file's frames, with every sample read; `BadAudio` tells what is wrong with it."""
+    """Measure the levels of an audio file's frames, reading every sample; raise `BadAudio` if it is damaged."""
     try:
         with open_sound(path) as sound:
             rate = sound.samplerate
@@ -70,18 +70,18 @@ def file_levels(path: Path, to_mono: ToMono) -> Levels:
 
 
 def file_seconds(path: Path) -> float:
-    """How long an audio file lasts according to its header."""
+    """Return the duration of an audio file in seconds, according to its header."""
     with open_sound(path) as sound:
         return sound.frames / sound.samplerate
 
 
 def mixed(block: np.ndarray) -> np.ndarray:
-    """The mean of the channels."""
+    """Average the channels: (N, channels) -> (N,)."""
     return block.mean(axis=1)
 
 
 def at_model_rate(samples: np.ndarray, rate: int) -> np.ndarray:
-    """Samples (N,) of any rate at 16 kHz, float32."""
+    """Resample samples (N,) of any rate to 16 kHz, float32."""
     common = math.gcd(rate, SAMPLE_RATE)
     if rate != SAMPLE_RATE:
         samples = resample_poly(samples, SAMPLE_RATE // common, rate // common)
@@ -93,7 +93,7 @@ def _clips_of_file(path: Path, spans: list[tuple[int, int]]) -> Iterator[Clip]:
         rate = sound.samplerate
         for start, end in spans:
             sound.seek(_samples(start, rate))
-            try:  # a damaged header may lead elsewhere than in the first reading
+            try:  # with a damaged header, this read may fail although the first one did not
                 block = read_block(sound, _samples(end, rate) - sound.tell())
             except ValueError as error:
                 raise BadAudio(path, str(error)) from error
@@ -105,22 +105,22 @@ def _clip(samples: np.ndarray, start: int, rate: int) -> Clip:
 
 
 def _samples(frames: int, rate: int) -> int:
-    """How many samples there are before a frame."""
+    """Return the number of samples before a frame."""
     return frames * rate // FRAMES
 
 
 def _checked(samples: np.ndarray, rate: int) -> np.ndarray:
-    """Samples given from Python as float32 (N,)."""
+    """Check samples given from Python and return them as float32 (N,)."""
     if not SLOWEST <= rate <= FASTEST:
-        raise UserError(f"rate={rate}: give the samples a second, such as 16000")
+        raise UserError(f"rate={rate}: give the sampling rate in Hz, such as 16000")
     if samples.ndim == 1:
         samples = samples[:, None]
     if samples.ndim != 2 or samples.shape[1] > max(len(samples), 1):
-        raise UserError(f"samples of the shape {samples.shape} are no recording: give (N,) or (N, channels)")
+        raise UserError(f"samples of shape {samples.shape} are not a recording: give (N,) or (N, channels)")
     if np.issubdtype(samples.dtype, np.signedinteger):
         samples = samples / -float(np.iinfo(samples.dtype).min)
     elif not np.issubdtype(samples.dtype, np.floating):
-        raise UserError(f"samples of the type {samples.dtype} are no audio: give floats in [-1, 1] or int16")
+        raise UserError(f"samples of type {samples.dtype} are not audio: give floats in [-1, 1] or int16")
     try:
         require_sane(samples)
     except ValueError as error:

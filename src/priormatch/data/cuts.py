@@ -1,11 +1,11 @@
-"""Lhotse's manifests, read so that nothing in them is run, fetched or imported: every field is checked beforehand.
+"""Read Lhotse manifests safely: every field is checked first, and nothing in them is run, fetched or imported.
 
-Lhotse acts on what a manifest says: it runs commands, fetches URLs, and loads impulse responses, arrays and features.
-All manifests are read here and not by Lhotse, and only audio in files gets through:
+Lhotse acts on the contents of a manifest: it runs commands, fetches URLs, and loads impulse responses, arrays and
+features. All manifests are therefore read here and not by Lhotse, and only audio in files is accepted:
 
-- Audio sources must be files. Those that are commands, URLs or archives, or that have video, are refused.
-- Of transforms, those are allowed that take numbers alone: resampling, speed and volume.
-- Features are dropped, as nothing uses them; what is in `custom` stays plain data, whatever it describes.
+- Audio sources must be files. Commands, URLs, archives and sources with video are refused.
+- Only transforms with numeric arguments are allowed: resampling, speed and volume.
+- Features are dropped, as nothing uses them; `custom` stays plain data, whatever it describes.
 - Only cuts of one channel of one recording are read: mixtures may contain all of the above in many places.
 """
 
@@ -28,7 +28,7 @@ from priormatch.json_text import parse_object
 
 LONGEST = 1e9
 """Seconds, 30 years; a longer recording is a mistake."""
-MONO = ("MonoCut", "Cut")  # and what Lhotse called it before version 0.8
+MONO = ("MonoCut", "Cut")  # the latter is its name before Lhotse 0.8
 COMPOSITE = ("MultiCut", "MixedCut", "PaddingCut")
 OF_A_CUT = {
     *("id", "type", "start", "duration", "channel"),
@@ -46,29 +46,27 @@ TRANSFORMS: dict[str, dict[str, tuple[float, float]]] = {
     "Speed": {"factor": (SLOWED, HASTENED)},
     "Volume": {"factor": (-100, 100)},
 }
-"""The transforms of a recording that are applied, with the least and the largest value of their numbers."""
+"""The transforms of a recording that are allowed, with the range of each argument."""
 MOST_TRANSFORMS = 8
 
 Item: TypeAlias = MonoCut | Recording | SupervisionSegment
 
 
 class Refused(ValueError):
-    """A cut or recording that Lhotse could use and priormatch does not, with the reason; `id` names it."""
+    """A cut or recording that Lhotse could use but priormatch refuses, with the reason and its `id`."""
 
     id = ""
 
 
 def read_items(path: Path) -> Iterator[tuple[int, Item | Refused]]:
-    """What the lines of a manifest describe, with their numbers; one that describes nothing stops with a UserError."""
+    """Yield the items of a manifest with their line numbers; raise `UserError` for a line without an item."""
     for number, line in enumerate(read_lines(path), 1):
         if line:
             try:
                 yield number, _item_or_refusal(parse_object(line))
             except ValueError as error:
                 what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-                raise UserError(
-                    f"{path}, line {number}: no cut of Lhotse's ({what}); mend the line."
-                ) from error
+                raise UserError(f"{path}, line {number}: not a Lhotse cut ({what}); fix the line.") from error
 
 
 def _item_or_refusal(item: dict[str, Any]) -> Item | Refused:
@@ -80,20 +78,20 @@ def _item_or_refusal(item: dict[str, Any]) -> Item | Refused:
 
 
 def item_of(item: dict[str, Any]) -> Item:
-    """The cut, recording or supervision that a line describes."""
+    """Build the cut, recording or supervision that a line describes."""
     if "sources" in item:
         return recording_of(item)
     return cut_of(item) if "type" in item else supervision_of(item)
 
 
 def cut_of(item: dict[str, Any]) -> MonoCut:
-    """The cut that an entry of a manifest describes; a ValueError says why it is none, and `Refused` why not."""
+    """Build the cut that a manifest entry describes; raise `ValueError` if it is none, `Refused` if not allowed."""
     if type(item) is not dict:
         raise ValueError(f"{shown(item)} is not a cut")
     kind = item.get("type")
     if kind not in MONO:
         if kind in COMPOSITE:
-            raise Refused(f"the cut is a {kind}, and no MonoCut")
+            raise Refused(f"the cut is a {kind}, not a MonoCut")
         raise ValueError(f"type is {shown(kind)}, not MonoCut")
     _known(item, OF_A_CUT)
     recording = item.get("recording")
@@ -112,7 +110,7 @@ def cut_of(item: dict[str, Any]) -> MonoCut:
 
 
 def recording_of(item: dict[str, Any]) -> Recording:
-    """The recording that an entry of a manifest describes; its audio is in files."""
+    """Build the recording that a manifest entry describes; its audio must be in files."""
     if type(item) is not dict:
         raise ValueError(f"recording is {shown(item)}, not an object")
     _known(item, OF_A_RECORDING)
@@ -135,7 +133,7 @@ def recording_of(item: dict[str, Any]) -> Recording:
 
 
 def supervision_of(item: dict[str, Any]) -> SupervisionSegment:
-    """The supervision that an entry of a manifest describes."""
+    """Build the supervision that a manifest entry describes."""
     if type(item) is not dict:
         raise ValueError(f"{shown(item)} is not a supervision")
     _known(item, OF_A_SUPERVISION)
@@ -159,7 +157,7 @@ def supervision_of(item: dict[str, Any]) -> SupervisionSegment:
 
 
 def why_refused(recording: Recording) -> str | None:
-    """Why the audio of a recording that was made in Python is not read; None if it is."""
+    """Return why the audio of a recording made in Python is refused, or None if it is accepted."""
     for source in recording.sources:
         if reason := _why_not_a_file(source.type, source.source, source.has_video):
             return reason
@@ -173,11 +171,11 @@ def why_refused(recording: Recording) -> str | None:
 
 def _source_of(item: Any) -> AudioSource:
     if type(item) is not dict:
-        raise ValueError(f"{shown(item)} is not a source of audio")
+        raise ValueError(f"{shown(item)} is not an audio source")
     _known(item, OF_A_SOURCE)
     kind, source = item.get("type"), item.get("source")
     if type(kind) is not str or type(source) is not str or not source:
-        raise ValueError("a source of audio has no type, or no path")
+        raise ValueError("an audio source has no type or no path")
     if reason := _why_not_a_file(kind, source, item.get("video") is not None):
         raise Refused(reason)
     return AudioSource(type=kind, channels=_channels(item.get("channels")), source=source)
@@ -185,10 +183,10 @@ def _source_of(item: Any) -> AudioSource:
 
 def _why_not_a_file(kind: str, source: Any, video: bool) -> str | None:
     if kind != "file":
-        return f"its audio is a {kind}, and must be a file"
+        return f"its audio is a {kind}, but must be a file"
     if "://" in str(source):
-        return "its audio is at a URL, and must be a file: download it"
-    return "its audio is part of a video, and must be a file: extract it" if video else None
+        return "its audio is at a URL, but must be a file: download it"
+    return "its audio is part of a video, but must be a file: extract it" if video else None
 
 
 def _transforms(items: Any, rate: int) -> list[AudioTransform]:
@@ -216,7 +214,7 @@ def _transform(item: Any, rate: int) -> AudioTransform:
     if name == "Resample" and (reason := why_not_resampled(*(numbers[key] for key in wanted))):
         raise Refused(reason)
     if name == "Speed":
-        for each in (rate, SAMPLE_RATE):  # the transform may come before a resampling or after it
+        for each in (rate, SAMPLE_RATE):  # the transform may come before or after resampling
             if reason := why_not_resampled(round(each * numbers["factor"]), each):
                 raise Refused(f"a speed of {numbers['factor']}: {reason}")
     return AudioTransform.from_dict({"name": name, "kwargs": numbers})
@@ -293,7 +291,7 @@ def _channels(value: Any) -> list[int]:
 
 
 def shown(value: Any) -> str:
-    """A value in a few characters; of a list or an object, only that it is one."""
+    """Show a value in a few characters; a list or an object only by its type."""
     if isinstance(value, dict | list):
         return {"dict": "an object", "list": "a list"}[type(value).__name__]
     return "missing" if value is None else repr(value)[:40]

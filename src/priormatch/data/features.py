@@ -1,4 +1,4 @@
-"""Log-mel features as the paper's recognizer saw them, computed in batches on the device."""
+"""Log-mel features as in the paper, computed in batches on the device."""
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ MEL_FLOOR = 1.0
 
 
 def mel_filters(n_mels: int) -> Tensor:
-    """Triangular filters with peak 1 on fractional FFT bins, 0 to 8,000 Hz: (257, n_mels)."""
+    """Return triangular filters with peak 1 on fractional FFT bins, 0 to 8,000 Hz: (257, n_mels)."""
     top = 2595 * torch.log10(torch.tensor(1 + SAMPLE_RATE / 2 / 700, dtype=torch.float64))
     mels = torch.linspace(0, 1, n_mels + 2, dtype=torch.float64) * top
     bins = 700 * (10 ** (mels / 2595) - 1) / (SAMPLE_RATE / 2) * (FFT // 2)
@@ -23,20 +23,20 @@ def mel_filters(n_mels: int) -> Tensor:
 
 
 def frame_counts(samples: Tensor) -> Tensor:
-    """Frames of a waveform: 1 + floor((n - 400) / 160), and none below 400 samples."""
+    """Count the frames of waveforms: 1 + floor((n - 400) / 160), or 0 below 400 samples; (B,) -> (B,)."""
     return torch.where(samples >= FRAME, 1 + (samples - FRAME) // STRIDE, 0)
 
 
 def time_mask(lengths: Tensor, longest: int) -> Tensor:
-    """True on the frames that exist: (B,) -> (B, longest)."""
+    """Mask that is True on frames before each length: (B,) -> (B, longest)."""
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
 
 class LogMel(nn.Module):
-    """Waveforms to normalized log-mel features.
+    """Map waveforms to normalized log-mel features.
 
-    Each utterance is normalized by the one mean and the one standard deviation of all its values; padding takes
-    no part and comes out as zero.
+    Each utterance is normalized by a single mean and standard deviation over all its values. Padding is excluded and
+    set to zero.
     """
 
     window: Tensor
@@ -53,23 +53,25 @@ class LogMel(nn.Module):
         if waveforms.shape[1] < FRAME:
             waveforms = nn.functional.pad(waveforms, (0, FRAME - waveforms.shape[1]))
         spectrum = torch.fft.rfft(self._windowed(waveforms.float() * 32768)).abs()
-        with torch.autocast(spectrum.device.type, enabled=False):  # bfloat16 would leave two or three digits
+        with torch.autocast(
+            spectrum.device.type, enabled=False
+        ):  # bfloat16 would keep only two or three digits
             features = (spectrum @ self.filters).clamp(min=MEL_FLOOR).log()
         lengths = frame_counts(samples)
         return normalize(features, lengths), lengths
 
     def _windowed(self, waveforms: Tensor) -> Tensor:
-        """Frames with pre-emphasis, window and zeros behind: (B, N) -> (B, T, 512)."""
+        """Frames with pre-emphasis and window, zero-padded to the FFT size: (B, N) -> (B, T, 512)."""
         frames = waveforms.unfold(1, FRAME, STRIDE)
         padded = frames.new_zeros(*frames.shape[:2], FFT)
         windowed = torch.mul(frames, self.window, out=padded[..., :FRAME])
         windowed[..., 1:].addcmul_(frames[..., :-1], self.window[1:], value=-PRE_EMPHASIS)
-        windowed[..., 0] *= 1 - PRE_EMPHASIS  # the first sample stands for the one before it
+        windowed[..., 0] *= 1 - PRE_EMPHASIS  # the first sample is used as its own predecessor
         return padded
 
 
 def normalize(features: Tensor, lengths: Tensor) -> Tensor:
-    """Subtract each utterance's mean and divide by its standard deviation, over the frames that exist."""
+    """Subtract each utterance's mean and divide by its standard deviation, padding excluded: (B, T, n_mels)."""
     mask = time_mask(lengths, features.shape[1])[:, :, None]
     count = (lengths * features.shape[2]).clamp(min=1)[:, None, None]
     mean = _total(features * mask) / count
@@ -79,5 +81,5 @@ def normalize(features: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _total(values: Tensor) -> Tensor:
-    """The sum over time and mels: (B, T, n_mels) -> (B, 1, 1); in two steps, which a GPU does faster than in one."""
+    """Sum over time and mels: (B, T, n_mels) -> (B, 1, 1); two steps are faster on a GPU than one."""
     return values.sum(dim=2, keepdim=True).sum(dim=1, keepdim=True)

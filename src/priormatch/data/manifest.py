@@ -1,4 +1,4 @@
-"""Manifests of utterances: Lhotse cuts written as they come, with a list of what had to be left out."""
+"""Manifests of utterances: Lhotse cuts written one by one, with a list of the files that were left out."""
 
 import csv
 import os
@@ -25,12 +25,12 @@ Result = TypeVar("Result")
 
 SUFFIX = ".jsonl.gz"
 IN_FLIGHT = 256
-"""How many files the threads may be ahead of the writer."""
+"""Files that the threads may read ahead of the writer."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a manifest holds."""
+    """Statistics of a manifest."""
 
     utterances: int
     hours: float
@@ -58,7 +58,7 @@ def summary(cuts: Iterable[MonoCut]) -> Summary:
 
 
 def existing_folder(folder: Path) -> Path:
-    """Return the folder, or tell the user that there is none."""
+    """Return the folder; raise `UserError` if it does not exist or is not a folder."""
     if not folder.is_dir():
         wrong = "is not a folder" if folder.exists() else "does not exist"
         raise UserError(f"{folder} {wrong}: check the path.")
@@ -66,12 +66,12 @@ def existing_folder(folder: Path) -> Path:
 
 
 def name_of(path: PurePath) -> str:
-    """Make an utterance's name of a path: a/b/c.wav is a-b-c."""
+    """Make an utterance's name from a path: a/b/c.wav becomes a-b-c."""
     return "-".join(part for part in path.with_suffix("").parts if part not in (path.anchor, ".."))
 
 
 def distinct_names(names: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
-    """Yield the names, with -2, -3 and so on after those that are taken or came before."""
+    """Yield the names, with -2, -3 and so on appended to repeated and taken ones."""
     seen = set(taken)
     numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(2))
     for name in names:
@@ -92,13 +92,13 @@ def utterance(
     duration: float | None = None,
     part_of: tuple[str, float] | None = None,
 ) -> MonoCut:
-    """Make the cut of one utterance: the first channel of a recording or of a stretch of it, in seconds.
+    """Make the cut of one utterance: the first channel of a recording or of a segment of it, in seconds.
 
-    `part_of` names the longer recording that its own was cut from, and the second it began at there.
+    `part_of` gives the longer recording that this one was cut from, and its start there in seconds.
     """
     if any("\0" in each for each in (name, text, speaker, language) if each):
         raise BadAudio(
-            Path(name.replace("\0", "?")), "its id, text or speaker holds a NUL character", "NUL character"
+            Path(name.replace("\0", "?")), "its id, text or speaker contains a NUL character", "NUL character"
         )
     duration = round(recording.duration - start if duration is None else duration, 8)
     supervision = SupervisionSegment(
@@ -130,13 +130,13 @@ def write_manifests(
 ) -> None:
     """Write one manifest for each list of sources; all appear together, when all are complete.
 
-    `cuts_of` runs in threads and raises `BadAudio` for a source that must be left out. Those are counted and
-    listed with their reasons in `NAME.bad.tsv` beside `NAME.jsonl.gz`. One bad source never stops the work;
-    more do when they exceed `max_bad_share` of all, and so does a manifest without any utterance.
+    `cuts_of` runs in threads and raises `BadAudio` for a source that must be left out. Such sources are counted and
+    listed with their reasons in `NAME.bad.tsv` beside `NAME.jsonl.gz`. A single bad source is never an error. More
+    are a `UserError` if they exceed `max_bad_share` of all sources, and so is a manifest without any utterance.
     """
     for out in sources:
         if not out.name.endswith(SUFFIX):
-            raise UserError(f"the manifest {out} must have a name that ends in {SUFFIX}.")
+            raise UserError(f"the name of the manifest {out} must end in {SUFFIX}.")
         if out.exists() and not overwrite:
             raise UserError(f"{out} exists already: delete it, choose another place, or add --overwrite.")
     try:
@@ -174,7 +174,7 @@ def _write(
 
 
 def join_manifests(parts: Sequence[Path], out: Path) -> None:
-    """Write the cuts of several manifests as one, in their order."""
+    """Write the cuts of several manifests into one, in order."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary, CutSet.open_writer(temporary, overwrite=True) as writer:
         for path in parts:
@@ -183,7 +183,7 @@ def join_manifests(parts: Sequence[Path], out: Path) -> None:
 
 
 def map_in_threads(function: Callable[[Source], Result], items: Iterable[Source]) -> Iterator[Result]:
-    """Apply a function in order, some items ahead; libsndfile decodes outside the interpreter's lock."""
+    """Apply a function in threads and yield the results in order; libsndfile releases the GIL while it decodes."""
     ahead: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
@@ -206,7 +206,7 @@ def list_bad(
     what: str = "path",
     why: str = "",
 ) -> None:
-    """Write (path or id, reason) of what was left out of the manifest `out` beside it, and stop if it is too much."""
+    """List (path or id, reason) of what was left out beside the manifest `out`; raise `UserError` if too much."""
     listing = out.with_name(f"{out.name.removesuffix(SUFFIX)}.bad.tsv")
     if not bad:
         listing.unlink(missing_ok=True)
@@ -222,19 +222,17 @@ def list_bad(
     why = why and f" ({why})"
     first = f"the first is {bad[0][0]} ({bad[0][1]})"
     if len(bad) == total:
-        raise UserError(
-            f"nothing is left for {out}: of {things} none can be used, as {listing} tells; {first}."
-        )
+        raise UserError(f"nothing is left for {out}: none of {things} can be used (see {listing}); {first}.")
     if len(bad) > max(1, max_bad_share * total):
         raise UserError(
             f"{len(bad):,} of {things} for {out} are unusable{why}, more than a share of {max_bad_share:g}: repair "
-            f"what {listing} lists, or raise --max-bad-share (in a run audio.max_bad_share); {first}."
+            f"those in {listing}, or raise --max-bad-share (in a run audio.max_bad_share); {first}."
         )
     say(f"{len(bad):,} of {total:,} skipped{why}, listed with reasons in {listing}")
 
 
 def named_sets(paths: Sequence[Path], prefix: str = "") -> dict[str, Path]:
-    """Sets of cuts by the names of their files, with `prefix` before those that do not begin with it."""
+    """Name sets of cuts after their files, with `prefix` in front unless the name begins with it."""
     sets: dict[str, Path] = {}
     for path in paths:
         name = path.name.split(".")[0]

@@ -1,6 +1,6 @@
-"""How a language is written: text to the words a recognizer writes, for English and for any other language.
+"""Text normalization for English and other languages: reduce text to the words a recognizer outputs.
 
-One normalizer serves transcripts, the prior's text and scores alike, and a tokenizer's folder names it.
+Transcripts, the prior's text and scores use the same normalizer, which is stored in the tokenizer's folder.
 """
 
 import unicodedata
@@ -18,24 +18,24 @@ from priormatch.yaml_files import read_yaml
 
 LANGUAGE_FILE = "language.yaml"
 ENGLISH_LETTERS = "abcdefghijklmnopqrstuvwxyz'"
-FOREIGN = 0.01  # the share of letters above which a text is hardly English
+FOREIGN = 0.01  # share of non-English letters above which a text is not taken for English
 INSIDE = "'·\u05f3\u05f4\u200c\u200d"
-"""Signs that stay between letters: apostrophe, middle dot, geresh, gershayim, and the invisible (non-)joiner."""
+"""Characters kept between letters: apostrophe, middle dot, geresh, gershayim, and the invisible (non-)joiner."""
 
 _APOSTROPHES = str.maketrans(dict.fromkeys(APOSTROPHES + "´`", "'") | {"ŉ": "'n"})
-# Thai and Lao vowels that NFKC takes apart.
+# Thai and Lao vowels that NFKC decomposes.
 _SARA_AM = (("\u0e4d\u0e32", "\u0e33"), ("\u0ecd\u0eb2", "\u0eb3"))
 
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Reduces text to the words of a language: lower case, one space between, no punctuation; idempotent.
+    """Reduces text to words in lower case, separated by one space, without punctuation; idempotent.
 
-    - english: as the paper's text was; see `normalize_sentence`.
-    - unicode: `normalize_unicode`, for every language that parts its words by spaces.
+    - english: as in the paper; see `normalize_sentence`.
+    - unicode: `normalize_unicode`, for every language that separates words by spaces.
     - turkic: the same, but I becomes ı and İ becomes i.
 
-    With an `alphabet`, in small letters, a text that holds another letter is of no use.
+    With an `alphabet`, in lower case, text that contains any other letter is rejected.
     """
 
     kind: NormalizerKind = "english"
@@ -43,7 +43,7 @@ class Normalizer:
 
     @property
     def name(self) -> str:
-        """What to call it beside a score: `english`, or `unicode with 33 letters`."""
+        """Its name beside a score: `english`, or `unicode with 33 letters`."""
         return f"{self.kind} with {len(self._letters)} letters" if self._letters else self.kind
 
     @cached_property
@@ -52,40 +52,40 @@ class Normalizer:
 
     @property
     def letters(self) -> frozenset[str]:
-        """The alphabet that is given, or English's; empty where it is whatever letters the text has."""
+        """The given alphabet, or that of English; empty if any letter is allowed."""
         return self._letters or frozenset(ENGLISH_LETTERS if self.kind == "english" else "")
 
     def __call__(self, text: str) -> str:
-        """The words of a text, whatever their letters; empty where there is none."""
+        """Return the words of a text, whatever their letters; empty if there are none."""
         if self.kind == "english":
             return normalize_sentence(text)
         return normalize_unicode(text, self.kind == "turkic")
 
     def foreign(self, words: str) -> list[str]:
-        """Letters of normalized words that the given alphabet lacks, in order; none where none is given."""
+        """List the letters of normalized words that are not in the alphabet, sorted; empty without an alphabet."""
         return sorted(set(words) - self._letters - {" "}) if self._letters else []
 
     def spoken(self, transcript: str) -> str:
-        """Normalize a transcript; raise `Unspoken` where that does not give the words spoken.
+        """Normalize a transcript; raise `Unspoken` if the result would not be the words spoken.
 
-        Normalization deletes digits, and a transcript with words missing would teach nonsense.
+        Normalization deletes digits, and a transcript with missing words is a wrong target.
         """
         if any(map(str.isdigit, transcript)):
             raise Unspoken(transcript, "has digits: write numbers as words", "digits in the transcript")
         if "\N{REPLACEMENT CHARACTER}" in transcript:
-            reason = "was read in a wrong encoding once: make it anew from its source"
+            reason = "was once read in a wrong encoding: create it again from its source"
             raise Unspoken(transcript, reason, "wrong encoding of the transcript")
         words = self(transcript)
         if not words:
             raise Unspoken(transcript, "holds no word", "empty transcript")
         if foreign := " ".join(self.foreign(words)):
             raise Unspoken(
-                transcript, f"has {foreign}, which the alphabet lacks", f"{foreign} not in the alphabet"
+                transcript, f"has {foreign}, not in the alphabet", f"{foreign} not in the alphabet"
             )
         return words
 
     def save(self, folder: Path) -> None:
-        """Write `language.yaml` into the folder of a tokenizer; none means English."""
+        """Write `language.yaml` into the folder of a tokenizer; without that file the language is English."""
         import yaml
 
         file = folder / LANGUAGE_FILE
@@ -100,7 +100,7 @@ ENGLISH = Normalizer()
 
 
 def kind_for(letters: Counter[str]) -> NormalizerKind:
-    """The normalizer that suits text with these letters: another than English's where one in a hundred is foreign."""
+    """Choose the normalizer for text with these letter counts: not English if over 1 % of them are foreign."""
     written = {each for each in letters if unicodedata.category(each)[0] in "LM"}
     counts = Counter({each: letters[each] for each in written})
     most = FOREIGN * counts.total()
@@ -110,14 +110,14 @@ def kind_for(letters: Counter[str]) -> NormalizerKind:
 
 
 def normalizer_of(language: LanguageSettings) -> Normalizer:
-    """The normalizer that settings ask for."""
+    """Return the normalizer that the settings select."""
     if language.alphabet != language.alphabet.lower():
-        raise UserError(f"the alphabet {language.alphabet!r} has capitals: give its small letters alone")
+        raise UserError(f"the alphabet {language.alphabet!r} has capitals: give lower-case letters only")
     return Normalizer(language.normalizer, language.alphabet)
 
 
 def normalizer_in(folder: Path) -> Normalizer:
-    """The normalizer of the text that a tokenizer, a recognizer or a prior in that folder was made from."""
+    """Read the normalizer of the tokenizer, recognizer or prior in a folder."""
     file = folder / LANGUAGE_FILE
     if not file.exists():
         return ENGLISH
@@ -128,17 +128,18 @@ def normalizer_in(folder: Path) -> Normalizer:
             raise ValueError(f"normalizer={kind}, alphabet={alphabet}")
     except (OSError, UserError, ValueError, TypeError, KeyError) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise UserError(f"{file} names no normalizer ({reason}): make or copy the folder again") from error
+        raise UserError(f"{file} names no normalizer ({reason}): create or copy the folder again") from error
     return Normalizer(cast(NormalizerKind, kind), alphabet)
 
 
 def normalize_unicode(text: str, turkic: bool = False, numbers: bool = False) -> str:
-    """Reduce text in any script to lower-case words with one space between; idempotent.
+    """Reduce text in any script to lower-case words separated by one space; idempotent.
 
-    Letters and the marks on them stay (ß, é, й, the vowel signs of Indic scripts, Arabic and Hebrew points), and so
-    do apostrophes and the like inside a word: l'ami, об'єкт, col·lega. Punctuation and symbols part words, and digits
-    too unless `numbers` stay; soft hyphens, other invisible signs and the Arabic tatweel vanish. What Unicode has in
-    several ways is written in one: its NFKC form, but for two vowels that this would take apart.
+    - Letters and their marks are kept (ß, é, й, the vowel signs of Indic scripts, Arabic and Hebrew points), and so
+      are apostrophes and similar characters inside a word: l'ami, об'єкт, col·lega.
+    - Punctuation and symbols separate words, and so do digits, unless `numbers` keeps them.
+    - Soft hyphens, other invisible characters and the Arabic tatweel are deleted.
+    - Text is in NFKC form, except for two vowels that NFKC would decompose.
     """
     text = compose(text.translate(_APOSTROPHES)).replace("İ", "i")
     if turkic:
@@ -148,7 +149,7 @@ def normalize_unicode(text: str, turkic: bool = False, numbers: bool = False) ->
 
 
 def compose(text: str) -> str:
-    """The NFKC form of a text, with Thai and Lao sara am whole."""
+    """Return the NFKC form of a text, with Thai and Lao sara am kept composed."""
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", text)
@@ -158,7 +159,7 @@ def compose(text: str) -> str:
 
 
 def _trimmed(word: str) -> str:
-    """A word without the signs and marks at its edges that stand on or between no letters."""
+    """Strip the characters of `INSIDE` from both ends of a word, and marks before its first letter."""
     standing = (
         place
         for place, each in enumerate(word)
@@ -168,10 +169,10 @@ def _trimmed(word: str) -> str:
 
 
 class _Kept(dict[int, str]):
-    """What becomes of a character, found out at its first occurrence: itself, nothing, or a space."""
+    """Maps a character to itself, to nothing or to a space; computed at its first occurrence."""
 
     def __init__(self, categories: str) -> None:
-        # The tatweel lengthens a word; the zero-width space parts two.
+        # The tatweel lengthens a word; the zero-width space separates two.
         super().__init__({0x0640: "", 0x200B: " "})
         self.categories = categories
 

@@ -1,14 +1,14 @@
-"""How much of the transcripts the prior's text already contains."""
+"""Overlap of the transcripts with the prior's text."""
 
 from collections.abc import Iterable, Iterator
 
 from priormatch.data.normalizer import ENGLISH, Normalizer
 
-NGRAM = 8  # words in a row that are hardly ever shared by chance
+NGRAM = 8  # words in a row, hardly ever shared by chance
 
 
 class TranscriptOverlap:
-    """Looks for transcripts in a stream of normalized sentences; memory grows with the transcripts only."""
+    """Finds transcripts in a stream of normalized sentences; memory grows with the transcripts only."""
 
     def __init__(self, transcripts: Iterable[str], normalizer: Normalizer = ENGLISH) -> None:
         self.transcripts = {normalizer(transcript) for transcript in transcripts} - {""}
@@ -20,14 +20,14 @@ class TranscriptOverlap:
 
     @property
     def shared_ngrams(self) -> float:
-        """Percentage of the transcripts' distinct runs of eight words met so far."""
+        """Percentage of the transcripts' distinct 8-word runs found so far."""
         return 100 * len(self._seen_ngrams) / max(1, len(self._ngrams))
 
     def watch(self, sentences: Iterable[str], drop: bool = False) -> Iterator[str]:
-        """Pass sentences on and count what they share with the transcripts.
+        """Yield the sentences and count their overlap with the transcripts.
 
-        A sentence overlaps when it equals a transcript or when a run of eight words that ends in it, begun
-        perhaps in the sentences before, is a transcript's too; with `drop` it is not passed on.
+        A sentence overlaps if it equals a transcript, or if a run of eight words that ends in it is also in a
+        transcript; the run may begin in earlier sentences. With `drop`, such a sentence is not yielded.
         """
         if not self.transcripts:
             yield from sentences
@@ -49,5 +49,5 @@ class TranscriptOverlap:
 
 
 def _ngrams(words: list[str]) -> Iterator[int]:
-    """Hash the runs of eight words: far smaller than the words, and 64 bits hardly ever collide."""
+    """Hash all 8-word runs: hashes are far smaller than the words, and 64 bits hardly ever collide."""
     return map(hash, zip(*(words[start:] for start in range(NGRAM)), strict=False))

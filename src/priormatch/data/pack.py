@@ -1,4 +1,4 @@
-"""Packed corpora: each utterance read once and laid down as 16-bit samples in a few large WAV files."""
+"""Packed corpora: each utterance is read once and stored as 16-bit samples in a few large WAV files."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -24,15 +24,15 @@ from priormatch.json_text import parse_json
 from priormatch.progress import Meter, say
 
 SHARD_SAMPLES = 1 << 27
-"""The most samples in a shard: 2.3 hours, 256 MiB."""
+"""Maximum samples in a shard: 2.3 hours, 256 MiB."""
 
 Packed = tuple[np.ndarray, int] | str
-"""An utterance's samples (N,) int16 and how many of them were clipped, or why it cannot be read."""
+"""An utterance's samples (N,) int16 and the number of clipped ones, or why it cannot be read."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A WAV file and the cuts that go into it."""
+    """A WAV file and the cuts to store in it."""
 
     file: Path
     cuts: Sequence[Cut]
@@ -44,20 +44,20 @@ class Shard:
 
     @property
     def record(self) -> Path:
-        """The file that appears once the shard is whole."""
+        """The file that is written once the shard is complete."""
         return self.file.with_suffix(".json")
 
 
 @dataclass(frozen=True)
 class Record:
-    """What became of a shard's cuts: how many samples each has, or why it is left out; and how many were clipped."""
+    """Result of writing a shard: samples of each cut, or why it is left out; and the number of clipped samples."""
 
     cuts: list[int | str]
     clipped: int
 
     @property
     def samples(self) -> int:
-        """The samples in the shard."""
+        """Number of samples in the shard."""
         return sum(each for each in self.cuts if isinstance(each, int))
 
 
@@ -71,15 +71,14 @@ def pack(
 ) -> Path:
     """Write the audio of cuts into shards in `folder`, and their manifest `NAME.jsonl.gz` beside them.
 
-    The new cuts refer to the shards, plain 16-bit WAV files NAME-00000.wav and so on at 16 kHz with one channel, and
-    keep ids, texts, speakers and all else of the old ones, in their order, and where in which recording they were.
+    The new cuts refer to the shards: 16-bit WAV files NAME-00000.wav and so on, at 16 kHz with one channel. They keep
+    the ids, texts, speakers and all other fields of the old cuts, their order, and their place in the old recordings.
 
-    - Audio of 16 bits at 16 kHz stays the same to the bit. Other audio is resampled and rounded to 16 bits; where it
-      is louder than full scale it is clipped, and the clipped samples are counted.
+    - 16-bit audio at 16 kHz is copied bit by bit. Other audio is resampled and rounded to 16 bits; samples louder than
+      full scale are clipped and counted.
     - Unreadable utterances are skipped and listed with their reasons in `NAME.bad.tsv`; more than `max_bad_share` of
-      them stop the work at its end.
-    - What a kill left undone is gone on with: whole shards are kept, unless something can be read now that was
-      left out of them.
+      them raise `UserError` at the end.
+    - Interrupted packing resumes: complete shards are kept, unless an utterance left out of them can now be read.
     """
     out, shards = folder / f"{name}{SUFFIX}", plan_shards(cuts, folder, name, shard_samples)
     try:
@@ -99,15 +98,15 @@ def pack(
             shard.record.unlink()
     except OSError as error:
         raise UserError(
-            f"cannot write to {folder}: {error.strerror}; make room or choose another place."
+            f"cannot write to {folder}: {error.strerror}; free some space or choose another folder."
         ) from error
     if clipped := sum(record.clipped for record in records):
-        say(f"{name}: {clipped:,} samples were louder than full scale and are clipped")
+        say(f"{name}: {clipped:,} samples were louder than full scale and were clipped")
     return out
 
 
 def plan_shards(cuts: Sequence[Cut], folder: Path, name: str, most: int) -> list[Shard]:
-    """Cut the corpus into shards of at most `most` samples, in order."""
+    """Split the cuts into shards of at most `most` samples, in order."""
     starts, filled = [0], 0
     for position, cut in enumerate(cuts):
         samples = samples_of(cut) if samples_of(cut) <= most else 0  # a longer one is left out
@@ -123,12 +122,12 @@ def plan_shards(cuts: Sequence[Cut], folder: Path, name: str, most: int) -> list
 
 
 def samples_of(cut: Cut) -> int:
-    """The samples of a cut at 16 kHz, perhaps one too many."""
+    """Return the number of samples of a cut at 16 kHz, possibly one too many."""
     return int(cut.duration * SAMPLE_RATE) + 1
 
 
 def read_packed(cut: Cut, most: int) -> Packed:
-    """Read a cut of at most so many samples with 16 bits, or say why that cannot be."""
+    """Read a cut of at most `most` samples as int16, or return why it cannot be read."""
     if samples_of(cut) > most:
         return f"lasts {cut.duration / 3600:.1f} hours, more than a shard holds: cut it into utterances"
     try:
@@ -138,7 +137,7 @@ def read_packed(cut: Cut, most: int) -> Packed:
 
 
 def to_int16(samples: np.ndarray) -> tuple[np.ndarray, int]:
-    """Samples (N,) rounded to 16 bits, and how many were louder than full scale; int16 stays as it is."""
+    """Round samples (N,) to int16 and count those louder than full scale; int16 is returned unchanged."""
     if samples.dtype == np.int16:
         return samples, 0
     rounded = np.rint(samples * np.float32(FULL_SCALE)).clip(-FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
@@ -146,7 +145,7 @@ def to_int16(samples: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def packed_cuts(shard: Shard, record: Record) -> Iterable[MonoCut]:
-    """The cuts of a shard's file."""
+    """Yield the cuts that refer to a shard's file."""
     recording = recording_at(shard.file.absolute(), record.samples)
     start = 0
     for cut, samples in zip(shard.cuts, record.cuts, strict=True):
@@ -166,7 +165,7 @@ def packed_cuts(shard: Shard, record: Record) -> Iterable[MonoCut]:
 
 
 def _write_shards(shards: Sequence[Shard], read: Callable[[Cut], Packed], description: str) -> list[Record]:
-    """Write the shards that are not there, reading ahead in threads, and give the records of all."""
+    """Write the missing shards, reading ahead in threads, and return the records of all."""
     kept = {shard.file: record for shard in shards if (record := _read_record(shard, read))}
     todo = [shard for shard in shards if shard.file not in kept]
     total = sum(len(shard.cuts) for shard in shards)
@@ -199,7 +198,7 @@ def _write_shard(shard: Shard, utterances: Iterable[Packed], meter: Meter) -> Re
 
 
 def _read_record(shard: Shard, read: Callable[[Cut], Packed]) -> Record | None:
-    """The record of a whole shard, or None where it must be written, as when something left out can be read now."""
+    """Return the record of a complete shard, or None if it must be written, as when a left-out cut can now be read."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         fields = parse_json(read_text(shard.record))
         record = Record(fields["cuts"], fields["clipped"])

@@ -1,4 +1,4 @@
-"""Where long recordings are cut: at their pauses, found by how loud they are from frame to frame."""
+"""Cut long recordings at their pauses, found from the level of each frame."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,31 +9,31 @@ import numpy.typing as npt
 from priormatch.errors import UserError
 
 FRAMES = 100
-"""Frames a second, on which levels are measured and segments begin and end."""
+"""Frames per second; levels are measured per frame, and segments begin and end on frames."""
 
 Levels = npt.NDArray[np.float64]
-"""The level of every frame in decibels, full scale being 0: (F,)."""
+"""The level of every frame in decibels relative to full scale: (F,)."""
 
-SILENCE = -120.0  # decibels; no frame has a lower level
+SILENCE = -120.0  # dB; the lowest level of a frame
 SMOOTHED = 5  # frames over which levels are averaged before they are compared
-WINDOW = 2000  # frames from which a noise floor is told
-NEARBY = 150  # frames on either side of a frame in which its noise must be heard
+WINDOW = 2000  # frames from which a noise floor is estimated
+NEARBY = 150  # frames on either side of a frame in which its noise floor must be present
 STEP = 100  # frames that share a threshold
-RANGE = 50.0  # decibels that the floor may lie below the loudest of the neighborhood
-FAINTEST = -75.0  # decibels; noise below it is as good as none
-SAME = 3.0  # decibels by which two measurements of one noise may differ
-MARGIN = (6.0, 12.0)  # decibels that speech lies above the floor, by the contrast of the neighborhood
-CONTRAST = 0.3  # the share of the contrast that is asked for between those
-BURST = 10  # frames; what is loud for less is a click
+RANGE = 50.0  # dB; the floor is at most this far below the loudest nearby level
+FAINTEST = -75.0  # dB; noise below this is ignored
+SAME = 3.0  # dB by which two measurements of the same noise may differ
+MARGIN = (6.0, 12.0)  # dB; least and largest margin of speech above the floor
+CONTRAST = 0.3  # the margin as a share of the contrast, between those bounds
+BURST = 10  # frames; a shorter loud sound is a click
 EDGE = 15  # frames of quiet kept on either side of speech, where faint sounds begin and end
-DIP = 41  # frames that have a say in how quiet a place is, the nearer the more
+DIP = 41  # frames that count, nearer ones more, when the quietest place is chosen
 
 
 @dataclass(frozen=True)
 class Cutting:
-    """How recordings are cut, in seconds: the longest and the shortest segment, and the shortest pause between two.
+    """How to cut recordings, in seconds: longest and shortest segment, and shortest pause between two.
 
-    Segments are shorter than the shortest only where there is no quiet around them to widen them with.
+    A segment is shorter than `shortest` only if there is not enough quiet around it to widen it.
     """
 
     longest: float = 20.0
@@ -42,10 +42,10 @@ class Cutting:
 
     def __post_init__(self) -> None:
         if not 1.0 <= self.longest < float("inf"):
-            raise UserError(f"segments of at most {self.longest:g} s are no use: give 1 s or more")
+            raise UserError(f"a longest segment of {self.longest:g} s is too short: give 1 s or more")
         if not 0 <= self.shortest <= self.longest:
             raise UserError(
-                f"the shortest segment, {self.shortest:g} s, must lie between 0 and the longest, {self.longest:g} s"
+                f"the shortest segment, {self.shortest:g} s, must be between 0 and the longest, {self.longest:g} s"
             )
         if not 2 * EDGE / FRAMES <= self.pause < float("inf"):
             raise UserError(
@@ -54,7 +54,7 @@ class Cutting:
 
 
 def frame_levels(samples: np.ndarray, rate: int) -> Levels:
-    """The levels of samples (N,) in [-1, 1]; a constant offset does not count, and the last frame may be short."""
+    """Measure levels of samples in [-1, 1], without any constant offset: (N,) -> (F,); the last frame may be short."""
     starts = np.arange(-(-len(samples) * FRAMES // rate)) * rate // FRAMES
     if not len(starts):
         return np.empty(0)
@@ -66,10 +66,10 @@ def frame_levels(samples: np.ndarray, rate: int) -> Levels:
 
 
 def cut_at_pauses(levels: Levels, cutting: Cutting) -> list[tuple[int, int]]:
-    """The segments [start, end) that hold speech, in frames, in order and apart; none where all is quiet.
+    """Return segments [start, end) with speech, in frames, in order and without overlap; none if all is quiet.
 
-    A pause is quiet for `cutting.pause` at least. What has no pause for longer than `cutting.longest` is cut where it
-    is quietest. Some of the quiet around speech is kept.
+    A pause is at least `cutting.pause` of quiet. Speech without a pause for longer than `cutting.longest` is cut where
+    it is quietest. Some of the quiet around speech is kept.
     """
     pause, longest = round(cutting.pause * FRAMES), int(cutting.longest * FRAMES)
     pieces = [
@@ -81,18 +81,19 @@ def cut_at_pauses(levels: Levels, cutting: Cutting) -> list[tuple[int, int]]:
 
 
 def loud_frames(levels: Levels) -> npt.NDArray[np.bool_]:
-    """Which frames stand out from the noise around them: (F,).
+    """Mark the frames that are louder than the noise around them: (F,).
 
-    Speech lies a margin above the noise floor, which grows with the contrast. Where all is about as loud, nothing
-    stands out. The floor is what a twentieth of a window stays below. Of all windows that hold a frame the noisiest
-    counts, so that a noise is none of the speech from its beginning to its end, unless it is quieter near the frame.
+    Speech is above the noise floor by a margin, which grows with the contrast. If everything is about equally loud,
+    no frame is marked. The floor is the 5th percentile of a window. Of all windows that contain a frame, the one with
+    the highest floor counts, so a noise is not taken for speech from its beginning to its end, unless it is quieter
+    near the frame.
     """
     loud = np.zeros(len(levels), bool)
     if not len(levels):
         return loud
     power = np.pad(10 ** (levels / 10), SMOOTHED // 2)
     smooth = 10 * np.log10(np.convolve(power, np.ones(SMOOTHED) / SMOOTHED, "valid")[: len(levels)])
-    windows = [  # what a twentieth stays below, and a twentieth above
+    windows = [  # (floor, loudest): the 5th and the 95th percentile
         tuple(np.percentile(smooth[start : start + WINDOW], (5, 95)))
         for start in range(0, max(len(levels) - WINDOW + STEP, 1), STEP)
     ]
@@ -108,13 +109,13 @@ def loud_frames(levels: Levels) -> npt.NDArray[np.bool_]:
 
 
 def _runs(loud: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The stretches [start, end) of loud frames."""
+    """Return the runs [start, end) of loud frames."""
     changes = np.flatnonzero(np.diff(loud, prepend=False, append=False))
     return [(int(start), int(end)) for start, end in changes.reshape(-1, 2)]
 
 
 def _join(runs: list[tuple[int, int]], pause: int) -> list[tuple[int, int]]:
-    """Join runs with less than a pause between them, and drop what is loud for a moment alone."""
+    """Join runs with less than a pause between them, and drop those with fewer than `BURST` loud frames."""
     joined: list[tuple[int, int, int]] = []  # start, end, loud frames
     for start, end in runs:
         if joined and start - joined[-1][1] < pause:
@@ -126,7 +127,7 @@ def _join(runs: list[tuple[int, int]], pause: int) -> list[tuple[int, int]]:
 
 
 def _halve(levels: Levels, start: int, end: int, longest: int) -> list[tuple[int, int]]:
-    """Cut in two at the quietest place until nothing is too long."""
+    """Split in two at the quietest place until no segment is too long."""
     if end - start <= longest:
         return [(start, end)]
     middle = start + _quietest(levels[start:end])
@@ -134,14 +135,14 @@ def _halve(levels: Levels, start: int, end: int, longest: int) -> list[tuple[int
 
 
 def _quietest(levels: Levels) -> int:
-    """The frame in the middle half at which these are best cut in two."""
+    """Return the quietest frame of the middle half."""
     smooth = np.convolve(levels, np.hanning(DIP), "same")
     first = len(levels) // 4
     return first + int(smooth[first : len(levels) - first].argmin())
 
 
 def _widen(pieces: list[tuple[int, int]], frames: int, shortest: int) -> list[tuple[int, int]]:
-    """Give each piece an edge of quiet, and more of it to a short one; neighbors share what lies between them."""
+    """Add an edge of quiet to each piece, more to a short one; neighbors share the gap between them."""
     between = [(one[1] + other[0]) // 2 for one, other in pairwise(pieces)]
     widened = []
     for (start, end), low, high in zip(pieces, [0, *between], [*between, frames], strict=True):

@@ -1,4 +1,4 @@
-"""Which utterance follows which in a recording."""
+"""The order of utterances in a recording."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse.cut import Cut
 
 PART_OF = "part_of"
-"""The custom field of a cut that is stored apart from its recording: that one's id, and where it began in it."""
+"""The custom field of a cut stored apart from its recording: the recording's id, and the cut's start in it."""
 
 
 def place_of(cut: "Cut") -> tuple[str, float]:
-    """The recording a cut is part of and the second it begins at."""
+    """Return the recording that a cut is part of, and its start there in seconds."""
     stored = (getattr(cut, "custom", None) or {}).get(PART_OF)
     if stored is None:
         return getattr(cut, "recording_id", cut.id), getattr(cut, "start", 0.0)
@@ -24,14 +24,14 @@ def place_of(cut: "Cut") -> tuple[str, float]:
         return str(recording), float(start)
     except (TypeError, ValueError) as error:
         raise UserError(
-            f'{cut.id}: {PART_OF}={stored!r} tells no recording and second: write them as ["recording", 12.5]'
+            f'{cut.id}: {PART_OF}={stored!r} is not a recording and a start: write it as ["recording", 12.5]'
         ) from error
 
 
 def previous_in_recording(cuts: "Iterable[Cut]") -> dict[str, str]:
-    """The id of the cut before each by the cut's own id; the first of a recording has none.
+    """Map the id of each cut to the id of the previous one; the first of a recording is not in the map.
 
-    Cuts follow one another by where they begin, and those that begin together by their ids.
+    Cuts are ordered by start, and by id if they start together.
     """
     recordings = defaultdict[str, list[tuple[float, str]]](list)
     for cut in cuts:

@@ -1,17 +1,17 @@
-"""Written English to the words a recognizer writes: normalization and sentence splitting.
+"""Normalization of written English to the words a recognizer outputs, and sentence splitting.
 
 The rules are those of the text pipeline behind the paper's language model, changed where they do harm:
 
-- Typographic quotes count as plain ones; long dashes and ellipses part words ("wait...what" stays two words).
-- Punctuation goes before the apostrophe rule, not after it, so 'don't,' is seen to be don't in quotes.
-- Only apostrophes are taken from a word's edges. The original also tries each word without its first letter,
-  which turns she'll into he'll, and it spares every 's, hence keeps the quotation mark of 'so.
+- Typographic quotes count as plain ones; long dashes and ellipses separate words ("wait...what" stays two words).
+- Punctuation is removed before the apostrophe rule, not after it, so 'don't,' is recognized as don't in quotes.
+- Only apostrophes are stripped from a word's edges. The original also tries each word without its first letter,
+  which turns she'll into he'll, and it exempts every 's, so it keeps the quotation mark of 'so.
 """
 
 import re
 from itertools import pairwise
 
-# Words with an apostrophe of their own at an edge. One inside a word always stays, so don't needs no entry.
+# Words that begin or end with an apostrophe. One inside a word is always kept, so don't needs no entry.
 _AFTER_APOSTROPHE = """
     ad ard ave bout bove cause cept ead elp em ere erself fore fraid gainst im imself midst mong mongst neath
     nother nuff ome ouse ow pon sblood scuse sdeath spose tain't til till tis tisn't tother twas twasn't tween
@@ -29,17 +29,17 @@ CONTRACTIONS = frozenset(
     + [f"{stem}in'" for stem in _BEFORE_IN.split()]
 )
 
-APOSTROPHES = "‘’‛ʼ"  # that are typed for the plain one
+APOSTROPHES = "‘’‛ʼ"  # used in place of the plain one
 _PARTING = dict.fromkeys("-‐‑‒–—―…", " ")
 _DELETED = dict.fromkeys('0123456789"“”„‟«»,?!#&(){}[]*+=;:.', "")
 _CHARACTERS = str.maketrans(dict.fromkeys(APOSTROPHES, "'") | _PARTING | _DELETED)
 
 
 def normalize_sentence(text: str) -> str:
-    """Reduce a sentence to lower-case words with one space between; idempotent; empty where no word is left.
+    """Reduce a sentence to lower-case words separated by one space; idempotent; empty if no word is left.
 
-    Digits, double quotes and punctuation are deleted, hyphens and dashes become spaces, and an apostrophe
-    stays inside a word or where the word is a contraction. Other symbols and accented letters are left alone.
+    Digits, double quotes and punctuation are deleted, and hyphens and dashes become spaces. An apostrophe is kept
+    inside a word and in a contraction. Other symbols and accented letters are not changed.
     """
     if ".." in text:
         text = text.replace("..", " ")
@@ -51,7 +51,7 @@ def normalize_sentence(text: str) -> str:
 
 
 class Unspoken(ValueError):
-    """A transcript that does not give the words spoken, with the reason, and its `kind` in a few words."""
+    """A transcript that is not the words spoken, with the reason; `kind` is a short form of the reason."""
 
     def __init__(self, transcript: str, reason: str, kind: str) -> None:
         super().__init__(f"its transcript {transcript.strip()[:40]!r} {reason}")
@@ -59,7 +59,7 @@ class Unspoken(ValueError):
 
 
 def _unquoted(word: str) -> str:
-    """Strip apostrophes from the edges save a contraction's own: 'hello' to hello, but 'tis and o' stay."""
+    """Strip apostrophes from the edges, except in contractions: 'hello' becomes hello, 'tis and o' are kept."""
     core = word.strip("'")
     for contraction in (f"'{core}", f"{core}'"):
         if contraction in word and contraction in CONTRACTIONS:
@@ -73,7 +73,7 @@ _ABBREVIATED = """
     aug sept oct nov dec blvd mt ft
 """
 _ABBREVIATIONS = frozenset(_ABBREVIATED.split())
-_DOTTED = re.compile(r"[a-hj-z]|[a-z](\.[a-z])+")  # initials, e.g, p.m; but i ends many a sentence
+_DOTTED = re.compile(r"[a-hj-z]|[a-z](\.[a-z])+")  # initials, e.g, p.m; not i, which ends many sentences
 STOPS = frozenset(".!?…।॥؟۔։።")  # the last six are Devanagari's, Arabic's, Urdu's, Armenian's and Ethiopic's
 _STOPS = "".join(STOPS)
 _CLOSING = "\"'”’»)]}_*"
@@ -81,11 +81,11 @@ _BRACKETING = _CLOSING + "“‘„«([{"
 
 
 def split_sentences(text: str) -> list[str]:
-    """Cut running text into sentences; joined by spaces they give the text back, its white space squeezed.
+    """Split running text into sentences; joined by spaces they give the text with its whitespace collapsed.
 
-    A sentence ends with a word that ends in a stop, closing quotes and brackets aside, unless the stop is
-    that of an abbreviation or the next word begins with a small letter. Lower-cased text lacks the latter
-    sign; of the stops that are no abbreviation's, only an ellipsis is taken to run on there.
+    A sentence ends with a word that ends in a stop, ignoring closing quotes and brackets, unless the stop belongs to
+    an abbreviation or the next word begins with a lower-case letter. In lower-cased text the latter rule cannot
+    apply; there, every stop except an abbreviation's and an ellipsis ends the sentence.
     """
     words = text.split()
     has_capitals = 50 * sum(word[0].isupper() for word in words) >= len(words)
@@ -99,7 +99,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends_sentence(word: str, following: str, has_capitals: bool) -> bool:
-    """Judge whether a word that carries a stop ends its sentence."""
+    """Return whether a word with a stop ends its sentence."""
     word, first = word.strip(_BRACKETING), following.lstrip(_BRACKETING)[:1]
     if first in STOPS or (has_capitals and first.islower()):
         return False

@@ -1,4 +1,4 @@
-"""Files of text to sentences for the prior, one a line, with books left out by name."""
+"""Turn text files into sentences for the prior, one per line; books can be excluded by name."""
 
 import gzip
 import lzma
@@ -15,8 +15,8 @@ from priormatch.errors import UserError
 from priormatch.files import open_regular, replacing
 from priormatch.progress import track
 
-MOST_BYTES = 1 << 24  # in a line, so that a small compressed file cannot fill the memory
-CHUNK_CHARACTERS = 1_000_000  # of running text held in memory at once
+MOST_BYTES = 1 << 24  # per line, so that a small compressed file cannot fill the memory
+CHUNK_CHARACTERS = 1_000_000  # of running text in memory at once
 SUFFIXES = (".txt", ".gz", ".xz")
 CONVERT = "convert it with `iconv -f ENCODING -t utf-8`, where ENCODING is often latin1 or utf-16."
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -24,10 +24,10 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 @dataclass(frozen=True)
 class TextReport:
-    """What went into a file of prior text, and how much of it the transcripts already say.
+    """Statistics of a file of prior text, and its overlap with the transcripts.
 
-    A transcript overlaps when a sentence equals it; `shared_ngrams` is the percentage of the transcripts'
-    distinct runs of eight words that occur in the text. Both are counted before anything is dropped.
+    A transcript overlaps if a sentence equals it; `shared_ngrams` is the percentage of the transcripts'
+    distinct 8-word runs that occur in the text. Both are counted before anything is dropped.
     """
 
     files: int
@@ -42,7 +42,7 @@ class TextReport:
     foreign_sentences: int = 0
 
     def __str__(self) -> str:
-        """Say it in one to four lines."""
+        """Format the report in one to four lines."""
         excluded = f"; {self.excluded_books:,} excluded" if self.excluded_books else ""
         lines = [f"{self.sentences:,} sentences, {self.words:,} words (files read: {self.files:,}{excluded})"]
         if self.transcripts:
@@ -54,9 +54,7 @@ class TextReport:
         if self.dropped_sentences:
             lines.append(f"overlapping sentences dropped: {self.dropped_sentences:,}")
         if self.foreign_sentences:
-            lines.append(
-                f"sentences with letters that the alphabet lacks left out: {self.foreign_sentences:,}"
-            )
+            lines.append(f"sentences with letters not in the alphabet left out: {self.foreign_sentences:,}")
         return "\n".join(lines)
 
 
@@ -71,11 +69,11 @@ def prepare_text(
     overwrite: bool = False,
     normalizer: Normalizer = ENGLISH,
 ) -> TextReport:
-    """Write the normalized sentences of text files (.txt, .gz, .xz, or folders of them) to `out`, one a line.
+    """Write the normalized sentences of text files (.txt, .gz, .xz, or folders of them) to `out`, one per line.
 
-    A book is excluded when its file or its folder bears a name in `exclude_books`. With `drop_overlap`,
+    A book is excluded if the name of its file or its folder is in `exclude_books`. With `drop_overlap`,
     sentences that equal a transcript or share eight words in a row with one are left out. Sentences with letters
-    that the normalizer's alphabet lacks are left out always.
+    that are not in the normalizer's alphabet are always left out.
     """
     books = find_text_files(files)
     _check_out(out, books, overwrite)
@@ -110,7 +108,7 @@ def prepare_text(
 
 
 def find_text_files(paths: Sequence[Path]) -> list[Path]:
-    """List the text files given, each once, and those anywhere under the folders given, in order of name."""
+    """List the given text files and all text files under the given folders, each once; a folder's are sorted."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -121,19 +119,19 @@ def find_text_files(paths: Sequence[Path]) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            raise UserError(f"There is no text file {path}; check the name.")
+            raise UserError(f"there is no text file {path}; check the name.")
     return list(dict.fromkeys(found))
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield decoded lines without the white space around them; what cannot be read becomes a UserError."""
+    """Yield the decoded lines of a file without surrounding whitespace; raise `UserError` if it cannot be read."""
     offset = 0
     try:
         with open_regular(path) as file, _decompressed(path, file) as stream:
             while line := stream.readline(MOST_BYTES + 1):
                 if len(line) > MOST_BYTES:
                     raise UserError(
-                        f"{path} has a line of more than {MOST_BYTES >> 20} MiB; break it into lines."
+                        f"{path} has a line of more than {MOST_BYTES >> 20} MiB; split it into shorter lines."
                     )
                 if b"\0" in line:
                     raise UserError(f"{path} is not UTF-8 text (it looks like UTF-16); {CONVERT}")
@@ -148,16 +146,16 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_sentences(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file (.txt, .gz or .xz) that are not blank, as they stand."""
+    """Yield the lines of a text file (.txt, .gz or .xz) that are not blank, without normalizing them."""
     return filter(None, read_lines(path))
 
 
 def read_book_ids(path: Path) -> frozenset[str]:
-    """Read ids of books from LibriSpeech's BOOKS.TXT (`id | title | ...`, `;` comments) or a plain list."""
+    """Read book ids from LibriSpeech's BOOKS.TXT (`id | title | ...`, `;` comments) or a plain list."""
     lines = (line for line in read_lines(path) if not line.startswith(";"))
     ids = frozenset(line.split("|")[0].strip() for line in lines) - {""}
     if not ids:
-        raise UserError(f"{path} names no book; give LibriSpeech's BOOKS.TXT or a list with one id a line.")
+        raise UserError(f"{path} lists no book; give LibriSpeech's BOOKS.TXT or a list with one id per line.")
     return ids
 
 
@@ -173,7 +171,7 @@ def _sentences(book: Path, lines_are_sentences: bool) -> Iterator[str]:
 
 
 def _running_text(lines: Iterator[str]) -> Iterator[str]:
-    """Yield the sentences of wrapped lines, chunk by chunk; one without any stop has a sentence a line."""
+    """Yield the sentences of wrapped lines, chunk by chunk; a chunk without any stop has one sentence per line."""
     unfinished = ""
     for chunk in _chunks(lines):
         text = " ".join(chunk)
@@ -200,14 +198,14 @@ def _chunks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _names(book: Path) -> set[str]:
-    """Names a book may be excluded by: 84 for corpus/84/84.txt, its file's and its folder's."""
+    """Return the names a book can be excluded by, its file's and its folder's: 84 for corpus/84/84.txt."""
     name = book.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".txt")
     return {name, book.absolute().parent.name}
 
 
 def _check_out(out: Path, books: list[Path], overwrite: bool) -> None:
     if out.suffix in (".gz", ".xz"):
-        raise UserError(f"The sentences are written as plain text, so {out} should end in .txt.")
+        raise UserError(f"sentences are written as plain text, so {out} should end in .txt.")
     if out.is_dir() or (out.exists() and not overwrite):
         raise UserError(f"{out} exists already; choose another name, or remove it first.")
     if out.exists() and any(out.samefile(book) for book in books):
@@ -218,13 +216,13 @@ def _make_folder_of(out: Path) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"The folder of {out} cannot be made ({error}); choose another place.") from error
+        raise UserError(f"the folder of {out} cannot be created ({error}); choose another one.") from error
 
 
 def _nothing_left(books: list[Path], excluded: int, dropped: int, foreign: int) -> str:
     names = ", ".join(map(str, books[:3])) + (f" and {len(books) - 3} more" if len(books) > 3 else "")
     return (
-        f"No sentence is left of {names or 'no files at all'} ({excluded} files excluded, {dropped} "
-        f"overlapping sentences dropped, {foreign} with letters that the alphabet lacks); "
-        "give files with text in them, or exclude less."
+        f"no sentence is left of {names or 'no files at all'} ({excluded} files excluded, {dropped} "
+        f"overlapping sentences dropped, {foreign} with letters not in the alphabet); "
+        "give files with text, or exclude less."
     )

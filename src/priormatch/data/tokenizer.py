@@ -1,4 +1,4 @@
-"""Word pieces: a SentencePiece unigram model seen as the classes of a recognizer."""
+"""Word pieces: a SentencePiece unigram model as the output classes of a recognizer."""
 
 import io
 import os
@@ -16,19 +16,19 @@ from priormatch.errors import UserError
 from priormatch.files import replacing
 
 MODEL_FILE = "tokenizer.model"
-CONTROL_PIECES = 3  # <unk>, <s> and </s> lead SentencePiece's vocabulary and are no classes of ours
+CONTROL_PIECES = 3  # <unk>, <s> and </s> come first in SentencePiece's vocabulary and are not classes here
 SPELLINGS = 10
-MOST_BYTES, MOST_PIECES = 1 << 26, 1 << 20  # of a tokenizer that is read
-MOST_SENTENCES = 200_000  # that a tokenizer is trained on
-MARK = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece writes a word's beginning so
+MOST_BYTES, MOST_PIECES = 1 << 26, 1 << 20  # of a tokenizer file
+MOST_SENTENCES = 200_000  # to train a tokenizer on
+MARK = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark for the beginning of a word
 
 
 class Tokenizer:
-    """Turns text into classes and back; the last class is the end of sentence.
+    """Encodes text as classes and decodes it; the last class is the end of sentence.
 
     Class i is piece i + 3 of the SentencePiece model, and `eos` follows the last piece: a vocabulary of 5,000
     gives 4,997 pieces and 4,998 classes, as in the paper. There is no unknown class: letters that the model has
-    never seen are left out. `normalizer` is that of the text it was trained on.
+    never seen are left out. `normalizer` is the one of its training text.
     """
 
     def __init__(self, model: bytes, normalizer: Normalizer = ENGLISH) -> None:
@@ -53,7 +53,7 @@ class Tokenizer:
         return hash(tuple(self.pieces))
 
     def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes, Normalizer]]:
-        return Tokenizer, (self.model, self.normalizer)  # the way into a worker process
+        return Tokenizer, (self.model, self.normalizer)  # to pickle it for a worker process
 
     def _spell(self, word: str) -> tuple[int, ...]:
         return self._classes(self._processor.EncodeAsIds(word))
@@ -62,16 +62,16 @@ class Tokenizer:
         return tuple(i - CONTROL_PIECES for i in ids if i >= CONTROL_PIECES)
 
     def spellings(self, word: str) -> list[tuple[int, ...]]:
-        """The ten best spellings of a word, best first."""
+        """Return the ten best segmentations of a word into pieces, best first."""
         found = self._processor.NBestEncodeAsIds(word, SPELLINGS)
         return list(dict.fromkeys(self._classes(ids) for ids in found))
 
     def encode(
         self, text: str, sampling: float = 0.0, random: np.random.Generator | None = None
     ) -> list[int]:
-        """Classes of a sentence without its end.
+        """Encode a sentence as classes, without the end of sentence.
 
-        With probability `sampling` a word is spelled by one of its ten best spellings, drawn uniformly.
+        With probability `sampling`, a word gets one of its ten best segmentations, drawn uniformly.
         """
         words = text.split()
         drawn = random.random(len(words)) < sampling if random is not None and sampling > 0 else None
@@ -85,7 +85,7 @@ class Tokenizer:
         return classes
 
     def decode(self, classes: Sequence[int]) -> str:
-        """Text of a sequence of classes; the end of sentence and what follows it is ignored."""
+        """Decode a sequence of classes to text; the end of sentence and anything after it are ignored."""
         letters = []
         for each in classes:
             if each == self.eos:
@@ -94,7 +94,7 @@ class Tokenizer:
         return " ".join("".join(letters).replace(MARK, " ").split())
 
     def pieces_per_word(self, sentences: Iterable[str]) -> float:
-        """Mean number of pieces a word; well above 3 means that the model has fallen apart into letters."""
+        """Mean number of pieces per word; well above 3 means that the model mostly uses single letters."""
         pieces = words = 0
         for sentence in sentences:
             pieces += len(self.encode(sentence))
@@ -102,7 +102,7 @@ class Tokenizer:
         return pieces / max(words, 1)
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.model` into the folder, and the name of a normalizer that is not English's."""
+        """Write `tokenizer.model` into the folder, and the normalizer unless it is the English one."""
         folder.mkdir(parents=True, exist_ok=True)
         self.normalizer.save(folder)
         with replacing(folder / MODEL_FILE, len(self.model)) as temporary:
@@ -110,24 +110,24 @@ class Tokenizer:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Tokenizer":
-        """Read a tokenizer from its file or from the folder that holds it."""
+        """Read a tokenizer from its file or from its folder."""
         file = Path(path)
         file = file / MODEL_FILE if file.is_dir() else file
         if not file.is_file():
             raise UserError(f"no tokenizer at {file}: make one with `priormatch tokenizer`")
         if file.stat().st_size > MOST_BYTES:
             raise UserError(
-                f"{file} is larger than {MOST_BYTES >> 20} MB, and so no tokenizer: make it again"
+                f"{file} is larger than {MOST_BYTES >> 20} MB, so it is not a tokenizer: make it again"
             )
         normalizer = normalizer_in(file.parent)
         try:
             tokenizer = Tokenizer(file.read_bytes(), normalizer)
-        except (RuntimeError, ValueError) as error:  # pieces that are no UTF-8 are a ValueError
+        except (RuntimeError, ValueError) as error:  # ValueError: pieces that are not UTF-8
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"{file} is not a SentencePiece model ({reason}): make it again") from error
         if not 0 < len(tokenizer.pieces) <= MOST_PIECES:
             raise UserError(
-                f"{file} has {len(tokenizer.pieces):,} pieces, and 1 to {MOST_PIECES:,} are possible: make it again"
+                f"{file} has {len(tokenizer.pieces):,} pieces; 1 to {MOST_PIECES:,} are allowed: make it again"
             )
         return tokenizer
 
@@ -135,8 +135,8 @@ class Tokenizer:
 def train_tokenizer(sentences: Sequence[str], pieces: int, normalizer: Normalizer = ENGLISH) -> Tokenizer:
     """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalized sentences.
 
-    Of more than `MOST_SENTENCES`, that many are drawn at random. Each word is added once more as a sentence of its
-    own: SentencePiece (0.2.2 excepted) takes a whole word for a piece only if the word sometimes ends a sentence.
+    Of more than `MOST_SENTENCES`, a random sample of that size is used. Each word is added once more as a sentence of
+    its own: except in version 0.2.2, SentencePiece makes a whole word a piece only if it sometimes ends a sentence.
     """
     if len(sentences) > MOST_SENTENCES:
         sentences = random.Random(0).sample(sentences, MOST_SENTENCES)
@@ -152,13 +152,15 @@ def train_tokenizer(sentences: Sequence[str], pieces: int, normalizer: Normalize
             vocab_size=pieces,
             character_coverage=1.0,
             split_by_unicode_script=False,
-            # SentencePiece's own rules, as in the paper, would part words at joiners and take Thai vowels apart.
+            # SentencePiece's own rules, as in the paper, would split words at joiners and decompose Thai vowels.
             normalization_rule_name="nmt_nfkc" if normalizer.kind == "english" else "identity",
             num_threads=1,  # the order of additions, and so the model, must not depend on the machine
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).splitlines()[0].rpartition("] ")[2]  # behind the place in SentencePiece's source
+        reason = (
+            str(error).splitlines()[0].rpartition("] ")[2]
+        )  # after the position in SentencePiece's source
         # Every letter of the text needs a piece of its own.
         way_out = "higher" if "required_chars" in reason else "lower, or give more text"
         raise UserError(

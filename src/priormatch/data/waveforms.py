@@ -1,4 +1,4 @@
-"""The samples of a cut: read or decoded at once where the file is plain, through Lhotse where it is not."""
+"""Read the samples of a cut: directly if the file is plain 16-bit audio at 16 kHz, else through Lhotse."""
 
 import os
 import stat
@@ -20,25 +20,25 @@ if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse import Recording
     from lhotse.cut import Cut
 
-FULL_SCALE = 32768  # what int16 calls 1.0
+FULL_SCALE = 32768  # 1.0 in int16
 LOUDEST = 65536.0
-"""The largest sample: floats may exceed 1, and some tools write 16-bit integers unscaled; beyond is damage."""
-MISSING_SECONDS = 0.1  # of audio that an inexact manifest may promise; beyond it, the file is damaged
+"""The largest sample: floats may exceed 1, and some tools write 16-bit integers unscaled; above it is damage."""
+MISSING_SECONDS = 0.1  # of audio that an inexact manifest may declare too much; above it, the file is damaged
 WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
-"""RIFF, its length, WAVE, fmt, its length, format, channels, rate, bytes a second, block, bits, data, its length."""
+"""RIFF, its length, WAVE, fmt, its length, format, channels, rate, bytes per second, block, bits, data, its length."""
 
 
 def read_samples(cut: "Cut", speed: float = 1.0) -> np.ndarray:
-    """The samples of a cut at 16 kHz, the first channel alone, played `speed` times as fast: (N,).
+    """Read the first channel of a cut at 16 kHz, `speed` times as fast: (N,).
 
-    They are int16 where the file has 16 bits at 16 kHz and is played as it is, and float32 in [-1, 1] elsewhere.
+    The samples are int16 if the file has 16 bits at 16 kHz and is not changed, and float32 in [-1, 1] otherwise.
     """
     samples = _read_plainly(cut) if speed == 1.0 else None
     return read_with_lhotse(cut, speed) if samples is None else samples
 
 
 def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
-    """The same as float32, by Lhotse, which resamples and mends small differences."""
+    """Read a cut as `read_samples` does, as float32, with Lhotse, which resamples and repairs small differences."""
     _require_files(cut)
     _make_lhotse_strict()
     if cut.sampling_rate != SAMPLE_RATE:
@@ -52,20 +52,20 @@ def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
 
 
 def require_sane(samples: np.ndarray) -> None:
-    """Raise a ValueError for samples that no recording has: not numbers, or far beyond full scale."""
+    """Raise `ValueError` for samples that no recording has: not numbers, or far beyond full scale."""
     peak = max(samples.max(initial=0), -samples.min(initial=0))
-    if not peak <= LOUDEST:  # not a number compares as False
+    if not peak <= LOUDEST:  # False for NaN
         what = f"of {peak:.3g}, where full scale is 1" if np.isfinite(peak) else "that are not finite numbers"
-        raise ValueError(f"holds samples {what}")
+        raise ValueError(f"has samples {what}")
 
 
 def as_float(samples: np.ndarray) -> np.ndarray:
-    """Samples as float32 in [-1, 1]; exact for int16."""
+    """Convert samples to float32 in [-1, 1]; exact for int16."""
     return samples * np.float32(1 / FULL_SCALE) if samples.dtype == np.int16 else samples
 
 
 def why_unreadable(cut: "Cut", error: Exception) -> str:
-    """One sentence on what is wrong with the audio of a cut whose reading raised an error."""
+    """Describe in one sentence why reading the audio of a cut raised an error."""
     from priormatch.data.audio import BadAudio, check_audio
 
     if isinstance(error, BadAudio):
@@ -74,12 +74,14 @@ def why_unreadable(cut: "Cut", error: Exception) -> str:
     for source in recording.sources if recording is not None else []:
         if source.type == "file" and (reason := check_audio(Path(source.source))):
             return f"{source.source}: {reason}"
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]  # lhotse tells half the manifest
+    return f"{type(error).__name__}: {error}".splitlines()[0][
+        :200
+    ]  # Lhotse's messages repeat half the manifest
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Resample alike everywhere: the last bit depends on the number of threads, and a loader's worker has one."""
+    """Use one thread, so that resampling is the same everywhere: its last bit depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -90,7 +92,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def soundfile_alone() -> Iterator[None]:
-    """Keep lhotse from other decoders, which a machine may have and another not, and which read damaged files too."""
+    """Make Lhotse decode with libsndfile only: other decoders differ between machines and accept damaged files."""
     from lhotse.audio.backend import (
         LibsndfileBackend,
         get_current_audio_backend,
@@ -106,7 +108,7 @@ def soundfile_alone() -> Iterator[None]:
 
 
 def _require_files(cut: "Cut") -> None:
-    """Refuse a cut made in Python, or read by Lhotse, whose audio is not in files alone: Lhotse runs commands."""
+    """Refuse a cut made in Python or read by Lhotse if its audio is not only in files: Lhotse runs commands."""
     from lhotse.cut import MixedCut, PaddingCut
 
     from priormatch.data.audio import BadAudio, check_header
@@ -125,7 +127,7 @@ def _require_files(cut: "Cut") -> None:
 
 @cache
 def _make_lhotse_strict() -> None:
-    """Keep lhotse from filling up half a second of missing audio."""
+    """Keep Lhotse from padding half a second of missing audio."""
     from lhotse import set_audio_duration_mismatch_tolerance
 
     with warnings.catch_warnings(action="ignore"):
@@ -133,9 +135,9 @@ def _make_lhotse_strict() -> None:
 
 
 def _read_plainly(cut: "Cut") -> np.ndarray | None:
-    """The samples of a cut (N,) int16, or None where its file is not 16-bit audio just as the manifest says.
+    """Read a cut as (N,) int16; return None if its file is not 16-bit audio exactly as in the manifest.
 
-    Whatever else is the matter, Lhotse finds out and tells.
+    Any other problem is left for Lhotse to find and report.
     """
     from lhotse import MonoCut
     from lhotse.utils import compute_num_samples
@@ -159,11 +161,11 @@ def _read_plainly(cut: "Cut") -> np.ndarray | None:
 
 
 def _read_wav(path: str, recording: "Recording", start: int, end: int) -> np.ndarray | None:
-    """Frames of a plain 16-bit WAV file (end - start, channels); None for any other file.
+    """Read frames of a plain 16-bit WAV file: (end - start, channels); None for any other file.
 
-    They are read, not mapped: a file that is truncated while it is mapped kills the process.
+    The file is not memory-mapped: truncating a mapped file kills the process.
     """
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for the writer of a named pipe
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # do not wait for the writer of a named pipe
     try:
         state = os.fstat(file)
         if not stat.S_ISREG(state.st_mode):
@@ -183,7 +185,7 @@ def _read_wav(path: str, recording: "Recording", start: int, end: int) -> np.nda
 
 
 def wav_header(frames: int, channels: int = 1) -> bytes:
-    """The first 44 bytes of a 16-bit WAV file at 16 kHz."""
+    """Return the first 44 bytes of a 16-bit WAV file at 16 kHz."""
     block = 2 * channels
     length = block * frames
     return WAV_HEADER.pack(
@@ -194,7 +196,7 @@ def wav_header(frames: int, channels: int = 1) -> bytes:
 
 
 def _decode(path: str, recording: "Recording", start: int, end: int) -> np.ndarray | None:
-    """Frames of a 16-bit file in any format (end - start, channels); None for a file of another depth or length."""
+    """Decode frames of a 16-bit file: (end - start, channels); None if depth, length, rate or channels differ."""
     with soundfile.SoundFile(path) as sound:
         promised = (recording.num_samples, SAMPLE_RATE, recording.num_channels)
         if sound.subtype != "PCM_16" or (sound.frames, sound.samplerate, sound.channels) != promised:

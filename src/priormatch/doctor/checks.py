@@ -11,7 +11,7 @@ from priormatch.errors import UserError
 
 
 def examine(recipe: str | None, overrides: Sequence[str]) -> bool:
-    """Print what the checks find; tells whether there is a problem."""
+    """Print the findings of all checks; return whether there is a problem."""
     counts: Counter[str] = Counter()
     for finding in findings(recipe, overrides):
         print(finding, flush=True)
@@ -22,7 +22,7 @@ def examine(recipe: str | None, overrides: Sequence[str]) -> bool:
 
 
 def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
-    """The installation, the machine, and with a recipe its data and models; later checks need the earlier ones."""
+    """Check the installation and the machine, and with a recipe its data and models; later checks need earlier ones."""
     yield install.python_finding(sys.version_info[:2])
     yield from install.requirement_findings(install.requirements(), install.installed_version)
     broken = list(install.import_findings(install.MODULES))

@@ -1,4 +1,4 @@
-"""Whether a recipe's speech and text can be used, and go together."""
+"""Check whether a recipe's speech and text are usable and match each other."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +14,16 @@ from priormatch.doctor.finding import Finding
 from priormatch.errors import UserError
 from priormatch.prepare.look import Speech, decode_some, letters, look_at_speech, look_at_text
 
-DECODED = 20  # files of each set
+DECODED = 20  # utterances per set
 LITTLE_TEXT = 100_000  # words
-MANY_FOREIGN, SOME_FOREIGN = 0.05, 0.001  # shares of letters that the other side never has
-MUCH_SHARED = 1.0  # percent of the runs of words
+MANY_FOREIGN, SOME_FOREIGN = 0.05, 0.001  # shares of letters that never occur on the other side
+MUCH_SHARED = 1.0  # percent of the 8-word runs
 SHOWN_LETTERS = 20
-FEW_LETTERS = 5000  # in which rare ones need not occur
+FEW_LETTERS = 5000  # below this, rare letters may be missing by chance
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """All checks of a recipe's data."""
+    """Run all checks of a recipe's data."""
     if settings.corpus == "demo":
         yield from demo_findings()
         return
@@ -53,17 +53,17 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 
 def demo_findings() -> Iterator[Finding]:
-    """Whether the demo's corpus can be spoken."""
+    """Check whether the demo corpus can be synthesized."""
     from importlib.util import find_spec
 
     if find_spec("espeakng_loader") is None:
         yield Finding("problem", "corpus=demo needs espeak-ng", "run `pip install 'priormatch[demo]'`")
     else:
-        yield Finding("ok", "espeak-ng, which speaks the demo's corpus, is installed")
+        yield Finding("ok", "espeak-ng, which synthesizes the demo corpus, is installed")
 
 
 def speech_paths(settings: Settings) -> dict[str, str]:
-    """Every setting that names speech, by its name, with its path."""
+    """Return the path of every setting that names speech."""
     return {
         "labeled": settings.labeled,
         "unlabeled": settings.unlabeled,
@@ -77,18 +77,18 @@ def speech_paths(settings: Settings) -> dict[str, str]:
 
 
 def require(name: str, path: str) -> Path:
-    """The path of a setting that must be given."""
+    """Return the path of a required setting; raise `UserError` if it is not set."""
     if not path:
         raise UserError(f"it is not set; give {name}=PATH")
     return Path(path)
 
 
 def speech_findings(name: str, speech: Speech, settings: Settings) -> Iterator[Finding]:
-    """What there is of speech, and whether it can be read, heard and learned from."""
+    """Report the amount of speech, and check its audio, durations and transcripts."""
     yield Finding("ok", f"{name}: {speech}")
     yield from decoding_findings(name, *decode_some(speech, DECODED), settings.audio.max_bad_share)
     if name == "unlabeled":
-        longest = settings.audio.segment or math.inf  # to which a run cuts it
+        longest = settings.audio.segment or math.inf  # a run cuts unlabeled audio to this
         yield from duration_findings(name, [min(each, longest) for each in speech.durations], settings.audio)
         return
     yield from duration_findings(name, speech.durations, settings.audio)
@@ -98,43 +98,45 @@ def speech_findings(name: str, speech: Speech, settings: Settings) -> Iterator[F
         advice = (
             "put each speaker's audio into a folder, name speakers in the table, or give validation=[CUTS]"
         )
-        yield Finding("warning", "labeled: without speakers, validation shares voices with training", advice)
+        yield Finding(
+            "warning", "labeled: without speaker names, validation shares speakers with training", advice
+        )
 
 
 def decoding_findings(
     name: str, tried: int, bad: Sequence[tuple[Path, str]], most: float
 ) -> Iterator[Finding]:
-    """What came of decoding a sample of the files."""
+    """Report the result of decoding a sample of the files."""
     if not bad:
-        yield Finding("ok", f"{name}: {tried} files decoded, all whole")
+        yield Finding("ok", f"{name}: {tried} files decoded, all complete")
         return
     file, reason = bad[0]
     many = len(bad) > max(1, most * tried) or len(bad) == tried
     what = f"{name}: {len(bad)} of {tried} files cannot be used, such as {file} ({reason})"
-    advice = "mend or remove them, or raise audio.max_bad_share" if many else "a run skips such files"
+    advice = "repair or remove them, or raise audio.max_bad_share" if many else "a run skips such files"
     yield Finding("problem" if many else "warning", what, advice)
 
 
 def duration_findings(name: str, durations: Sequence[float], audio: AudioSettings) -> Iterator[Finding]:
-    """How many utterances a run would skip for their length."""
+    """Count the utterances that a run would skip because of their length."""
     outside = [seconds for seconds in durations if not audio.shortest <= seconds <= audio.longest]
     if outside:
         what = (
-            f"{name}: {len(outside)} of {len(durations)} utterances would be skipped, as they are shorter than"
+            f"{name}: {len(outside)} of {len(durations)} utterances would be skipped: they are shorter than"
             f" {audio.shortest:g} s or longer than {audio.longest:g} s; the longest has {max(outside):.1f} s"
         )
         all_of_it = len(outside) == len(durations)
         yield Finding(
             "problem" if all_of_it else "warning",
             what,
-            "cut them at pauses, or raise audio.longest where memory allows",
+            "cut them at pauses, or raise audio.longest if memory allows",
         )
 
 
 def transcript_findings(
     name: str, transcripts: Sequence[str], most: float, normalizer: Normalizer = ENGLISH
 ) -> Iterator[Finding]:
-    """Whether transcripts give the words spoken."""
+    """Check whether transcripts give the words spoken."""
     if not transcripts:
         yield Finding(
             "problem", f"{name}: no transcripts", "put NAME.txt beside NAME.wav, or give a table or cuts"
@@ -146,11 +148,11 @@ def transcript_findings(
             f"{name}: {len(reasons)} of {len(transcripts)} transcripts cannot be used, such as: {reasons[0]}"
         )
         many = len(reasons) > max(1, most * len(transcripts))
-        yield Finding("problem" if many else "warning", what, "mend them, or leave them out")
+        yield Finding("problem" if many else "warning", what, "correct them, or leave them out")
 
 
 def why_unusable(transcript: str, normalizer: Normalizer) -> str | None:
-    """Why a transcript cannot be learned from; None where it can."""
+    """Return why a transcript cannot be used for training, or None if it can."""
     try:
         normalizer.spoken(transcript)
     except Unspoken as error:
@@ -159,32 +161,30 @@ def why_unusable(transcript: str, normalizer: Normalizer) -> str | None:
 
 
 def normalized(transcripts: Sequence[str], normalizer: Normalizer) -> list[str]:
-    """Transcripts as training would have them, less those that cannot be used."""
+    """Normalize transcripts as training does, without the unusable ones."""
     return [normalizer(each) for each in transcripts if why_unusable(each, normalizer) is None]
 
 
 def language_findings(written: Mapping[str, Sequence[str]], normalizer: Normalizer) -> Iterator[Finding]:
-    """Whether what is taken for English is another language."""
+    """Warn if text normalized as English looks like another language."""
     for name, sentences in written.items():
         kind = kind_for(letters(sentences))
         if normalizer.kind == "english" and kind != "english":
-            what = f"{name}: many of its letters are not English, and language.normalizer is english"
+            what = f"{name}: many of its letters are not English, but language.normalizer is english"
             yield Finding("warning", what, f"for another language set language.normalizer={kind}")
 
 
 def text_finding(sentences: Sequence[str]) -> Finding:
-    """How much text there is for the prior."""
+    """Report the amount of text for the prior."""
     words = sum(len(sentence.split()) for sentence in sentences)
-    what = f"text: {words:,} words looked at, in {len(sentences):,} lines"
+    what = f"text: {words:,} words checked, in {len(sentences):,} lines"
     if words < LITTLE_TEXT:
-        return Finding(
-            "warning", what, "a prior wants more, millions where it can have them: add text of the domain"
-        )
+        return Finding("warning", what, "a prior needs more, millions if possible: add text of the domain")
     return Finding("ok", what)
 
 
 def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source: str) -> Iterator[Finding]:
-    """Whether transcripts and text are written with the same letters, of which the pieces are made."""
+    """Check whether transcripts and text use the same letters, since pieces are made of one of the two."""
     sides = {"transcripts": letters(transcripts), "text": letters(sentences)}
     agreed = True
     for one, other in (("transcripts", "text"), ("text", "transcripts")):
@@ -195,40 +195,36 @@ def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source
         agreed = False
         if sides[other].total() < FEW_LETTERS:
             what = (
-                f"{sides[other].total():,} letters in the {other} are too few to tell whether {one} and {other} are"
-                " written alike"
+                f"{sides[other].total():,} letters in the {other} are too few to check whether {one} and {other} use"
+                " the same letters"
             )
             yield Finding("warning", what, f"add {other}")
             continue
         commonest = sorted(foreign, key=lambda letter: -foreign[letter])[:SHOWN_LETTERS]
         lost = f", and tokenizer.source={source} gives them no piece" if source == other else ""
         never = f"{100 * share:.1f} % of the letters in the {one} never occur in the {other}{lost}"
-        advice = (
-            f"write both alike (accents, symbols, language); where they are just rare letters, add {other}"
-        )
+        advice = f"write both with the same letters (accents, symbols, language); if these are just rare, add {other}"
         yield Finding(
             "problem" if share > MANY_FOREIGN else "warning", f"{never}: {' '.join(commonest)}", advice
         )
     if agreed:
-        yield Finding(
-            "ok", f"transcripts and text are written with the same {len(sides['transcripts'])} letters"
-        )
+        yield Finding("ok", f"transcripts and text use the same {len(sides['transcripts'])} letters")
 
 
 def overlap_findings(
     spoken: Mapping[str, Sequence[str]], sentences: Sequence[str], normalizer: Normalizer = ENGLISH
 ) -> Iterator[Finding]:
-    """Whether the prior's text already holds what is said in speech that is to be recognized."""
+    """Check whether the prior's text already contains the transcripts of speech to be recognized."""
     for name, transcripts in spoken.items():
         overlap = TranscriptOverlap(transcripts, normalizer)
         for _ in overlap.watch(sentences):
             pass
         what = (
             f"{name}: {overlap.shared_ngrams:.1f} % of the transcripts' runs of {NGRAM} words occur in the text,"
-            f" and {len(overlap.seen_transcripts)} of {len(overlap.transcripts)} transcripts as lines of it"
+            f" and {len(overlap.seen_transcripts)} of {len(overlap.transcripts)} transcripts are lines of it"
         )
         if overlap.shared_ngrams > MUCH_SHARED:
-            advice = "the prior would know the answers: drop them by `priormatch prepare text --cuts --drop-overlap`"
+            advice = "the prior would know the answers: drop them with `priormatch prepare text --cuts --drop-overlap`"
             yield Finding("warning", what, advice)
         else:
             yield Finding("ok", what)

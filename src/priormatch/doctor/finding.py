@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Status = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor: how it stands, with what, and what to do about it."""
+    """One line of the doctor's output: a status, what was found, and what to do about it."""
 
     status: Status
     what: str
@@ -22,7 +22,7 @@ class Finding:
 
 
 def guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The findings of a check, with an error that the user can put right as a problem among them."""
+    """Yield the findings of a check; a `UserError` becomes a problem."""
     try:
         yield from check()
     except UserError as error:

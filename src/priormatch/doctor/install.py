@@ -1,4 +1,4 @@
-"""Whether everything is installed that priormatch needs; imports nothing heavy by itself."""
+"""Check whether everything that priormatch needs is installed; this module imports nothing heavy itself."""
 
 import io
 import operator
@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 
 from priormatch.doctor.finding import Finding
 
-OF_DEVELOPERS = {"browser", "dev", "docs"}  # extras that are of no use to users
+OF_DEVELOPERS = {"browser", "dev", "docs"}  # extras that users do not need
 OLDEST_PYTHON = (3, 11)
 MODULES = (
     "torch",
@@ -35,14 +35,14 @@ FORMATS = {"WAV": "PCM_16", "FLAC": "PCM_16", "OGG": "VORBIS", "MP3": "MPEG_LAYE
 
 
 def python_finding(version: tuple[int, ...]) -> Finding:
-    """Whether this Python is new enough."""
+    """Check whether this Python is new enough."""
     if version < OLDEST_PYTHON:
         return Finding("problem", f"Python {'.'.join(map(str, version))}", "install Python 3.11 or newer")
     return Finding("ok", f"Python {platform.python_version()}")
 
 
 def requirements() -> list[str]:
-    """What the installed package declares that it needs; nothing where it is run from its source alone."""
+    """List the requirements of the installed package; empty if it runs from source without installation."""
     try:
         return metadata.requires("priormatch") or []
     except metadata.PackageNotFoundError:
@@ -50,7 +50,7 @@ def requirements() -> list[str]:
 
 
 def installed_version(name: str) -> str | None:
-    """The version of an installed distribution, or None."""
+    """Return the version of an installed distribution, or None."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -60,7 +60,7 @@ def installed_version(name: str) -> str | None:
 def requirement_findings(
     declared: Sequence[str], version_of: Callable[[str], str | None]
 ) -> Iterator[Finding]:
-    """Whether what is declared, such as `torch<2.14,>=2.9` or `gradio>=6; extra == "page"`, is installed."""
+    """Check whether requirements, such as `torch<2.14,>=2.9` or `gradio>=6; extra == "page"`, are installed."""
     if not declared:
         yield Finding(
             "warning", "priormatch is not installed as a package", "run `pip install .` in its folder"
@@ -76,7 +76,7 @@ def requirement_findings(
             yield Finding("problem", reason, f'run `pip install "{wanted.strip()}"`')
     if core and not any(unmet(wanted, version_of) for wanted in core):
         yield Finding(
-            "ok", f"all {len(core)} packages that priormatch needs, torch {version_of('torch')} among them"
+            "ok", f"all {len(core)} packages that priormatch needs, including torch {version_of('torch')}"
         )
     reasons = {
         extra: [reason for wanted in needed if (reason := unmet(wanted, version_of))]
@@ -88,7 +88,7 @@ def requirement_findings(
 
 
 def extras_finding(reasons: Mapping[str, Sequence[str]]) -> Finding:
-    """Which extras are installed, and why others are not, each with its reasons."""
+    """Report which extras are installed, and the reasons why others are not."""
     there = [extra for extra, why in reasons.items() if not why]
     absent = {extra: why for extra, why in reasons.items() if why}
     what = f"extras: {', '.join(there) or 'none'} installed"
@@ -100,7 +100,7 @@ def extras_finding(reasons: Mapping[str, Sequence[str]]) -> Finding:
 
 
 def unmet(requirement: str, version_of: Callable[[str], str | None]) -> str | None:
-    """Why a requirement such as `torch<2.14,>=2.9` is not met; None where it is."""
+    """Return why a requirement such as `torch<2.14,>=2.9` is not met, or None if it is."""
     name, bounds = re.fullmatch(r"\s*([\w.-]+)(?:\[[^\]]*\])?\s*\(?([^)]*)\)?\s*", requirement).groups()  # type: ignore[union-attr]
     version = version_of(name)
     if version is None:
@@ -112,7 +112,7 @@ def unmet(requirement: str, version_of: Callable[[str], str | None]) -> str | No
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The numbers a version begins with, less zeros at the end: 2.13.0+cpu is (2, 13)."""
+    """Return the leading numbers of a version, without trailing zeros: 2.13.0+cpu gives (2, 13)."""
     found = [int(each) for each in re.match(r"[\d.]*", version)[0].split(".") if each]  # type: ignore[index]
     while found and found[-1] == 0:
         found.pop()
@@ -120,11 +120,11 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def import_findings(modules: Sequence[str]) -> Iterator[Finding]:
-    """The modules that cannot be imported, installed or not."""
+    """Report the modules that cannot be imported, installed or not."""
     for name in modules:
         try:
             import_module(name)
-        except Exception as error:  # a broken library raises whatever it does
+        except Exception as error:  # a broken library may raise anything
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             yield Finding(
                 "problem",
@@ -134,7 +134,7 @@ def import_findings(modules: Sequence[str]) -> Iterator[Finding]:
 
 
 def sound_findings() -> Iterator[Finding]:
-    """Whether soundfile writes and reads each format of audio, in memory."""
+    """Check whether soundfile writes and reads each audio format, in memory."""
     import numpy as np
     import soundfile
 

@@ -1,4 +1,4 @@
-"""What computes and where runs go: devices tried out on something tiny, and the disk."""
+"""Check the machine: the device, tested with a tiny model, and the disk for runs."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ TINY = ModelSettings(n_mels=40, channels=[4, 6], blocks=[1, 1], kernel=9, size=3
 
 
 def findings(device: str, runs: Path) -> Iterator[Finding]:
-    """All checks of the machine."""
+    """Run all checks of the machine."""
     yield disk_finding(runs, free_space(runs))
     found = find_device(device)
     yield from gpu_findings(found) if found.type == "cuda" else cpu_findings(driver=has_driver())
@@ -30,26 +30,26 @@ def findings(device: str, runs: Path) -> Iterator[Finding]:
 
 
 def has_driver() -> bool:
-    """Whether this machine has an NVIDIA driver."""
+    """Return whether this machine has an NVIDIA driver."""
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
 
 
 def cpu_findings(driver: bool) -> Iterator[Finding]:
-    """What it means to compute on the CPU."""
+    """Report that the CPU is used, and why a GPU is not if there is a driver."""
     if driver and torch.version.cuda is None:
         what = f"there is an NVIDIA driver, but PyTorch {torch.__version__} is built without CUDA"
-        yield Finding("warning", what, "install a CUDA build of torch, as pytorch.org tells")
+        yield Finding("warning", what, "install a CUDA build of torch, see pytorch.org")
     elif driver and not torch.cuda.is_available():
         what = f"there is an NVIDIA driver, but PyTorch {torch.__version__} sees no GPU"
         yield Finding(
-            "warning", what, "see whether `nvidia-smi` lists one, and whether CUDA_VISIBLE_DEVICES hides it"
+            "warning", what, "check whether `nvidia-smi` lists one, and whether CUDA_VISIBLE_DEVICES hides it"
         )
     what = f"computing on the CPU with {torch.get_num_threads()} threads"
-    yield Finding("warning", what, "enough for the demo and for tiny data; for hours of speech take a GPU")
+    yield Finding("warning", what, "enough for the demo and for tiny data; for hours of speech use a GPU")
 
 
 def gpu_findings(device: torch.device) -> Iterator[Finding]:
-    """Which GPU it is, how much of its memory is free, and whether our kernels run on it."""
+    """Report the GPU, its free memory, and whether priormatch's kernels run on it."""
     free, total = torch.cuda.mem_get_info(device)
     what = f"{torch.cuda.get_device_name(device)}, {free / GB:.1f} of {total / GB:.1f} GB free"
     if free < LITTLE_MEMORY:
@@ -67,14 +67,14 @@ def gpu_findings(device: torch.device) -> Iterator[Finding]:
 
 
 def computing_findings(device: torch.device) -> Iterator[Finding]:
-    """Whether a product of matrices and one update of a tiny recognizer come out right there."""
+    """Check the results of a matrix product and an update of a tiny recognizer on a device."""
     for name, check in (
-        ("a product of matrices", product_is_right),
+        ("a matrix product", product_is_right),
         ("an update of a tiny recognizer", update_is_right),
     ):
         try:
             right, reason = check(device), "the result is wrong"
-        except Exception as error:  # a driver or a compiler raises whatever it does
+        except Exception as error:  # a driver or a compiler may raise anything
             right, reason = False, (str(error).splitlines() or [type(error).__name__])[0]
         if right:
             yield Finding("ok", f"{name} on {device}")
@@ -84,14 +84,14 @@ def computing_findings(device: torch.device) -> Iterator[Finding]:
 
 
 def product_is_right(device: torch.device) -> bool:
-    """Multiply two matrices there and on the CPU."""
+    """Multiply two matrices on the device and on the CPU, and compare."""
     one, other = torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(0))
     there = (one.to(device) @ other.to(device)).cpu()
     return bool(torch.allclose(there, one @ other, atol=0.05))
 
 
 def update_is_right(device: torch.device) -> bool:
-    """Train a tiny recognizer on noise: its loss falls, and its weights stay finite."""
+    """Train a tiny recognizer on noise: its loss must fall, and its weights must stay finite."""
     torch.manual_seed(0)
     model = Recognizer(TINY, train_tokenizer(["one two three", "three two one"], 12)).to(device).train()
     labels = torch.tensor([[[*model.tokenizer.encode("one two"), model.tokenizer.eos]]], device=device)
@@ -112,20 +112,20 @@ def update_is_right(device: torch.device) -> bool:
 
 
 def free_space(folder: Path) -> int | None:
-    """Free bytes where a folder is or will be; None where it cannot be written to."""
+    """Return the free bytes where a folder is or will be, or None if it cannot be written to."""
     place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
     return shutil.disk_usage(place).free if place.is_dir() and os.access(place, os.W_OK) else None
 
 
 def disk_finding(folder: Path, free: int | None) -> Finding:
-    """Whether a run finds room for its checkpoints and models."""
+    """Check whether there is space for a run's checkpoints and models."""
     if free is None:
         return Finding("problem", f"runs={folder} cannot be written to", "set runs= to another folder")
-    what = f"{free / GB:.1f} GB are free where runs go, in {folder}"
+    what = f"{free / GB:.1f} GB free for runs in {folder}"
     if free < LITTLE_DISK:
         return Finding(
             "problem" if free < HARDLY_ANY_DISK else "warning",
             what,
-            "make room, or set runs= to another disk",
+            "free some space, or set runs= to another disk",
         )
     return Finding("ok", what)

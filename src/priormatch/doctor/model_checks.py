@@ -1,4 +1,4 @@
-"""Whether the models in a run's folder are whole and spell with the same pieces."""
+"""Check whether the models in a run's folder are complete and use the same pieces."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from priormatch.recognizers.load import load_model
 
 
 def findings(folder: Path) -> Iterator[Finding]:
-    """All checks of a run's models; nothing where there are none yet."""
+    """Run all checks of a run's models; no findings if there are none yet."""
     tokenizers: dict[str, Tokenizer] = {}
     if (folder / "tokenizer" / MODEL_FILE).is_file():
         tokenizers["tokenizer"] = Tokenizer.load(folder / "tokenizer")
@@ -28,20 +28,20 @@ def findings(folder: Path) -> Iterator[Finding]:
 
 
 def piece_findings(tokenizers: Mapping[str, Tokenizer], folder: Path) -> Iterator[Finding]:
-    """Whether the tokenizer, the prior and the recognizers of a run have the same pieces."""
+    """Check whether the tokenizer, the prior and the recognizers of a run have the same pieces."""
     first, *others = tokenizers
     agree = True
     for name in others:
         if tokenizers[name] != tokenizers[first]:
             agree = False
             what = (
-                f"{folder / name} spells with other pieces ({tokenizers[name].classes} classes) than"
+                f"{folder / name} has other pieces ({tokenizers[name].classes} classes) than"
                 f" {folder / first} ({tokenizers[first].classes} classes)"
             )
-            advice = f"remove {folder / name.split('/')[0]}; a run makes it again with one tokenizer for all"
+            advice = (
+                f"remove {folder / name.split('/')[0]}; a run creates it again with one tokenizer for all"
+            )
             yield Finding("problem", what, advice)
     if agree:
-        what = (
-            f"{', '.join(tokenizers)} in {folder}: whole, with the same {tokenizers[first].classes} classes"
-        )
+        what = f"{', '.join(tokenizers)} in {folder}: complete, with the same {tokenizers[first].classes} classes"
         yield Finding("ok", what)

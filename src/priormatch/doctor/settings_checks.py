@@ -1,4 +1,4 @@
-"""Settings that are allowed, and fit each other badly."""
+"""Check for settings that are valid but do not fit each other."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ from priormatch.doctor.finding import Finding
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """What a recipe is likely to fail by."""
+    """Warn about settings that are likely to fail."""
     augment, mels = settings.training.augment, settings.model.n_mels
     width = augment.frequency_width
     if augment.frequency_masks and 2 * width > mels:
         yield Finding(
             "warning",
-            f"training.augment.frequency_width={width} may hide most of what model.n_mels={mels} hears",
-            f"lower it to {mels // 4} or so",
+            f"training.augment.frequency_width={width} may mask most of the model.n_mels={mels} mel bands",
+            f"lower it to about {mels // 4}",
         )

@@ -1,1 +1,1 @@
-"""Corpora in many formats, the demo and synthetic speech, turned into cuts."""
+"""Turn corpora in many formats, the demo and synthetic speech into cuts."""

@@ -1,4 +1,4 @@
-"""LibriSpeech and Libri-Light, as released, to manifests."""
+"""Prepare manifests of LibriSpeech and Libri-Light as released."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -31,10 +31,9 @@ def prepare_librispeech(
 ) -> dict[str, Path]:
     """Write `out/SUBSET.jsonl.gz` for every subset in LibriSpeech's layout, or for those named in `parts`.
 
-    The layout is SUBSET/SPEAKER/CHAPTER/SPEAKER-CHAPTER-NNNN.flac with SPEAKER-CHAPTER.trans.txt. Any name of
-    a subset will do, and `corpus` may be the folder of the subsets, the one above it, or a subset.
-    Transcripts are the official ones in lower case. Of the audio, headers and ends are checked; all of it
-    with `verify`.
+    The layout is SUBSET/SPEAKER/CHAPTER/SPEAKER-CHAPTER-NNNN.flac with SPEAKER-CHAPTER.trans.txt. A subset may have
+    any name, and `corpus` may be the folder of the subsets, its parent, or a subset. Transcripts are the official
+    ones in lower case. Only the header and the end of each audio file are checked; with `verify`, all of it.
     """
     existing_folder(corpus)
     below = corpus / "LibriSpeech"
@@ -46,7 +45,7 @@ def prepare_librispeech(
             raise BadAudio(path, f"has {'no' if text is None else 'an empty'} line in the .trans.txt")
         recording, speaker = open_recording(path, path.stem, verify), path.parent.parent.name
         chapter = f"{speaker}-{path.parent.name}"
-        # When in the chapter it was read is not known, but names tell the order of what begins together.
+        # The start in the chapter is unknown; utterances with equal starts are ordered by name, which is correct.
         return [utterance(path.stem, recording, text.lower(), speaker, "English", part_of=(chapter, 0.0))]
 
     manifests = {name: out / f"{name}{SUFFIX}" for name in subsets}
@@ -68,9 +67,9 @@ def prepare_librilight(
     """Write `out/SUBSET.jsonl.gz` for every subset (small, medium, large) of Libri-Light, cut at pauses.
 
     The layout is SUBSET/SPEAKER/BOOK/CHAPTER.flac with the voice activity in CHAPTER.json. Neighboring
-    stretches of speech are joined while they span at most `longest` seconds (see `join_intervals`). The
-    release's cut_by_vad fills segments up to a length too, but drops the pauses and leaves a long stretch
-    whole; here a segment is one window on the chapter, so no audio is written and it sounds as it was read.
+    intervals of speech are joined while they span at most `longest` seconds (see `join_intervals`). The
+    release's cut_by_vad also fills segments up to a length, but it drops the pauses and does not split a long
+    interval. Here a segment is one window of the chapter, so no audio is written and pauses are kept.
     """
     if not 1 <= longest < math.inf:
         raise UserError(f"longest must be at least 1 second, not {longest:g}.")
@@ -99,8 +98,8 @@ def prepare_librilight(
 def join_intervals(intervals: Iterable[tuple[int, int]], longest: int) -> list[tuple[int, int]]:
     """Join neighboring (start, end) intervals into segments that span at most `longest`, pauses included.
 
-    From left to right, an interval joins the segment before it if the whole still fits, else it opens the
-    next. An interval longer than `longest` is first split into the fewest equal parts that fit. Overlaps
+    From left to right, an interval joins the previous segment if the result still fits; otherwise it starts a
+    new one. An interval longer than `longest` is first split into the fewest equal parts that fit. Overlaps
     count once.
     """
     segments: list[tuple[int, int]] = []
@@ -119,7 +118,7 @@ def join_intervals(intervals: Iterable[tuple[int, int]], longest: int) -> list[t
 
 
 def _find_subsets(corpus: Path, parts: Sequence[str]) -> dict[str, Path]:
-    """Find the folders that hold SPEAKER/CHAPTER/*.flac: the corpus itself or those in it."""
+    """Find the folders that contain SPEAKER/CHAPTER/*.flac: the corpus itself or its subfolders."""
     candidates = [corpus] if _has_audio(corpus) else sorted(filter(Path.is_dir, corpus.iterdir()))
     subsets = {folder.absolute().name: folder for folder in candidates if _has_audio(folder)}
     if not subsets:
@@ -145,7 +144,7 @@ def _named(subset: Path) -> list[tuple[Path, str]]:
 
 
 def _transcribed(subset: Path) -> list[tuple[Path, str | None]]:
-    """List the audio of a LibriSpeech subset with its transcripts, and also either without the other."""
+    """List the audio of a LibriSpeech subset with its transcripts, including audio or transcripts without the other."""
     found: dict[Path, str | None] = dict.fromkeys(_chapter_files(subset, "*.flac"))
     for transcripts in _chapter_files(subset, "*.trans.txt"):
         try:
@@ -160,7 +159,7 @@ def _transcribed(subset: Path) -> list[tuple[Path, str | None]]:
 
 
 def _read_voice_activity(audio: Path) -> tuple[str, list[tuple[float, float]]]:
-    """Read a chapter's speaker and its stretches of speech, in seconds."""
+    """Read a chapter's speaker and its intervals of speech, in seconds."""
     path = audio.with_suffix(".json")
     try:
         with open_regular(path) as file:

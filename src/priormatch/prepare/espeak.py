@@ -1,8 +1,8 @@
-"""A program that speaks with espeak-ng: JSON requests on standard input, samples on standard output.
+"""A program that synthesizes speech with espeak-ng: JSON requests on standard input, samples on standard output.
 
-It is run as a process of its own, for two reasons. What the library says depends on what it said before (its
-oscillators are never reset), while a fresh process always says the same. And espeak-ng is under the GPL: it
-is loaded here and nowhere else, and this file imports nothing of priormatch.
+It runs as a separate process, for two reasons. The library's output depends on its earlier output (its
+oscillators are never reset), while a fresh process always gives the same output. And espeak-ng is under the GPL:
+it is loaded only here, and this file imports nothing from priormatch.
 """
 
 import ctypes
@@ -16,14 +16,14 @@ Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.
 
 
 class Espeak:
-    """The espeak-ng library, loaded once a process."""
+    """The espeak-ng library, loaded once per process."""
 
     def __init__(self) -> None:
         import espeakng_loader
 
         self.samples = bytearray()
         self.library = ctypes.CDLL(espeakng_loader.get_library_path())
-        self.callback = Callback(self._collect)  # kept here, lest it be freed while the library calls it
+        self.callback = Callback(self._collect)  # keep a reference, or it is freed while the library calls it
         rate = self.library.espeak_Initialize(SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
         if rate != SAMPLE_RATE:
             raise RuntimeError(f"espeak_Initialize returned {rate}, not {SAMPLE_RATE}")
@@ -35,9 +35,9 @@ class Espeak:
         return 0
 
     def speak(self, text: str, voice: str, rate: int, pitch: int) -> bytes:
-        """Speak a text; 16-bit samples in the machine's byte order.
+        """Synthesize a text; return 16-bit samples in the machine's byte order.
 
-        `voice` is `accent+variant`, `rate` is in words a minute, `pitch` runs from 0 to 99.
+        `voice` is `accent+variant`, `rate` is in words per minute, `pitch` is from 0 to 99.
         """
         self.samples.clear()
         self.library.espeak_ng_SetRandSeed(ctypes.c_long(1))  # otherwise taken from the clock
@@ -51,7 +51,7 @@ class Espeak:
 
 
 def main(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer each request (text, voice, rate, pitch) with the samples, after their size as four bytes."""
+    """Answer each request (text, voice, rate, pitch) with the size of the samples in four bytes, then the samples."""
     espeak = Espeak()
     for text, voice, rate, pitch in json.load(requests):
         samples = espeak.speak(text, voice, rate, pitch)

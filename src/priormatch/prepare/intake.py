@@ -1,4 +1,4 @@
-"""How a user's audio is taken in: what becomes of its transcripts, and where long recordings are cut."""
+"""Options for reading a user's audio: how transcripts are handled, and where long recordings are cut."""
 
 import math
 from collections.abc import Container
@@ -16,28 +16,26 @@ from priormatch.data.recordings import PART_OF, place_of
 from priormatch.data.text import Unspoken
 
 MOST_CHARACTERS = 100
-"""In a second, and a hundred more: five times as many as the fastest speakers say."""
+"""Per second, plus a hundred: five times as many as the fastest speakers produce."""
 
 
 @dataclass(frozen=True)
 class Intake:
-    """What becomes of audio on its way into a manifest."""
+    """Options for writing audio into a manifest."""
 
     normalizer: Normalizer = ENGLISH
-    transcripts_needed: bool = (
-        True  # if not, an utterance stays when its transcript cannot be used, without it
-    )
-    segment: float = 0.0  # seconds; untranscribed audio that lasts longer is cut at its pauses; 0: none is
+    transcripts_needed: bool = True  # False keeps an utterance with an unusable transcript, as untranscribed
+    segment: float = 0.0  # seconds; longer untranscribed audio is cut at its pauses; 0 disables cutting
 
     def __post_init__(self) -> None:
         if self.segment:
-            Cutting(self.segment)  # refuses what is of no use
+            Cutting(self.segment)  # raises UserError for an unusable value
 
     def usable(self, audio: Path, text: str) -> str | None:
-        """A transcript as the normalizer writes it; one that cannot be used costs the utterance, where it is needed."""
+        """Normalize a transcript; if it is unusable, raise `BadAudio`, or return None if transcripts are not needed."""
         try:
             if "\0" in text:
-                raise Unspoken(text, "holds a NUL character", "wrong encoding of the transcript")
+                raise Unspoken(text, "contains a NUL character", "wrong encoding of the transcript")
             return self.normalizer.spoken(text)
         except Unspoken as error:
             if not self.transcripts_needed:
@@ -45,10 +43,9 @@ class Intake:
             raise BadAudio(audio, str(error), error.kind) from error
 
     def parts(self, whole: MonoCut, taken: Container[str]) -> list[MonoCut]:
-        """An utterance as it is, or cut at its pauses where it is too long and nobody has told what is said in it.
+        """Return an utterance unchanged, or cut at its pauses if it is too long and has no transcript.
 
-        The parts lie in the same recording. They are called NAME-0000, NAME-0001 and so on, but for names that are
-        taken.
+        The parts refer to the same recording. They are named NAME-0000, NAME-0001 and so on, avoiding taken names.
         """
         (supervision,) = whole.supervisions
         if len(supervision.text or "") > MOST_CHARACTERS * (whole.duration + 1):
@@ -76,7 +73,7 @@ AS_IT_COMES = Intake()
 
 
 def part_of(whole: MonoCut, number: int, start: float, end: float, taken: Container[str]) -> MonoCut:
-    """A part of an utterance, from one second of its recording to another."""
+    """Make a part of an utterance, from `start` to `end` seconds of its recording."""
     name, duration = f"{whole.id}-{number:04d}", round(end - start, 8)
     while name in taken:
         name += "x"

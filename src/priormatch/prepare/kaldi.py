@@ -1,4 +1,4 @@
-"""Kaldi's data folders."""
+"""Read Kaldi data folders."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from priormatch.progress import count_text, say
 
 RECORDINGS = "wav.scp"
 ARCHIVED = re.compile(r"\.ark(:\d+)?$")
-PLAIN = r"([\w./][\w./@%+=:,-]*)"  # a file's name that a shell takes as it stands
+PLAIN = r"([\w./][\w./@%+=:,-]*)"  # a file name without characters special to a shell
 DECODING = [
     re.compile(command.replace("FILE", PLAIN))
     for command in (
@@ -20,17 +20,17 @@ DECODING = [
         r"ffmpeg(?: -nostdin| -hide_banner| -v \w+| -loglevel \w+)* -i FILE -f wav (?:-|pipe:1)",
     )
 ]
-"""Commands that do nothing but decode one file to standard output."""
-TO_THE_END = -1.0  # what segments may give as an end
+"""Commands that only decode one file to standard output."""
+TO_THE_END = -1.0  # an end in `segments` that means the end of the recording
 
 
 def list_kaldi(folder: Path) -> Listing:
-    """A Kaldi folder: `wav.scp`, and if they are there, `segments`, `text`, `utt2spk`.
+    """List the utterances of a Kaldi folder: `wav.scp`, and optionally `segments`, `text`, `utt2spk`.
 
-    Paths in `wav.scp` are relative to the folder or to the working directory. Kaldi runs the commands in it; here none
-    is run: of one that does nothing but decode a file, that file is taken, and any other is refused. Without
-    `segments` every recording is an utterance; without a line in `text` or with an empty one it is untranscribed. A
-    mistake stops with its file and line.
+    Paths in `wav.scp` are relative to the folder or to the working directory. Commands in it are never run, unlike in
+    Kaldi: if a command only decodes a file, that file is used; any other command is refused. Without `segments`, every
+    recording is an utterance. An utterance without a line in `text`, or with an empty one, is untranscribed. An error
+    is reported with its file and line.
     """
     listed = list(read_kaldi(folder))
     file = folder / ("segments" if (folder / "segments").is_file() else RECORDINGS)
@@ -40,7 +40,7 @@ def list_kaldi(folder: Path) -> Listing:
 
 
 def read_kaldi(folder: Path) -> Iterator[Listed]:
-    """The utterances of a Kaldi folder."""
+    """Yield the utterances of a Kaldi folder."""
     recordings = _read_table(folder / RECORDINGS)
     paths = {name: _plain_path(folder, line, path) for name, (line, path) in recordings.items()}
     segments, texts, speakers = (_read_table(folder / name) for name in ("segments", "text", "utt2spk"))
@@ -61,7 +61,7 @@ def read_kaldi(folder: Path) -> Iterator[Listed]:
 
 
 def _read_table(path: Path) -> dict[str, tuple[int, str]]:
-    """The lines `KEY REST` of a file by their keys, with their numbers; nothing where there is no file."""
+    """Read the lines `KEY REST` of a file by key, with their numbers; empty if the file does not exist."""
     table: dict[str, tuple[int, str]] = {}
     if path.name != RECORDINGS and not path.is_file():
         return table
@@ -69,7 +69,7 @@ def _read_table(path: Path) -> dict[str, tuple[int, str]]:
         if line:
             key, *rest = line.split(maxsplit=1)
             if key in table:
-                raise UserError(f"{path}, line {number}: {key!r} is on line {table[key][0]} already.")
+                raise UserError(f"{path}, line {number}: {key!r} is already on line {table[key][0]}.")
             table[key] = number, "".join(rest)
     return table
 
@@ -81,21 +81,19 @@ def _plain_path(folder: Path, line: int, path: str) -> Path:
         file = next((found[1] for each in DECODING if (found := each.fullmatch(command))), None)
         if file is None:
             raise UserError(
-                f"{where}: {path[:60]!r} is a command that does more than decode a file, and none is run from a list; "
-                "decode the audio to files and name those."
+                f"{where}: {path[:60]!r} is a command that does more than decode a file, and commands are never run; "
+                "decode the audio to files and list those."
             )
         path = file
     if ARCHIVED.search(path):
-        raise UserError(
-            f"{where}: {path[:60]!r} lies in an archive; write its audio to files and name those."
-        )
+        raise UserError(f"{where}: {path[:60]!r} is in an archive; write its audio to files and list those.")
     if not Path(path).name or path == "-":
         raise UserError(f"{where}: the path {path!r} names no file.")
     return Path(path)
 
 
 def _read_segment(folder: Path, line: int, rest: str) -> tuple[str, float, float | None]:
-    """The recording of a line of `segments`, and where the utterance begins and ends in it."""
+    """Return the recording of a line of `segments`, and the utterance's start and end in it."""
     where, fields = f"{folder / 'segments'}, line {line}", rest.split()
     if len(fields) not in (3, 4):  # the fourth is a channel
         raise UserError(

@@ -1,4 +1,4 @@
-"""Lhotse's own manifests, of cuts or of recordings and supervisions."""
+"""Read Lhotse manifests of cuts, or of recordings and supervisions."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ RECORDINGS, SUPERVISIONS = "recordings", "supervisions"
 
 @dataclass(frozen=True)
 class Cuts:
-    """Lhotse's cuts; paths of their audio are relative to one of the roots."""
+    """Lhotse cuts; the paths of their audio are relative to one of the roots."""
 
     cuts: list[Cut | Refused]
     file: Path
     roots: Sequence[Path]
 
     def utterances(self) -> Iterator[Utterance]:
-        """What there is; no audio is opened."""
+        """Yield the utterances without opening any audio."""
         for cut in self.cuts:
             if isinstance(cut, Refused):
                 yield Utterance(partial(self._audio_of, cut), None, None, None)
@@ -51,7 +51,7 @@ class Cuts:
         seen: set[str] = set()
         for cut in self.cuts:
             if cut.id in seen:
-                raise UserError(f"{self.file}: two cuts are called {cut.id}; give each an id of its own.")
+                raise UserError(f"{self.file}: two cuts have the id {cut.id}; give each its own id.")
             seen.add(cut.id)
         check_once = lru_cache(maxsize=1024)(check_audio)
 
@@ -66,18 +66,18 @@ class Cuts:
 
 
 def list_cuts(path: Path) -> Cuts:
-    """Lhotse's cuts, or its recordings and supervisions.
+    """List Lhotse cuts, or recordings and supervisions.
 
-    `path` is a file of cuts, or one of recordings (`X_recordings_Y.jsonl.gz`) with its supervisions in the file of
-    that name beside it, or the folder of one such pair. Recordings without supervisions are utterances as they are.
-    Paths of audio are relative to the working directory, or else to the manifest's. Audio that would come of a command
-    or from a network is skipped and listed.
+    `path` is a file of cuts, a file of recordings (`X_recordings_Y.jsonl.gz`) with its supervisions in the file of
+    that name beside it, or the folder of one such pair. Without supervisions, every recording is an utterance.
+    Paths of audio are relative to the working directory, or else to the manifest's folder. Audio from a command or a
+    network is skipped and listed.
     """
     return Cuts(read_lhotse(path), path, (Path(), path if path.is_dir() else path.parent))
 
 
 def read_lhotse(path: Path) -> list[Cut | Refused]:
-    """The cuts of a manifest, or those that recordings and supervisions make; and those that are refused."""
+    """Read the cuts of a manifest, or make them from recordings and supervisions; refused ones are included."""
     path = recordings_in(path) if path.is_dir() else path
     if ".jsonl" not in path.suffixes:
         return list(read_cuts(path))
@@ -86,13 +86,13 @@ def read_lhotse(path: Path) -> list[Cut | Refused]:
     if isinstance(first, Recording | SupervisionSegment):
         recordings, supervisions = (sibling(path, kind) for kind in (RECORDINGS, SUPERVISIONS))
         if not recordings.is_file():
-            raise UserError(f"{path}: its recordings, {recordings.name}, are not beside it.")
+            raise UserError(f"{path}: its recordings, {recordings.name}, are missing beside it.")
         return cuts_of_pair(recordings, supervisions)
     return [_of(path, item, MonoCut, Refused) for item in items]
 
 
 def all_items(path: Path) -> list[Item | Refused]:
-    """What the lines of a manifest describe; there must be some."""
+    """Read all items of a manifest; raise `UserError` if there are none."""
     items = [item for _, item in read_items(path)]
     if not items:
         raise UserError(f"{path} holds no cuts: prepare it again")
@@ -100,30 +100,32 @@ def all_items(path: Path) -> list[Item | Refused]:
 
 
 def _of(path: Path, item: Item | Refused, *kinds: type[Kind]) -> Kind:
-    """An item of a manifest, if it is of one of the kinds that belong there."""
+    """Return an item of a manifest if it is of one of the expected kinds; else raise `UserError`."""
     if not isinstance(item, kinds):
         raise UserError(
-            f"{path} is no manifest of {kinds[0].__name__}s: it holds a {type(item).__name__} among them."
+            f"{path} is not a manifest of {kinds[0].__name__}s: it also contains a {type(item).__name__}."
         )
     return item
 
 
 def recordings_in(folder: Path) -> Path:
-    """The one file of recordings in a folder."""
+    """Return the single file of recordings in a folder."""
     found = sorted(folder.glob(f"*{RECORDINGS}*.jsonl*"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found[:3]) or "none"
-        raise UserError(f"{folder} must hold one file of recordings, and has {names}: give the file's path.")
+        raise UserError(
+            f"{folder} must contain one file of recordings, but has {names}: give the file's path."
+        )
     return found[0]
 
 
 def sibling(path: Path, kind: str) -> Path:
-    """The file of recordings or of supervisions that belongs to either."""
+    """Return the file of recordings or supervisions that belongs to either file."""
     return path.with_name(path.name.replace(RECORDINGS, kind).replace(SUPERVISIONS, kind))
 
 
 def cuts_of_pair(recordings: Path, supervisions: Path) -> list[Cut | Refused]:
-    """A cut for every supervision, or without any for every recording."""
+    """Make a cut for every supervision; without a file of supervisions, for every recording."""
     known = {each.id: _of(recordings, each, Recording, Refused) for each in all_items(recordings)}
     if not os.path.lexists(supervisions):
         return [each if isinstance(each, Refused) else each.to_cut() for each in known.values()]
@@ -138,7 +140,9 @@ def _cut_of_pair(
 ) -> Cut | Refused:
     recording = known.get(each.recording_id)
     if recording is None:
-        raise UserError(f"{file}: {each.id} is of the recording {each.recording_id}, which is not listed.")
+        raise UserError(
+            f"{file}: {each.id} belongs to the recording {each.recording_id}, which is not listed."
+        )
     if isinstance(recording, Refused):
         return recording
     channel = each.channel[0] if isinstance(each.channel, list) else each.channel
@@ -146,11 +150,11 @@ def _cut_of_pair(
 
 
 def audio_of(cut: Cut | Refused) -> Path:
-    """The file that a cut's audio lies in."""
+    """Return the file of a cut's audio."""
     if isinstance(cut, Refused):
         raise BadAudio(Path(cut.id), str(cut))
     if not isinstance(cut, MonoCut) or not cut.has_recording:
-        what = "has no audio" if isinstance(cut, MonoCut) else f"is a {type(cut).__name__}, and no MonoCut"
+        what = "has no audio" if isinstance(cut, MonoCut) else f"is a {type(cut).__name__}, not a MonoCut"
         raise BadAudio(Path(cut.id), f"the cut {what}")
     source = next((each for each in cut.recording.sources if cut.channel in each.channels), None)
     if source is None:
@@ -159,7 +163,7 @@ def audio_of(cut: Cut | Refused) -> Path:
 
 
 def conform(cut: MonoCut, audio: Path, intake: Intake) -> MonoCut:
-    """A cut of any origin as the manifests here have them: one supervision, its text normalized or None."""
+    """Convert any cut to the form of the manifests here: one supervision, its text normalized or None."""
     length = cut.recording.duration
     if cut.start < 0 or cut.end > length + ROUNDING:
         reason = f"lasts {length:.2f} s, but the cut {cut.id} asks for {cut.start:g} to {cut.end:g}"

@@ -1,4 +1,4 @@
-"""Utterances that a user's folder, table or manifest lists: what all such formats share."""
+"""Utterances listed by a user's folder, table or manifest: code shared by all such formats."""
 
 import math
 import os
@@ -18,15 +18,16 @@ from priormatch.prepare.intake import Intake
 from priormatch.prepare.source import Utterance, read_transcript
 
 BEYOND = "not within the audio"
+MOST_SECONDS = 1e9  # 30 years; sums of larger claims would overflow
 ROUNDING = 0.01
-"""Seconds by which an end may lie beyond the audio, for tables whose times are rounded."""
+"""Seconds by which an end may exceed the audio, for tables with rounded times."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """An utterance as it is listed: a file or a stretch of it, in seconds, and what is known of it; "" is unknown.
+    """A listed utterance: a file or a segment of it, in seconds, with text, speaker and id; "" if unknown.
 
-    `text` may be a file that holds it.
+    `text` may be a file that contains the text.
     """
 
     line: int
@@ -39,20 +40,20 @@ class Listed:
 
     @property
     def span(self) -> str:
-        """The stretch in words."""
+        """The segment in words."""
         return f"{self.start:g} to {'the end' if self.end is None else format(self.end, 'g')}"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Utterances that a file lists, or a folder holds; their paths are relative to one of the roots."""
+    """Utterances listed by a file or found in a folder; their paths are relative to one of the roots."""
 
     listed: list[Listed]
     file: Path
     roots: Sequence[Path]
 
     def utterances(self) -> Iterator[Utterance]:
-        """What there is; no audio is opened."""
+        """Yield the utterances without opening any audio."""
         for each in self.listed:
             seconds = None if each.end is None else each.end - each.start
             yield Utterance(partial(self._audio_of, each), each.text or None, each.speaker or None, seconds)
@@ -61,9 +62,9 @@ class Listing:
         return locate(each.path, self.roots)
 
     def write(self, out: Path, intake: Intake, max_bad_share: float, overwrite: bool) -> None:
-        """Write the manifest `out`, every sample decoded to find damage.
+        """Write the manifest `out`, decoding every sample to find damage.
 
-        Ids that are not given are made of the paths. Two equal ids stop with their line numbers; unusable audio is
+        Missing ids are made from the paths. Two equal ids raise `UserError` with their line numbers; unusable audio is
         skipped and listed.
         """
         sources = list(zip(self.listed, self.names(), strict=True))
@@ -89,19 +90,19 @@ class Listing:
         write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
 
     def names(self) -> list[str]:
-        """Ids for all utterances: those given, which must differ, and others made of the paths."""
+        """Return ids for all utterances: those given, which must differ, and others made from the paths."""
         given: dict[str, int] = {}
         for each in self.listed:
             if each.id and given.setdefault(each.id, each.line) != each.line:
                 raise UserError(
-                    f"{self.file}, line {each.line}: the id {each.id!r} is on line {given[each.id]} already."
+                    f"{self.file}, line {each.line}: the id {each.id!r} is already on line {given[each.id]}."
                 )
         made = distinct_names((name_of(each.path) for each in self.listed if not each.id), taken=given)
         return [each.id or next(made) for each in self.listed]
 
 
 def transcript_of(each: Listed, audio: Path, intake: Intake) -> str | None:
-    """The words of an utterance, None where nobody has told them; what cannot be read costs it where it is needed."""
+    """Return the words of an utterance, or None if untranscribed; raise `BadAudio` if needed but unreadable."""
     if isinstance(each.text, str):
         return intake.usable(audio, each.text) if each.text else None
     try:
@@ -115,7 +116,7 @@ def transcript_of(each: Listed, audio: Path, intake: Intake) -> str | None:
 
 
 def locate(path: Path, roots: Sequence[Path]) -> Path:
-    """The place of a file that is named relative to one of the roots; in the first if it is nowhere."""
+    """Find a file named relative to one of the roots; return its path in the first root if it does not exist."""
     places = [root / path for root in roots]
     return next(
         (place for place in places if os.path.exists(place)), places[0]
@@ -123,7 +124,7 @@ def locate(path: Path, roots: Sequence[Path]) -> Path:
 
 
 def opener() -> Callable[[Path, str], Recording]:
-    """A way to open recordings that decodes each once, good or bad, however many utterances it holds."""
+    """Return a function that opens recordings and decodes each once, good or bad, however many utterances it has."""
 
     @lru_cache(maxsize=1024)
     def try_opening(path: Path, name: str) -> Recording | BadAudio:
@@ -135,7 +136,7 @@ def opener() -> Callable[[Path, str], Recording]:
     locks = defaultdict[Path, Lock](Lock)
 
     def open_once(path: Path, name: str) -> Recording:
-        with locks[path]:  # whose utterances come one after the other, to many threads at a time
+        with locks[path]:  # many threads get utterances of the same recording at a time
             found = try_opening(path, name)
         if isinstance(found, BadAudio):
             raise BadAudio(found.path, found.reason)
@@ -145,11 +146,11 @@ def opener() -> Callable[[Path, str], Recording]:
 
 
 def read_seconds(where: str, what: str, value: str | float) -> float:
-    """A time in seconds, or a word about where there is none."""
+    """Return a time in seconds; raise `UserError` if it is not one."""
     try:
         seconds = math.nan if isinstance(value, bool) else float(value)
     except (ValueError, TypeError, OverflowError):
         seconds = math.nan
-    if 0 <= seconds < math.inf:
+    if 0 <= seconds <= MOST_SECONDS:
         return seconds
     raise UserError(f"{where}: {what} must be a number of seconds, not {repr(value)[:40]}.")

@@ -1,4 +1,4 @@
-"""A first look at speech and text as users have them: counted, and sampled where all of it would take long."""
+"""A first look at a user's speech and text: counts, and samples where reading everything would take long."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from priormatch.prepare.own import recognize
 from priormatch.prepare.source import Utterance
 from priormatch.progress import count_text, duration_text
 
-MOST_DURATIONS = 1000  # files whose headers are read; the rest is reckoned from them
+MOST_DURATIONS = 1000  # files whose headers are read; the total is estimated from them
 MOST_SENTENCES = 200_000
 
 
@@ -30,17 +30,17 @@ class Speech:
 
     @property
     def hours(self) -> float:
-        """Of all utterances, reckoned from the sample."""
+        """Hours of all utterances, estimated from the sample."""
         return sum(self.durations) / max(len(self.durations), 1) * len(self.utterances) / 3600
 
     @property
     def speakers(self) -> int:
-        """How many are named."""
+        """Number of named speakers."""
         return len({each.speaker for each in self.utterances} - {None})
 
     @property
     def transcribed(self) -> int:
-        """How many have a transcript."""
+        """Number of utterances with a transcript."""
         return sum(each.transcript is not None for each in self.utterances)
 
     def __str__(self) -> str:
@@ -50,12 +50,12 @@ class Speech:
         return f"{counts}, {about}{duration_text(3600 * self.hours)}, {speakers}"
 
     def transcripts(self, most: int = MOST_SENTENCES) -> list[str]:
-        """Transcripts as they were written, empty ones too, of at most so many utterances."""
+        """Return the original transcripts, including empty ones, of at most `most` utterances."""
         return [each.text() for each in spread(self.utterances, most) if each.transcript is not None]
 
 
 def look_at_speech(path: Path) -> Speech:
-    """Utterances of whatever audio lies at a path; none is decoded."""
+    """List the utterances at a path, in any known format, without decoding them."""
     _, read = recognize(path)
     found = list(read(path).utterances())
     known = all(each.seconds is not None for each in found)
@@ -64,7 +64,7 @@ def look_at_speech(path: Path) -> Speech:
 
 
 def decode_some(speech: Speech, most: int) -> tuple[int, list[tuple[Path, str]]]:
-    """Decode the audio of at most so many utterances: how many files, and those that cannot be used, with reasons."""
+    """Decode the audio of at most `most` utterances; return the number of files, and the unusable ones with reasons."""
     checked: dict[Path, str | None] = {}
     with TemporaryDirectory() as folder:
         for each in spread(speech.utterances, most):
@@ -77,24 +77,24 @@ def decode_some(speech: Speech, most: int) -> tuple[int, list[tuple[Path, str]]]
 
 
 def look_at_text(path: Path, normalizer: Normalizer = ENGLISH, most: int = MOST_SENTENCES) -> list[str]:
-    """The first lines of text, spread over its files, as the normalizer writes them."""
+    """Return the first lines of text, spread over its files, normalized."""
     files = find_text_files([path])
     each = -(-most // len(files))
     lines = (line for file in files for line in islice(read_sentences(file), each))
     usable = (words for line in lines if (words := normalizer(line)) and not normalizer.foreign(words))
     found = list(islice(usable, most))
     if not found:
-        raise UserError(f"{path} holds no sentence; give files with text in them")
+        raise UserError(f"{path} holds no sentence; give files with text")
     return found
 
 
 def letters(sentences: Sequence[str]) -> Counter[str]:
-    """How often each letter occurs, spaces aside."""
+    """Count each letter, without spaces."""
     return Counter(letter for sentence in sentences for letter in sentence if letter != " ")
 
 
 def spread(items: Sequence[Utterance], most: int) -> Sequence[Utterance]:
-    """At most so many items, evenly spread."""
+    """Return at most `most` items, evenly spread."""
     return items[:: max(-(-len(items) // most), 1)]
 
 

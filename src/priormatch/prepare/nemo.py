@@ -1,4 +1,4 @@
-"""JSON lines that name audio files: NeMo's manifests, and the `metadata.jsonl` of a folder."""
+"""JSON lines that name audio files: NeMo manifests, and the `metadata.jsonl` of a folder."""
 
 import json
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ USUAL = "audio_filepath"
 
 
 def list_nemo(file: Path, audio_column: str = "", text_column: str = "") -> Listing:
-    """The audio that a NeMo manifest names, one JSON object a line.
+    """List the audio that a NeMo manifest names, one JSON object per line.
 
     `audio_filepath` is relative to the manifest's folder or to the working directory; `offset` and `duration`
-    in seconds, `text` (none or empty: untranscribed), `speaker` and `id` may be absent. All but the times may have
-    other usual names. A mistake in a line stops with its number.
+    in seconds, `text` (missing or empty: untranscribed), `speaker` and `id` may be absent. All but the times may have
+    other usual names. An error is reported with its line number.
     """
     entries = read_nemo(file)
     first = list(islice(entries, LOOKED_AT))
@@ -41,7 +41,7 @@ def list_nemo(file: Path, audio_column: str = "", text_column: str = "") -> List
 
 
 def read_nemo(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of JSON lines, with the numbers of their lines."""
+    """Yield the objects of a file of JSON lines with their line numbers."""
     for number, line in enumerate(read_lines(file), 1):
         if line:
             yield number, _read_object(f"{file}, line {number}", line)
@@ -51,7 +51,7 @@ def _read_object(where: str, line: str) -> dict[str, Any]:
     try:
         return parse_object(line)
     except json.JSONDecodeError as error:
-        raise UserError(f"{where}: not JSON ({error.msg}, column {error.colno}); mend the line.") from error
+        raise UserError(f"{where}: not JSON ({error.msg}, column {error.colno}); fix the line.") from error
     except ValueError as error:
         raise UserError(
             f"{where}: {error}; write one object with audio_filepath, duration and text."
@@ -62,7 +62,7 @@ def _read_entry(
     where: str, number: int, entry: dict[str, Any], audio_column: str, text_column: str
 ) -> Listed:
     if "shard_id" in entry:
-        raise UserError(f"{where}: the audio lies in a tar file (shard_id); unpack it and name the files.")
+        raise UserError(f"{where}: the audio is in a tar file (shard_id); unpack it and list the files.")
     audio = audio_column or usual(entry, (USUAL, *AUDIO)) or USUAL
     path = Path(_text(where, entry, audio))
     if not path.name:
@@ -85,12 +85,12 @@ def _text(where: str, entry: dict[str, Any], key: str | None) -> str:
 
 
 def _label(where: str, entry: dict[str, Any], key: str | None) -> str:
-    """The same, of a speaker or an utterance, who may bear a number."""
+    """Return the label of a speaker or an utterance as text; it may be a number."""
     value = entry.get(key) if key else None
     return str(value) if isinstance(value, int) else _text(where, entry, key)
 
 
 def _or(entry: dict[str, Any], key: str, absent: Any) -> Any:
-    """A value, or another where it is absent or null."""
+    """Return a value, or `absent` if it is missing or null."""
     value = entry.get(key)
     return absent if value is None else value

@@ -1,4 +1,4 @@
-"""What has been prepared, told to the user: three utterances, amounts, lengths, and letters that seem out of place."""
+"""Summarize a prepared manifest: amounts, lengths, unusual letters and three examples."""
 
 import unicodedata
 from collections import Counter
@@ -15,13 +15,13 @@ from priormatch.progress import count_text
 
 SAMPLES = 3
 MOST_OF_TEXT, MOST_OF_A_NAME = 100, 24  # characters in a sample
-MOST_LETTERS = 12  # that seem out of place
-MOST_SHOWN = 120  # of a derived alphabet
-SELDOM = 1e-4  # the share of all letters below which one of a derived alphabet is worth a look
+MOST_LETTERS = 12  # unusual ones shown
+MOST_SHOWN = 120  # letters of a derived alphabet
+SELDOM = 1e-4  # share of all letters below which a letter of a derived alphabet is worth a check
 
 
 def overview(cuts: Iterable[MonoCut], normalizer: Normalizer, audio: AudioSettings) -> str:
-    """Tell what a manifest holds, in a few lines."""
+    """Summarize a manifest in a few lines."""
     cuts = list(cuts)
     every = max(len(cuts) // SAMPLES, 1)
     lines = [
@@ -35,18 +35,18 @@ def overview(cuts: Iterable[MonoCut], normalizer: Normalizer, audio: AudioSettin
 
 
 def sample(cut: MonoCut) -> str:
-    """An utterance in one line: its id, seconds, speaker and text."""
+    """Format an utterance in one line: id, seconds, speaker and text."""
     speaker = shortened(cut.supervisions[0].speaker or "speaker unknown", MOST_OF_A_NAME)
     return f"  {cut.id}, {cut.duration:.1f} s, {speaker}: {shortened(cut_text(cut) or 'no transcript', MOST_OF_TEXT)}"
 
 
 def shortened(text: str, most: int) -> str:
-    """At most so many characters of a text, the last of them a sign that there are more."""
+    """Return at most `most` characters of a text, the last an ellipsis if there are more."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def lengths(cuts: Sequence[MonoCut], audio: AudioSettings) -> list[str]:
-    """The shortest, median and longest utterance, how many training will skip, and how many are not cut though long."""
+    """Report shortest, median and longest utterance, how many training will skip, and how many long ones stay uncut."""
     seconds = [cut.duration for cut in cuts]
     lines = [
         f"lengths: shortest {min(seconds):.2f} s, median {median(seconds):.2f} s, longest {max(seconds):.2f} s"
@@ -61,14 +61,14 @@ def lengths(cuts: Sequence[MonoCut], audio: AudioSettings) -> list[str]:
     whole = sum(each.duration > audio.segment and cut_text(each) is not None for each in cuts)
     if audio.segment and whole:
         lines.append(
-            f"not cut, though longer than {audio.segment:g} s: {count_text(whole, 'transcribed utterance')}, as nobody "
-            "knows where the words fall; list stretches with start, end and text, or take the transcripts away"
+            f"not cut, though longer than {audio.segment:g} s: {count_text(whole, 'transcribed utterance')}, as the "
+            "times of the words are unknown; list segments with start, end and text, or remove the transcripts"
         )
     return lines
 
 
 def letters(texts: Sequence[str], normalizer: Normalizer) -> list[str]:
-    """Letters that the alphabet lacks, with counts and an example; of a derived one, all of it and the seldom ones."""
+    """Report letters not in the alphabet, with counts and examples; for a derived alphabet, all and the rare ones."""
     counts, example = Counter[str](), dict[str, str]()
     for text in texts:
         counts.update(text)
@@ -82,7 +82,7 @@ def letters(texts: Sequence[str], normalizer: Normalizer) -> list[str]:
         strange, lines = [each for each in counts if each not in known], []
         what = f"not in the alphabet ({normalizer.name})"
     else:
-        strange, what = [each for each in counts if counts[each] < SELDOM * total], "seldom"
+        strange, what = [each for each in counts if counts[each] < SELDOM * total], "rare"
         lines = [
             f"letters ({normalizer.name}, {len(counts)}): {' '.join(map(shown, sorted(counts)[:MOST_SHOWN]))}"
         ]
@@ -102,12 +102,12 @@ def letters(texts: Sequence[str], normalizer: Normalizer) -> list[str]:
 
 
 def shown(letter: str) -> str:
-    """A letter as it can be seen: a mark on a circle, an invisible one by its number."""
+    """Make a letter visible: a mark on a dotted circle, an invisible letter as its code point."""
     if unicodedata.category(letter)[0] == "M":
         return f"\N{DOTTED CIRCLE}{letter}"
     return letter if letter.isprintable() else f"U+{ord(letter):04X}"
 
 
 def _around(text: str, letter: str) -> str:
-    """The word of a text that has the letter."""
+    """Return the first word of a text that has the letter."""
     return next(word for word in text.split() if letter in word)

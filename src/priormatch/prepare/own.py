@@ -1,4 +1,4 @@
-"""Audio of one's own in any of the formats known here, recognized by what it holds."""
+"""Read a user's audio in any supported format, which is recognized from its contents."""
 
 import os
 from collections.abc import Callable
@@ -34,9 +34,9 @@ def prepare_own(
     max_bad_share: float = 0.05,
     overwrite: bool = False,
 ) -> Path:
-    """Write the manifest `out` of whatever audio lies at `path`, and say what it was taken for.
+    """Write the manifest `out` for the audio at `path` in any supported format, and report that format.
 
-    Where audio and text lie in columns, these may be named.
+    In formats with columns, those of the audio and the text can be named.
     """
     what, read = recognize(path)
     if audio_column or text_column:
@@ -51,7 +51,7 @@ def prepare_own(
 
 
 def recognize(path: Path) -> tuple[str, Callable[[Path], Source]]:
-    """What lies at a path, in words, and the function that reads it."""
+    """Return the format of the audio at a path, in words, and the function that reads it."""
     if path.is_dir():
         return _recognize_folder(path)
     if not path.is_file():
@@ -64,13 +64,13 @@ def recognize(path: Path) -> tuple[str, Callable[[Path], Source]]:
     if suffixes & {".csv", ".tsv"}:
         return "a table", list_table
     if suffixes & {".jsonl", ".json", ".yaml"}:
-        return ("a NeMo manifest", list_nemo) if _is_nemo(path) else ("Lhotse's manifest", list_cuts)
+        return ("a NeMo manifest", list_nemo) if _is_nemo(path) else ("a Lhotse manifest", list_cuts)
     if PARQUET in suffixes:
-        return "a Hugging Face data set in Parquet", list_parquet
+        return "a Hugging Face dataset in Parquet", list_parquet
     if suffixes & set(SUFFIXES):
         raise UserError(f"{path} is one audio file: give its folder, or a table that names it.")
     raise UserError(
-        f"{path} is no list of audio that is known here: give a .csv, .tsv, .jsonl, .jsonl.gz or .parquet."
+        f"{path} is not a list of audio in a known format: give a .csv, .tsv, .jsonl, .jsonl.gz or .parquet."
     )
 
 
@@ -78,35 +78,35 @@ def _recognize_folder(folder: Path) -> tuple[str, Callable[[Path], Source]]:
     if (folder / WAV_SCP).is_file():
         return "a Kaldi folder", list_kaldi
     if (folder / DICT).is_file() or ((folder / STATE).is_file() and (folder / INFO).is_file()):
-        return "a Hugging Face data set", list_rows
+        return "a Hugging Face dataset", list_rows
     if next(folder.glob(f"*{RECORDINGS}*.jsonl*"), None) is not None:
-        return "Lhotse's recordings", list_cuts
+        return "Lhotse recordings", list_cuts
     if metadata := metadata_in(folder):
         return f"a folder that {metadata[0].name} describes", list_described
     suffixes = {path.suffix.lower() for path in folder.rglob("*")}
     if PARQUET in suffixes and suffixes.isdisjoint(SUFFIXES):
-        return "a Hugging Face data set in Parquet", list_parquet
+        return "a Hugging Face dataset in Parquet", list_parquet
     return "a folder of audio files", list_folder
 
 
 def metadata_in(folder: Path) -> list[Path]:
-    """Files that describe the audio of a folder, as Hugging Face's `audiofolder` has them."""
+    """Find the files that describe the audio of a folder in Hugging Face's `audiofolder` format."""
     found = (folder / name for name in METADATA if (folder / name).is_file())
     return [file for file in found if "file_name" in next(read_sentences(file), "")]
 
 
 def list_described(folder: Path, audio_column: str = "", text_column: str = "") -> Listing:
-    """The audio of a folder that its `metadata.csv` or `metadata.jsonl` names; what it does not is told."""
+    """List the audio of a folder that its `metadata.csv` or `metadata.jsonl` names; report other files."""
     (file, *_) = metadata_in(folder)
     read = list_table if file.suffix == ".csv" else list_nemo
     listing = read(file, audio_column, text_column)
     if others := set(audio_in(folder)) - {folder / each.path for each in listing.listed}:
-        say(f"{folder}: left out what {file.name} does not name, {count_text(len(others), 'audio file')}")
+        say(f"{folder}: {count_text(len(others), 'audio file')} left out, not named in {file.name}")
     return listing
 
 
 def _is_nemo(path: Path) -> bool:
-    """Whether the first line is an object that names audio as NeMo does, or is meant to be one."""
+    """Return whether the first line is an object that names audio as NeMo does, or is meant to be one."""
     first = next(read_sentences(path), "")
     if not first:
         raise UserError(f"{path} is empty: write a line for each utterance.")

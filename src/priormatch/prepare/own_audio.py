@@ -1,4 +1,4 @@
-"""A user's own audio, in a folder or named in a table."""
+"""Read a user's audio in a folder or listed in a table."""
 
 import os
 from itertools import chain, islice
@@ -24,18 +24,18 @@ from priormatch.progress import say
 
 LISTS = (".csv", ".tsv", ".jsonl", ".parquet")
 MOST_NAMED = 3
-CLIPS = "clips"  # where Common Voice has the audio of its tables
+CLIPS = "clips"  # Common Voice's folder for the audio of its tables
 
 
 def list_folder(folder: Path) -> Listing:
-    """All audio in a folder and below it, with transcripts where there are any; what cannot be read is told later.
+    """List all audio under a folder, with transcripts if there are any; unreadable files are reported later.
 
-    - `NAME.txt` beside `NAME.wav` (.flac, .mp3 and so on) is its transcript; audio without is
-      untranscribed. Where the transcript holds no word, or digits, the utterance is skipped and listed.
+    - `NAME.txt` beside `NAME.wav` (.flac, .mp3 and so on) is its transcript; audio without one is
+      untranscribed. If the transcript has no word, or has digits, the utterance is skipped and listed.
     - The speaker is the first folder below `folder` (ann/monday/one.wav is by ann); files directly in `folder`
       have none.
-    - The id is the path below `folder` without suffix, with "-" for "/", numbered where two would be equal.
-    - Of audio with several channels the first is used: Lhotse cannot mix them lazily.
+    - The id is the path below `folder` without suffix, with "-" for "/", numbered if two would be equal.
+    - Only the first channel is used: Lhotse cannot mix channels lazily.
     """
     listed = []
     for path in recordings_in(folder):
@@ -48,24 +48,24 @@ def list_folder(folder: Path) -> Listing:
 
 
 def _name_lists(folder: Path) -> None:
-    """Name files of a folder that may hold its transcripts."""
+    """Warn about files of a folder that may contain its transcripts."""
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in LISTS)
     if found:
         names = ", ".join(found[:MOST_NAMED])
         say(
             f"warning: {folder}: no audio has a transcript beside it; "
-            f"if {names} should tell what is said, give that file"
+            f"if the transcripts are in {names}, give that file"
         )
 
 
 def list_table(file: Path, audio_column: str = "", text_column: str = "") -> Listing:
-    """The audio that a table names, with commas, semicolons or tabs between its columns.
+    """List the audio that a table names; commas, semicolons or tabs separate its columns.
 
-    The header names the columns. That of the audio, unless it is named here, is `path` or another of `columns.AUDIO`,
-    and its files are relative to the table's folder, to `clips` in there, or absolute. The others may be absent or
-    empty in some lines: `text` (empty: untranscribed), `speaker` and `id` (else made of the path), each by any of its
-    usual names; `start` and `end` in seconds (else the whole file). With tabs quotes are just characters; otherwise
-    a field may stand in them. A mistake in the table stops with its line number.
+    The header names the columns. The audio column, unless given here, is `path` or another of `columns.AUDIO`; its
+    files are relative to the table's folder or its `clips`, or absolute. The other columns may be absent, or empty in
+    some lines: `text` (empty: untranscribed), `speaker` and `id` (else made from the path), each under any of its
+    usual names; `start` and `end` in seconds (else the whole file). With tabs, quotes are ordinary characters;
+    otherwise a field may be quoted. An error is reported with its line number.
     """
     lines = read_table(file, [audio_column.lower()] if audio_column else AUDIO)
     _, names = next(lines, (1, []))
@@ -81,12 +81,12 @@ def list_table(file: Path, audio_column: str = "", text_column: str = "") -> Lis
 
 
 def find_columns(file: Path, names: list[str], audio_column: str, text_column: str) -> dict[str, int]:
-    """Which column holds what: the places of `path`, and where there are any of the others that `Listed` has."""
+    """Return the index of each column by role: `path`, and any others of `Listed` that exist."""
     where = f"{file}, line 1"
     audio = required(where, audio_column, names) if audio_column else usual(names, AUDIO)
     if audio is None:
         raise UserError(
-            f"{where}: no column names the audio among {', '.join(names) or 'none'}; the header must name the columns:"
+            f"{where}: no audio column among {', '.join(names) or 'none'}; the header must name the columns:"
             f" call it path, or {NAME_AUDIO}."
         )
     text = required(where, text_column, names) if text_column else usual(names, TEXT)
@@ -94,7 +94,7 @@ def find_columns(file: Path, names: list[str], audio_column: str, text_column: s
     found = {"path": audio, "text": text} | {role: usual(names, known) for role, known in others.items()}
     lower = [name.lower() for name in names]
     if twice := [name for name in found.values() if name and lower.count(name.lower()) > 1]:
-        raise UserError(f"{where}: the column {', '.join(twice)} is there twice; keep one.")
+        raise UserError(f"{where}: the column {', '.join(twice)} occurs twice; keep one.")
     say_columns(file, found.values(), names)
     return {role: names.index(name) for role, name in found.items() if name}
 

@@ -1,4 +1,4 @@
-"""What every form of a user's audio has in common: it can be looked at, and it can be prepared."""
+"""The interface of every format of a user's audio: it can be inspected and prepared."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -10,16 +10,15 @@ from priormatch.files import open_regular
 from priormatch.prepare.intake import Intake
 
 MOST_BYTES = 1 << 20
-"""Of the transcript of one utterance."""
+"""Maximum size of the transcript of one utterance."""
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """What is known of an utterance before its audio is opened.
+    """An utterance whose audio has not been opened.
 
-    `find_audio` gives the file that it lies in, or raises `BadAudio`; what has no file of its own is written to one in
-    the folder that is given. `transcript` may be a file still to be read, and `seconds` is None where only the audio
-    can tell.
+    `find_audio` returns the audio file or raises `BadAudio`; audio without its own file is written to the given folder.
+    `transcript` may be a file that has not been read, and `seconds` is None if only the audio has the duration.
     """
 
     find_audio: Callable[[Path], Path]
@@ -28,7 +27,7 @@ class Utterance:
     seconds: float | None
 
     def text(self) -> str:
-        """The transcript as it was written, or "" where there is none or none that can be read."""
+        """Return the original transcript, or "" if it is missing or unreadable."""
         if not isinstance(self.transcript, Path):
             return self.transcript or ""
         try:
@@ -38,7 +37,7 @@ class Utterance:
 
 
 def read_transcript(path: Path) -> str:
-    """The text of a file beside audio; an OSError or UnicodeDecodeError where there is none."""
+    """Read the transcript file beside an audio file; raise `OSError` or `UnicodeDecodeError` if it is unreadable."""
     with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -47,10 +46,10 @@ def read_transcript(path: Path) -> str:
 
 
 class Source(Protocol):
-    """A user's audio in one of the forms known here."""
+    """A user's audio in one of the supported formats."""
 
     def utterances(self) -> Iterator[Utterance]:
-        """What there is; no audio is opened."""
+        """Yield the utterances without opening any audio."""
 
     def write(self, out: Path, intake: Intake, max_bad_share: float, overwrite: bool) -> None:
         """Write the manifest `out`; unusable audio is skipped and listed."""

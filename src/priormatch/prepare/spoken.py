@@ -1,4 +1,4 @@
-"""Corpora spoken on the spot: espeak-ng's voices, in some noise, and how what they say lies on disk."""
+"""Shared code of the synthesized corpora: espeak-ng voices, noise, parallel jobs and manifests."""
 
 import gzip
 import importlib.util
@@ -30,23 +30,21 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 FRAME = SAMPLE_RATE // 100
-"""Utterances last a whole number of hundredths of a second, so that their times are short decimals."""
+"""Utterances last a whole number of hundredths of a second, so that their times have few decimals."""
 
 Samples = npt.NDArray[np.floating]
 Request = tuple[str, str, int, int]
-"""A text, a voice (`accent+variant`), words a minute, and a pitch from 0 to 99."""
+"""A text, a voice (`accent+variant`), words per minute, and a pitch from 0 to 99."""
 
 
 def check_installed() -> None:
-    """Raise a `UserError` when espeak-ng is not installed."""
+    """Raise `UserError` if espeak-ng is not installed."""
     if importlib.util.find_spec("espeakng_loader") is None:
-        raise UserError(
-            'Spoken corpora are made with espeakng-loader: run pip install "priormatch[demo]" first.'
-        )
+        raise UserError('Synthesized corpora need espeakng-loader: run pip install "priormatch[demo]" first.')
 
 
 def speak(requests: Sequence[Request]) -> list[Samples]:
-    """Run the espeak program on requests; samples in [-1, 1] at 16 kHz."""
+    """Run the espeak program on requests; return samples in [-1, 1] at 16 kHz, each (N,)."""
     command = [sys.executable, "-P", str(espeak.__file__)]
     answer = subprocess.run(command, input=json.dumps(requests).encode(), capture_output=True)
     if answer.returncode != 0:
@@ -61,15 +59,15 @@ def speak(requests: Sequence[Request]) -> list[Samples]:
         start = position + 4
         position = start + int.from_bytes(answer.stdout[position:start], "little")
         if position == start:
-            raise RuntimeError(f"espeak-ng said nothing for {text!r} in the voice {voice}")
+            raise RuntimeError(f"espeak-ng gave no samples for {text!r} in the voice {voice}")
         samples = np.frombuffer(answer.stdout[start:position], np.int16) / np.float32(32768)
         spoken.append(at_model_rate(samples, espeak.SAMPLE_RATE))
     return spoken
 
 
 def in_noise(clean: Samples, noise_level: float, rng: np.random.Generator) -> npt.NDArray[np.int16]:
-    """Add noise of some color whose root mean square is `noise_level`; 16 bits, never clipped."""
-    darkness = rng.uniform(0.0, 0.9)  # from a hiss to a rumble
+    """Add noise of a random color and of root mean square `noise_level`, without clipping: (N,) -> (N,) int16."""
+    darkness = rng.uniform(0.0, 0.9)  # from hiss to rumble
     noise = lfilter([1.0], [1.0, -darkness], rng.standard_normal(len(clean), np.float32))
     noisy = clean + noise * (noise_level / rms(noise))
     noisy *= min(1.0, 0.98 / np.abs(noisy).max())
@@ -78,12 +76,12 @@ def in_noise(clean: Samples, noise_level: float, rng: np.random.Generator) -> np
 
 
 def rms(samples: Samples) -> float:
-    """The root mean square of samples."""
+    """Return the root mean square of samples."""
     return float(np.sqrt(np.mean(np.square(samples))))
 
 
 def amplitude(decibels: float) -> float:
-    """The root mean square of a level in decibels, full scale being 0."""
+    """Return the root mean square of a level in decibels relative to full scale."""
     return float(10 ** (decibels / 20))
 
 
@@ -91,10 +89,10 @@ def amplitude(decibels: float) -> float:
 def in_parallel(
     function: Callable[[Job], Result], jobs: Sequence[Job], at_once: int, apart: bool = False
 ) -> Iterator[Iterator[Result]]:
-    """Do jobs several at a time and yield their results in order; what is not begun at the end is left undone.
+    """Run jobs in parallel and yield their results in order; jobs not started at the end are canceled.
 
-    Threads will do for a few: each waits for an espeak process or for NumPy. Beyond that the interpreter's lock is in
-    the way, and they are better done in processes `apart`.
+    Threads are enough for a few jobs: each waits for an espeak process or for NumPy. With more, the GIL limits them,
+    and separate processes (`apart`) are better.
     """
     pool: Executor = (
         ProcessPoolExecutor(at_once, multiprocessing.get_context("spawn"), follow, (os.getpid(),))
@@ -108,12 +106,12 @@ def in_parallel(
 
 
 def without_text(cut: MonoCut) -> MonoCut:
-    """The same utterance with its transcript taken away."""
+    """Return the same utterance without its transcript."""
     return cut.map_supervisions(lambda supervision: replace(supervision, text=None))
 
 
 def write_cuts(path: Path, cuts: Iterable[MonoCut]) -> None:
-    """Write a manifest whose bytes depend on the cuts alone (lhotse's own writer stamps it with the time)."""
+    """Write a manifest whose bytes depend only on the cuts (Lhotse's writer adds the time)."""
     lines = "".join(json.dumps(cut.to_dict()) + "\n" for cut in cuts)
     content = gzip.compress(lines.encode(), mtime=0)
     with writing(path, len(content)):

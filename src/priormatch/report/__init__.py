@@ -1,1 +1,1 @@
-"""The report of runs: one HTML file that needs nothing else."""
+"""The report of runs: one self-contained HTML file."""

@@ -1,4 +1,4 @@
-"""What in the metrics of a run wants a look: signs of a collapse, of teaching nothing, and of broken gradients."""
+"""Alarms from the metrics of a run: signs of collapse, of matching without targets, and of broken gradients."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,36 +6,34 @@ from typing import Any
 
 from priormatch.report.run_folder import Line, RunRecord, is_number, values
 
-SHORT = 0.9  # heaviest hypotheses over reference lengths
-FEW = 0.5  # of the utterances have a survivor
-UNDECIDED = 0.9  # of the largest entropy there is
-WORSE = 1.1  # times the lowest validation score
+SHORT = 0.9  # length of the heaviest hypotheses over the reference length
+FEW = 0.5  # share of utterances without a hypothesis after the filter
+UNDECIDED = 0.9  # of the largest possible entropy
+WORSE = 1.1  # times the best validation score
 DIAGNOSTICS = ("length_ratio", "share_without_survivor", "local_prior_entropy")
 
 
 def alarms(run: RunRecord) -> list[str]:
-    """Sentences, each with what to do."""
+    """Return the alarms of a run as sentences, each with what to do."""
     return [*skipped_updates(run.metrics), *of_matching(run.matching, run.settings)]
 
 
 def skipped_updates(metrics: Mapping[str, Sequence[Line]]) -> Iterator[str]:
-    """Stages with updates whose gradient was not finite."""
+    """Report stages with updates skipped because their gradients were not finite."""
     for stage, lines in metrics.items():
         bad = [update for update, share in values(lines, "skipped") if share > 0]
         if bad:
             yield (
                 f"{stage}: updates were skipped before update {bad[0]:,.0f}, as their gradients were not finite:"
-                " lower the learning rate, or look for broken audio."
+                " lower the learning rate, or look for damaged audio."
             )
 
 
 def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[str]:
-    """What the diagnostics of matching show long before the error rate does."""
+    """Report problems of matching that show long before the error rate does."""
     searched = settings.get("matching.hypotheses") == "asr_lm"
     stays = settings.get("matching.refresh") == "never"
-    alone = (
-        "let the proposal search without the prior (matching.hypotheses=asr)"  # whose words it may drift to
-    )
+    alone = "let the proposal search without the prior (matching.hypotheses=asr)"  # it may drift to the prior's words
     last = {name: found[-1][1] for name in DIAGNOSTICS if (found := values(lines, name))}
     if last.get("length_ratio", 1.0) < SHORT:
         yield (
@@ -45,13 +43,13 @@ def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[
     if last.get("share_without_survivor", 0.0) > FEW:
         advice = alone if searched else "widen matching.length_filter"
         yield (
-            f"{last['share_without_survivor']:.0%} of the unlabeled utterances have no hypothesis that the filter"
-            f" leaves, and teach nothing: {advice}, or start from a better model."
+            f"{last['share_without_survivor']:.0%} of the unlabeled utterances have no hypothesis left after the"
+            f" filter, and teach nothing: {advice}, or start from a better model."
         )
     most = largest_entropy(settings)
     if most and last.get("local_prior_entropy", 0.0) > UNDECIDED * most:
         yield (
-            f"The prior weighs the hypotheses almost alike (entropy {last['local_prior_entropy']:.2f} of at most"
+            f"The prior weighs the hypotheses almost equally (entropy {last['local_prior_entropy']:.2f} of at most"
             f" {most:.2f} nats): it needs more text or updates, or text of this domain."
         )
     scores = values(lines, "validation_score")
@@ -64,17 +62,17 @@ def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[
     labels = values(lines, "label_wer")
     if labels and labels[-1][1] > labels[0][1]:
         yield (
-            f"The labels got worse, from {labels[0][1]:.1f} to {labels[-1][1]:.1f} % WER: look at the beams below for"
+            f"The labels got worse, from {labels[0][1]:.1f} to {labels[-1][1]:.1f} % WER: check in the beams below"
             " what the prior prefers."
         )
     decisions = [line for line in lines if line["update"] > 0 and "proposal_refreshed" in line]
     if decisions and not stays and not any(line["proposal_refreshed"] for line in decisions):
         yield (
-            "No online model has taken the proposal's place: matching still learns from the model it started from."
+            "No online model has replaced the proposal: matching still learns from the model it started from."
         )
 
 
 def largest_entropy(settings: Mapping[str, Any]) -> float:
-    """Of weights over a beam, in nats: log k; 0 where k is not known."""
+    """Return the largest entropy of weights over a beam in nats, log k; 0 if k is unknown."""
     beam = settings.get("matching.beam_size")
     return math.log(beam) if is_number(beam) and beam >= 1 else 0.0

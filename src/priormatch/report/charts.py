@@ -1,7 +1,7 @@
 """Geometry of the report's charts; `templates/charts.html` draws it as SVG.
 
-Drawn by hand rather than by Matplotlib: text stays text in the page's own font, colors follow the reader's light or
-dark, a chart is 2 kB, and what is drawn can be read out. All coordinates are those of a viewBox WIDTH wide.
+Matplotlib is not used: here text stays text in the page's font, colors follow the reader's light or dark theme, a
+chart is 2 kB, and screen readers can read it out. All coordinates are in a viewBox of width WIDTH.
 """
 
 import math
@@ -12,7 +12,7 @@ from priormatch.report.scores import Estimate
 
 Point = tuple[float, float]
 Row = tuple[str, int, Estimate]
-"""A name, the number of its color, and its figures."""
+"""A name, the number of its color, and its estimate."""
 
 WIDTH, HEIGHT = 360, 200
 LEFT, RIGHT, TOP, BOTTOM = 40, 12, 10, 24
@@ -24,7 +24,7 @@ NAME_LETTERS = 21
 
 @dataclass(frozen=True)
 class Series:
-    """A named line of (x, y) points, in the order of x; its tone is the number of a color."""
+    """A named line of (x, y) points, sorted by x; `tone` is the number of its color."""
 
     name: str
     points: list[Point]
@@ -33,7 +33,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Tick:
-    """A place on an axis and what stands there."""
+    """A position on an axis and its label."""
 
     at: float
     label: str
@@ -41,7 +41,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Line:
-    """A series as drawn: the path, and its points with what a pointer over them is told."""
+    """A series as drawn: the path, and its points with their tooltips."""
 
     name: str
     tone: int
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over updates; `level` is a dashed line across, `marks` are x coordinates of events."""
+    """Lines over updates; `level` is a dashed horizontal line, `marks` are x coordinates of events."""
 
     title: str
     description: str
@@ -66,7 +66,7 @@ class LineChart:
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of an interval chart: a point and its interval, at height y."""
+    """A row of an interval chart: a point and its interval at y."""
 
     name: str
     tone: int
@@ -79,7 +79,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class IntervalChart:
-    """Points with intervals, one row for each, and headings at heights y between them."""
+    """Points with intervals, one row for each, and headings between them."""
 
     title: str
     description: str
@@ -97,7 +97,7 @@ def line_chart(
     marks: Sequence[float] = (),
     until: float = 1,
 ) -> LineChart | None:
-    """A chart of all series that have points, from 0 to x = `until` or farther, or None where none has."""
+    """Chart all series that have points, from x = 0 to at least `until`; return None if none has."""
     series = [each for each in series if each.points]
     if not series:
         return None
@@ -130,7 +130,7 @@ def line_chart(
 
 
 def thinned(points: list[Point]) -> list[Point]:
-    """At most MOST_POINTS of them, evenly spread, the first and the last among them."""
+    """Keep at most MOST_POINTS points, evenly spread, including the first and the last."""
     if len(points) <= MOST_POINTS:
         return points
     last = len(points) - 1
@@ -138,7 +138,7 @@ def thinned(points: list[Point]) -> list[Point]:
 
 
 def in_words(series: Series) -> str:
-    """A line for those who do not see it."""
+    """Describe a line for screen readers."""
     (first, start), (last, end) = series.points[0], series.points[-1]
     lowest, highest = (pick(y for _, y in series.points) for pick in (min, max))
     return (
@@ -148,12 +148,12 @@ def in_words(series: Series) -> str:
 
 
 def interval_chart(title: str, rows: Sequence[Row]) -> IntervalChart | None:
-    """A chart of the rows whose figures are numbers, or None where none is."""
+    """Chart the rows with finite estimates; return None if there are none."""
     return grouped_chart(title, {"": rows})
 
 
 def grouped_chart(title: str, groups: Mapping[str, Sequence[Row]]) -> IntervalChart | None:
-    """The same with the rows of each group below its name, a group without a name having no such line."""
+    """Chart rows as `interval_chart` does, with each group below its name; an unnamed group has no heading."""
     shown = {
         group: drawn
         for group, rows in groups.items()
@@ -200,29 +200,29 @@ class Axis:
 
     @property
     def step(self) -> float:
-        """The distance of ticks: 1, 2 or 5 times a power of ten."""
+        """The distance between ticks: 1, 2 or 5 times a power of ten."""
         rough = (self.high - self.low or 1.0) / TICKS
         power = 10.0 ** math.floor(math.log10(rough))
         return power * next(each for each in (1, 2, 5, 10) if each * power >= rough * 0.999)
 
     def rounded(self) -> "Axis":
-        """The range out to the next ticks."""
+        """Extend the range to the next ticks."""
         low, high = math.floor(self.low / self.step + 1e-9), math.ceil(self.high / self.step - 1e-9)
         return Axis(low * self.step, high * self.step)
 
     def ticks(self) -> list[float]:
-        """Round values within the range, zero among them where it is inside."""
+        """Return round values within the range, including zero if it is inside."""
         first, last = math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9)
         return [number * self.step for number in range(first, last + 1)]
 
     def place(self, value: float, start: float, end: float) -> float:
-        """Where a value lies between the coordinates of the range's ends."""
+        """Map a value to a coordinate between those of the range's ends."""
         share = (value - self.low) / (self.high - self.low or 1.0)
         return round(start + share * (end - start), 1)
 
 
 def short(value: float) -> str:
-    """A number in as few digits as tell it."""
+    """Format a number with few digits."""
     if value == 0 or abs(value) >= 1000:
         return minus(f"{value:,.0f}")
     digits = min(max(0, 2 - math.floor(math.log10(abs(value)))), 4)
@@ -231,5 +231,5 @@ def short(value: float) -> str:
 
 
 def minus(number: str) -> str:
-    """A number with a true minus sign."""
+    """Replace the hyphen of a number by a minus sign."""
     return number.replace("-", "−")

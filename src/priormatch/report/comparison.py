@@ -1,4 +1,4 @@
-"""Several runs side by side: their error rates on each test set, and the settings in which they differ."""
+"""Compare several runs: their error rates on each test set, and the settings that differ."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from priormatch.runs.results import NAMES
 
 @dataclass(frozen=True)
 class Comparison:
-    """A test set that runs were scored on: by system, the score of each run that has one, and charts of them."""
+    """The scores of runs on a test set, by system and run, and their charts."""
 
     test: str
     systems: dict[str, dict[str, Score]]
@@ -20,7 +20,7 @@ class Comparison:
 
 
 def compared(runs: Mapping[str, RunRecord]) -> list[Comparison]:
-    """Every test set, with all runs, which are given by their labels."""
+    """Compare runs, given by their labels, on every test set."""
     tests = dict.fromkeys(test for record in runs.values() for test in record.scores.tests)
     return [
         compare(test, {label: record.scores.tests.get(test, {}) for label, record in runs.items()})
@@ -29,7 +29,7 @@ def compared(runs: Mapping[str, RunRecord]) -> list[Comparison]:
 
 
 def compare(test: str, runs: Mapping[str, Mapping[str, Score]]) -> Comparison:
-    """One test set, with the scores that runs have by system."""
+    """Compare runs on one test set, given their scores by system."""
     found = {
         system: {label: scores[system] for label, scores in runs.items() if system in scores}
         for system in NAMES
@@ -53,7 +53,7 @@ def compare(test: str, runs: Mapping[str, Mapping[str, Score]]) -> Comparison:
 
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[str]]:
-    """The settings in which runs differ, with each run's value; those of a run that tells none are unknown."""
+    """Return the settings that differ, with each run's value; "unknown" for a run without settings."""
     names = dict.fromkeys(name for record in records for name in record.settings if name not in OF_EACH)
     rows = {
         name: [str(record.settings.get(name, "–")) if record.settings else "unknown" for record in records]

@@ -1,4 +1,4 @@
-"""The charts of a run: its error rates, what matching teaches, and how all stages learn."""
+"""The charts of a run: its error rates, what matching teaches, and the learning curves of all stages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ MEASURES: dict[str, Callable[[Score], Estimate | None]] = {
     "character error rate, %": lambda score: score.cer,
     "share of the gap closed (WERR), %": lambda score: score.werr,
 }
-"""What is drawn of scores, by the titles of charts."""
+"""The charted measures of a score, by chart title."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision of whether the online model takes the proposal's place."""
+    """One decision whether the online model replaces the proposal."""
 
     update: int
     online: float
@@ -35,7 +35,7 @@ class Decision:
 
 
 def rate_charts(record: RunRecord) -> list[IntervalChart]:
-    """Each measure on each test set, as far as it is known."""
+    """Chart each measure on each test set, if it is known."""
     charts = []
     for title, measure in MEASURES.items():
         for test, systems in record.scores.tests.items():
@@ -49,7 +49,7 @@ def rate_charts(record: RunRecord) -> list[IntervalChart]:
 
 
 def teaching_charts(lines: Sequence[Line], settings: dict[str, Any]) -> list[LineChart]:
-    """What matching teaches, over its updates; upright marks are refreshes of the proposal."""
+    """Chart what matching teaches over its updates; vertical marks are refreshes of the proposal."""
     marks = [line["update"] for line in lines if line.get("proposal_refreshed") is True]
     until = max((line["update"] for line in lines), default=1)
 
@@ -68,21 +68,21 @@ def teaching_charts(lines: Sequence[Line], settings: dict[str, Any]) -> list[Lin
         chart(
             "Entropy of the local prior, nats",
             ("local_prior_entropy", "mean of the utterances"),
-            level=(most, f"log {beam}: no opinion") if most else None,
+            level=(most, f"log {beam}: uniform weights") if most else None,
         ),
-        chart("Hypotheses the filter leaves", ("survivors", "of an utterance's beam")),
-        chart("Share of utterances without any", ("share_without_survivor", "no hypothesis left")),
+        chart("Hypotheses left after the filter", ("survivors", "of an utterance's beam")),
+        chart("Share of utterances without hypotheses", ("share_without_survivor", "no hypothesis left")),
         chart(
             "Length over the reference length",
             ("length_ratio", "heaviest hypothesis"),
-            level=(1.0, "as long"),
+            level=(1.0, "equal length"),
         ),
     ]
     return [each for each in charts if each is not None]
 
 
 def learning_charts(record: RunRecord) -> list[LineChart]:
-    """Validation scores of all recognizers together, those of the prior, and the losses of every stage."""
+    """Chart the validation scores of all recognizers, the perplexity of the prior, and the loss of every stage."""
     recognizers = {stage: lines for stage, lines in record.metrics.items() if stage != "prior"}
 
     def series(stage: str, lines: Sequence[Line], name: str) -> Series:
@@ -111,7 +111,7 @@ def learning_charts(record: RunRecord) -> list[LineChart]:
 
 
 def by_set(lines: Sequence[Line]) -> list[Series]:
-    """The WER of each validation set."""
+    """Return the WER of each validation set as a series."""
     told = [line for line in lines if isinstance(line.get("validation"), dict)]
     names = list(dict.fromkeys(name for line in told for name in line["validation"]))
     return [
@@ -129,7 +129,7 @@ def by_set(lines: Sequence[Line]) -> list[Series]:
 
 
 def refreshes(lines: Sequence[Line]) -> list[Decision]:
-    """The proposal's history, one decision a validation, with the CER it had before."""
+    """Return the proposal's history, one decision per validation, with its CER before."""
     told = [
         line for line in lines if "proposal_refreshed" in line and is_number(line.get("validation_score"))
     ]

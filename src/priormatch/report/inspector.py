@@ -1,4 +1,4 @@
-"""The hypothesis inspector's view of beams: an utterance, how it sounds, and what proposals made of it."""
+"""The hypothesis inspector: an utterance, its audio, and the beams of the proposals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from priormatch.training.inspected import Inspected
 
 @dataclass(frozen=True)
 class Beam:
-    """What the proposal of an update listed."""
+    """The beam of the proposal at an update."""
 
     title: str
     inspection: Inspection
 
     @property
     def heaviest(self) -> Hypothesis | None:
-        """The hypothesis that is taught most, or None where nothing is left to teach."""
+        """The hypothesis with the largest weight, or None if none has a weight above 0."""
         best = max(self.inspection.hypotheses, key=lambda each: each.weight, default=None)
         return best if best is not None and best.weight > 0 else None
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """An utterance with its beams, the first proposal's before the latest one's."""
+    """An utterance with its beams, the first proposal's before the latest proposal's."""
 
     id: str
     reference: str | None
@@ -33,12 +33,12 @@ class Utterance:
 
     @property
     def errors(self) -> list[int | None]:
-        """Word errors of each beam's heaviest hypothesis, None where there is none or no reference."""
+        """Word errors of each beam's heaviest hypothesis; None without such a hypothesis or a reference."""
         return [None if each.heaviest is None else word_errors(each.heaviest) for each in self.beams]
 
     @property
     def change(self) -> str:
-        """What became of the heaviest hypothesis, in a few words."""
+        """The change of the heaviest hypothesis, in a few words."""
         if all(each.heaviest is None for each in self.beams):
             return "no hypothesis left"
         if self.reference is None:
@@ -49,7 +49,7 @@ class Utterance:
 
 
 def utterances(inspected: Sequence[Inspected], room: int) -> list[Utterance]:
-    """Beams by utterance, with the audio of as many as there is room for."""
+    """Group beams by utterance, with the audio of as many as fit into `room` characters."""
     found: list[Utterance] = []
     for name in dict.fromkeys(each.inspection.id for each in inspected):
         own = [each for each in inspected if each.inspection.id == name]
@@ -60,14 +60,14 @@ def utterances(inspected: Sequence[Inspected], room: int) -> list[Utterance]:
 
 
 def beam(inspected: Inspected) -> Beam:
-    """A beam with its title."""
+    """Make a beam with its title."""
     first = inspected.update == 0
     title = "First proposal" if first else f"Latest proposal, taken at update {inspected.update:,}"
     return Beam(title, inspected.inspection)
 
 
 def word_errors(hypothesis: Hypothesis) -> int | None:
-    """How many words are wrong, or None without a reference."""
+    """Count the word errors of a hypothesis, or return None without a reference."""
     if hypothesis.words is None:
         return None
     return sum(word.kind != "equal" for word in hypothesis.words)
@@ -75,9 +75,9 @@ def word_errors(hypothesis: Hypothesis) -> int | None:
 
 @dataclass(frozen=True)
 class Heard:
-    """Word errors of the heaviest hypotheses at first and at last, in the utterances that had one both times.
+    """Word errors of the first and the last heaviest hypotheses, over the utterances that have both.
 
-    `known` counts all utterances with a reference and two beams, `both` those that are counted here.
+    `known` counts all utterances with a reference and two beams, `both` those counted here.
     """
 
     known: int
@@ -88,7 +88,7 @@ class Heard:
 
 
 def heard(found: Sequence[Utterance]) -> Heard | None:
-    """What became of the errors, or None where no utterance can tell."""
+    """Sum the errors of the first and the last beams, or return None if no utterance has both."""
     known = [each for each in found if each.reference is not None and len(each.beams) > 1]
     both = [
         (first, last, len((each.reference or "").split()))

@@ -1,4 +1,4 @@
-"""`priormatch report`: runs as one HTML file, of what their folders tell."""
+"""`priormatch report`: write one HTML file about runs, from their folders."""
 
 import base64
 import hashlib
@@ -35,7 +35,7 @@ GENERATOR = '<meta name="generator" content="priormatch'
 
 @dataclass(frozen=True)
 class RunView:
-    """A run as the page shows it; `key` begins the ids of its sections, and `label` tells it from the others."""
+    """A run as shown on the page; `key` is the prefix of its section ids, and `label` its unique name."""
 
     key: str
     label: str
@@ -49,36 +49,36 @@ class RunView:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of what made the run, its commit among them."""
+        """Versions of the software that made the run, including its commit."""
         records = (record.get("versions") for record in self.record.stages.values())
         return self.record.results.get("versions") or next(filter(None, records), {})
 
     @property
     def devices(self) -> list[str]:
-        """What the stages computed on."""
+        """The devices of the stages."""
         found = (record.get("device") for record in self.record.stages.values())
         return list(dict.fromkeys(filter(None, found)))
 
     @property
     def seconds(self) -> float:
-        """The time of all stages together."""
+        """Total time of all stages in seconds."""
         return float(sum(record["seconds"] for record in self.record.stages.values()))
 
     @property
     def longest(self) -> float:
-        """The time of the stage that took the most."""
+        """Time of the longest stage in seconds."""
         return float(max((record["seconds"] for record in self.record.stages.values()), default=0.0))
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the report of runs to `out`, or beside the one run that it tells of; tells where it is."""
+    """Write the report of runs to `out`, or into the folder of a single run; return its path."""
     if len(set(folder.resolve() for folder in folders)) < len(folders):
         raise UserError("a run was given twice: name each folder once")
     path = out or (folders[0] / FILE if len(folders) == 1 else Path(FILE))
     if path.is_dir():
         raise UserError(f"{path} is a folder: give --out the name of a file, such as {path / FILE}")
     if path.exists() and not is_report(path):
-        raise UserError(f"{path} exists and is no report of priormatch: give another --out, or remove it")
+        raise UserError(f"{path} exists and is not a priormatch report: give another --out, or remove it")
     page = render([read_run(folder) for folder in folders])
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, page)
@@ -86,13 +86,13 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is a report, which may be written anew."""
+    """Return whether a file is a report, which may be overwritten."""
     with path.open(encoding="utf-8", errors="replace") as file:
         return GENERATOR in file.read(1000)
 
 
 def render(records: Sequence[RunRecord]) -> str:
-    """The page of some runs; everything that is not markup of the templates is escaped."""
+    """Render the page of some runs; everything but the templates' own markup is escaped."""
     room = ROOM // len(records)
     labels = labels_of(records)
     runs = [
@@ -122,7 +122,7 @@ def render(records: Sequence[RunRecord]) -> str:
 
 
 def labels_of(records: Sequence[RunRecord]) -> list[str]:
-    """The runs' names where they differ, else their folders."""
+    """Return the runs' names if they differ, else their folders."""
     names = [record.name for record in records]
     folders = [record.folder.resolve().name for record in records]
     paths = [str(record.folder) for record in records]
@@ -130,7 +130,7 @@ def labels_of(records: Sequence[RunRecord]) -> list[str]:
 
 
 def view(record: RunRecord, key: str, label: str, room: int) -> RunView:
-    """What the page shows of a run."""
+    """Collect everything the page shows of a run."""
     return RunView(
         key,
         label,
@@ -145,5 +145,5 @@ def view(record: RunRecord, key: str, label: str, room: int) -> RunView:
 
 
 def rate_text(value: float, digits: int = 2) -> str:
-    """A rate in percent."""
+    """Format a rate in percent."""
     return minus(f"{value:.{digits}f}") if math.isfinite(value) else "–"

@@ -1,4 +1,4 @@
-"""What a run's folder tells: settings, data, stages, metrics, scores and beams, and what of these is missing."""
+"""Read a run's folder: settings, data, stages, metrics, scores and beams, and what is missing."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from priormatch.yaml_files import read_yaml
 
 Found = TypeVar("Found")
 Line = dict[str, Any]
-"""A line of metrics.jsonl: its stage, its update, and figures."""
+"""A line of metrics.jsonl: its stage, its update, and metrics."""
 
 ORDER = (
     "data",
@@ -43,15 +43,15 @@ ORDER = (
     MATCHING,
 )
 TOLD = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float}
-"""What the report takes from results.json."""
+"""The fields that the report takes from results.json, with their types."""
 OF_EACH = ("name", "runs")
-"""Settings that say where a run is, not what it does."""
+"""Settings that give the location of a run, not what it does."""
 SET_ASIDE = re.compile(r"\.\d+$")
 
 
 @dataclass(frozen=True)
 class Change:
-    """A setting that is not as it comes."""
+    """A setting that differs from its default."""
 
     name: str
     value: str
@@ -60,7 +60,7 @@ class Change:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its folder tells it; `missing` says in sentences what could not be read or is not there."""
+    """The contents of a run's folder; `missing` describes in sentences what is missing or could not be read."""
 
     folder: Path
     name: str
@@ -69,7 +69,7 @@ class RunRecord:
     data: dict[str, Summary]
     sentences: dict[str, int]
     stages: dict[str, dict[str, Any]]
-    results: dict[str, Any]  # empty where the run is not finished
+    results: dict[str, Any]  # empty if the run is not finished
     metrics: dict[str, list[Line]]
     scores: Scores
     inspected: list[Inspected]
@@ -77,7 +77,7 @@ class RunRecord:
 
     @property
     def matching_stage(self) -> str:
-        """The stage of matching; `priormatch match` calls it as it likes."""
+        """The stage of matching in the metrics; `priormatch match` may use any name."""
         told = (
             stage for stage, lines in self.metrics.items() if any("proposal_cer" in line for line in lines)
         )
@@ -90,7 +90,7 @@ class RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read all that there is; a folder that no run or training has written to is refused."""
+    """Read a run's folder as far as possible; raise `UserError` if no run or training has written to it."""
     if not any((folder / name).is_file() for name in ("settings.yaml", "metrics.jsonl")):
         raise UserError(
             f"{folder} is not the folder of a run: give one that `priormatch run` made, such as runs/demo"
@@ -108,7 +108,7 @@ def read_run(folder: Path) -> RunRecord:
     unfinished = [name for name, record in stages.items() if not record["finished"]]
     if not results:
         at_work = f" ({', '.join(unfinished)} not yet done)" if unfinished else ""
-        missing.insert(0, f"The run is not finished{at_work}: this is what is known so far.")
+        missing.insert(0, f"The run is not finished{at_work}: this report covers its progress so far.")
     return RunRecord(
         folder,
         str(settings.get("name") or folder.resolve().name),
@@ -126,7 +126,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def attempt(read: Callable[[Path], Found], path: Path, otherwise: Found, missing: list[str]) -> Found:
-    """What can be read at a path, or something instead and a sentence on why not."""
+    """Read a path; if that fails, add the reason to `missing` and return `otherwise`."""
     try:
         return read(path)
     except (UserError, OSError) as error:
@@ -135,7 +135,7 @@ def attempt(read: Callable[[Path], Found], path: Path, otherwise: Found, missing
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Settings of a run by their dotted names; none where the file is not there."""
+    """Read the settings of a run by their dotted names; empty if the file does not exist."""
     if not path.is_file():
         return {}
     try:
@@ -148,7 +148,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """results.json, or nothing where the run has not got so far."""
+    """Read results.json; empty if the run has not written it yet."""
     if not path.is_file():
         return {}
     try:
@@ -163,23 +163,23 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def read_stages(folder: Path) -> dict[str, dict[str, Any]]:
-    """The records of the stages, in the order of a run."""
+    """Read the records of the stages, in the order of a run."""
     files = [*folder.glob(STAGE), *folder.glob(f"*/{STAGE}"), *folder.glob(f"*/*/{STAGE}")]
     names = {file.parent: str(file.parent.relative_to(folder)) for file in files}
     kept = {where: name for where, name in names.items() if not SET_ASIDE.search(name)}
     records = {folder.name if name == "." else name: read_record(where) for where, name in kept.items()}
     if bad := [name for name, record in records.items() if record and not is_number(record["seconds"])]:
-        raise UserError(f"{STAGE} of {bad[0]} in {folder} is damaged: it does not tell its seconds")
+        raise UserError(f"{STAGE} of {bad[0]} in {folder} is damaged: its seconds are missing")
     return {name: record for name in sorted(records, key=place) if (record := records[name]) is not None}
 
 
 def place(stage: str) -> tuple[int, int, str]:
-    """Where a stage stands in a list: known ones in their order, the decoding last."""
+    """Sort key of a stage: known stages in their order, decoding last."""
     return stage.startswith("decoded/"), ORDER.index(stage) if stage in ORDER else len(ORDER), stage
 
 
 def read_data(folder: Path) -> dict[str, Summary]:
-    """What the manifests of a run hold."""
+    """Summarize the manifests of a run."""
     paths = sorted(folder.glob(f"*{SUFFIX}"))
     return {
         path.name.removesuffix(SUFFIX): summary(read_cuts(path)) for path in track(paths, "reading the data")
@@ -187,7 +187,7 @@ def read_data(folder: Path) -> dict[str, Summary]:
 
 
 def count_sentences(folder: Path) -> dict[str, int]:
-    """The lines of a run's files of text."""
+    """Count the lines of a run's text files."""
     counts = {}
     for path in sorted(folder.glob("*.txt")):
         with path.open("rb") as file:
@@ -196,9 +196,9 @@ def count_sentences(folder: Path) -> dict[str, int]:
 
 
 def read_metrics(path: Path, missing: list[str]) -> dict[str, list[Line]]:
-    """The lines of metrics.jsonl by stage and by update; damaged ones are counted."""
+    """Read the lines of metrics.jsonl by stage, sorted by update; damaged lines are counted in `missing`."""
     if not path.is_file():
-        missing.append(f"{path} is not there, so there are no learning curves.")
+        missing.append(f"{path} is missing, so there are no learning curves.")
         return {}
     stages: dict[str, list[Line]] = {}
     damaged = 0
@@ -209,27 +209,27 @@ def read_metrics(path: Path, missing: list[str]) -> dict[str, list[Line]]:
         else:
             stages.setdefault(line["stage"], []).append(line)
     if damaged:
-        missing.append(f"{path} has {damaged} line{'s' * (damaged > 1)} that cannot be read: left out.")
+        missing.append(f"{path} has {damaged} unreadable line{'s' * (damaged > 1)}, left out here.")
     return {stage: sorted(lines, key=lambda line: line["update"]) for stage, lines in stages.items()}
 
 
 def parse_line(text: str) -> Line | None:
-    """A line of metrics, or None where it is none."""
+    """Parse a line of metrics; return None if it is not one."""
     line = parse_entry(text)
     return line if line is not None and is_number(line["update"]) else None
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value of JSON is a number that can be drawn."""
+    """Return whether a JSON value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
 def read_beams(folder: Path) -> list[Inspected]:
-    """The beams that matching kept, in a run or in a folder of its own."""
+    """Read the beams that matching kept, in a run or in a separate folder."""
     files = [file for place in (folder / MATCHING, folder) if (file := place / INSPECTED).is_file()]
     return read_inspected(files[0]) if files else []
 
 
 def values(lines: Sequence[Line], name: str) -> list[tuple[float, float]]:
-    """(update, figure) of the lines that tell it as a number."""
+    """Return (update, value) for the lines in which the metric is a number."""
     return [(line["update"], line[name]) for line in lines if is_number(line.get(name))]

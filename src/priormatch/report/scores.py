@@ -1,4 +1,4 @@
-"""Error rates of everything a run has decoded, with their intervals."""
+"""Error rates of everything a run has decoded, with confidence intervals."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Counts = Mapping[tuple[str, str], ErrorCounts]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A rate in percent with its 95 % interval."""
+    """A rate in percent with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -32,7 +32,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Score:
-    """What a system reached on a test set; no WERR for the ends of that scale, or where one of them is missing."""
+    """Scores of a system on a test set; no WERR for baseline and topline, or if one of these is missing."""
 
     wer: Estimate
     cer: Estimate
@@ -41,14 +41,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores by test set and by system, in the order of `NAMES`, and sentences on how far systems are apart."""
+    """Scores by test set and system, in the order of `NAMES`, and sentences on the differences between systems."""
 
     tests: Mapping[str, Mapping[str, Score]]
     differences: list[str]
 
 
 def read_scores(folder: Path) -> Scores:
-    """Score the transcripts in `folder/SYSTEM/TEST.jsonl`, as far as there are any."""
+    """Score the transcripts in `folder/SYSTEM/TEST.jsonl`, if there are any."""
     sides = {
         (test, system): both_sides(transcripts)
         for system, files in decoded_files(folder).items()
@@ -66,12 +66,12 @@ def read_scores(folder: Path) -> Scores:
 
 
 def estimate(counts: ErrorCounts) -> Estimate:
-    """An error rate and its interval."""
+    """Compute an error rate and its confidence interval."""
     return Estimate(counts.rate, *bootstrap_interval(counts))
 
 
 def recovered(counts: Counts, test: str, system: str) -> Estimate | None:
-    """The share of the gap between baseline and topline that a system closes."""
+    """Compute the share of the gap between baseline and topline that a system closes (WERR)."""
     ends = counts.get((test, BASE)), counts.get((test, TOP))
     if system in (BASE, TOP) or ends[0] is None or ends[1] is None:
         return None
@@ -86,7 +86,7 @@ def recovered(counts: Counts, test: str, system: str) -> Estimate | None:
 
 
 def differences(counts: Counts, test: str) -> Iterator[str]:
-    """How far local prior matching lies below the other systems, by a paired bootstrap over utterances."""
+    """Compare local prior matching with the other systems by a paired bootstrap over utterances."""
     ours = counts.get((test, OURS))
     for system in (BASE, "pseudo_label"):
         theirs = counts.get((test, system))

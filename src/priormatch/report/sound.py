@@ -1,4 +1,4 @@
-"""Audio inside of a page: what a cut holds, as an MP3 in a data URI."""
+"""Embed the audio of a cut in a page, as an MP3 in a data URI."""
 
 import base64
 import io
@@ -12,9 +12,9 @@ from priormatch.data.cuts import cut_of
 from priormatch.data.waveforms import as_float, read_samples, why_unreadable
 
 LONGEST = 20.0
-"""Seconds of an utterance that are embedded."""
+"""Maximum seconds of an utterance that are embedded."""
 ROOM = 3_000_000
-"""Characters of a report that audio may take."""
+"""Maximum characters of audio in a report."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Sound:
 
 
 def embed(item: dict[str, Any], room: int = ROOM) -> Sound:
-    """The audio of a cut, of which its manifest's entry is given, if it fits.
+    """Embed the audio of a cut, given as its manifest entry, if it fits into `room` characters.
 
-    MP3 is the one small format that every browser plays.
+    MP3 is the only small format that every browser plays.
     """
     try:
         cut = cut_of(item)
@@ -38,9 +38,9 @@ def embed(item: dict[str, Any], room: int = ROOM) -> Sound:
         samples = as_float(read_samples(cut))[: round(LONGEST * SAMPLE_RATE)]
         file = io.BytesIO()
         soundfile.write(file, samples, SAMPLE_RATE, format="MP3")
-    except Exception as error:  # a reader or writer of audio raises many kinds
+    except Exception as error:  # audio readers and writers raise errors of many types
         return Sound(None, f"cannot be played: {why_unreadable(cut, error)}")
     uri = "data:audio/mpeg;base64," + base64.b64encode(file.getvalue()).decode()
     if len(uri) > room:
-        return Sound(None, "left out, to keep this file small")
+        return Sound(None, "left out to keep this file small")
     return Sound(uri, f"the first {LONGEST:g} seconds" if cut.duration > LONGEST else "")

@@ -1,4 +1,4 @@
-"""What the page shows of a recording: the beam of each stretch of speech, and how much the prior has to say in it."""
+"""Decode a recording for the page: the beam of each segment of speech, with or without the prior."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -27,19 +27,19 @@ from priormatch.recognizers.transcribing import hear_all, remember
 
 KINDS = "WAV, FLAC, Ogg, Opus, MP3 or AIFF"
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
-"""Of the files that soundfile reads, those that browsers take for audio, by which Gradio goes."""
+"""The formats of soundfile that browsers accept as audio, which Gradio relies on."""
 DENSEST = 384_000
-"""Samples a second, all channels counted, of the longest recording that is decoded: two channels at 192 kHz."""
+"""Samples per second over all channels in the longest recording that is decoded: two channels at 192 kHz."""
 LONGEST_REQUEST = 600.0
 """Seconds that one request may compute while others wait."""
-PARTS = 4  # that a batch is made of here: progress is seen, and the page can be closed, between them
+PARTS = 4  # of a batch: between them progress is shown and the page can be closed
 
 Advance = Callable[[float, float], None]
-"""Is told how many seconds of speech have been heard, and how many there are."""
+"""Called with the seconds of speech decoded so far and the total."""
 
 
 class Say(StrEnum):
-    """Where the prior has its say: nowhere, in the weights of the recognizer's beam, or in the search for the beam."""
+    """Where the prior is used: nowhere, in the weights of the recognizer's beam, or in the beam search (fusion)."""
 
     none = "none"
     weights = "weights"
@@ -48,7 +48,7 @@ class Say(StrEnum):
 
 @dataclass(frozen=True)
 class Scored:
-    """A hypothesis with log q(y|x), the score that its search went by, and log p_y(y), or None without a prior."""
+    """A hypothesis with log q(y|x), its score in the search, and log p_y(y), or None without a prior."""
 
     text: str
     log_q: float
@@ -58,9 +58,9 @@ class Scored:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of a recording, in seconds, and the hypotheses of what was said in it, the best first.
+    """A segment of a recording, in seconds, and its hypotheses, best first.
 
-    `ended` tells whether the search found an end of sentence.
+    `ended` is whether the search found an end of sentence.
     """
 
     start: float
@@ -74,20 +74,21 @@ class Stretch:
         return self.told(self.beam[0]) if self.beam else ""
 
     def told(self, hypothesis: Scored) -> str:
-        """A hypothesis as a transcript tells it: without its loop where the search gave up."""
+        """Return a hypothesis as in the transcript: without its loop if the search found no end of sentence."""
         return hypothesis.text if self.ended else without_loop(hypothesis.text)
 
     @property
     def heaviest(self) -> Scored | None:
-        """What the prior would choose of the beam; None without a prior."""
+        """The hypothesis of the beam that the prior prefers; None without a prior."""
         found = weights(self.beam, Say.weights)
         return self.beam[found.index(max(found))] if found else None
 
 
 def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
-    """The weights inside a beam, which sum to one; None where the prior's are wanted and there is no prior.
+    """Return the weights inside a beam, which sum to one; None if they need a prior and there is none.
 
-    They are q renormalized, p_y renormalized (the local prior, eq. 4 of the paper), or what a search with both goes by.
+    They are q renormalized, p_y renormalized (the local prior, eq. 4 of the paper), or the fused search scores
+    renormalized.
     """
     of_say: dict[Say, list[float | None]] = {
         Say.none: [each.log_q for each in beam],
@@ -103,18 +104,18 @@ def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
 
 @dataclass(frozen=True)
 class Visit:
-    """What a user's browser has on its page: a recording, and what was heard in it by the searches made so far."""
+    """The state of a user's page: a recording, and the results of the searches made so far."""
 
     path: Path | None = None
     plain: list[Stretch] | None = None
     fused: list[Stretch] | None = None
 
     def heard(self, say: Say) -> list[Stretch] | None:
-        """What was heard where the prior has that say; None before it is."""
+        """Return the result with the prior used in this way, or None before decoding."""
         return self.fused if say is Say.search else self.plain
 
     def hearing(self, say: Say, listener: "Listener", advance: Advance) -> "Visit":
-        """The same after listening, if that is still to be done."""
+        """Return the visit with the recording decoded, if it has not been decoded yet."""
         if self.path is None or self.heard(say) is not None:
             return self
         found = listener.hear(self.path, say, advance)
@@ -122,7 +123,7 @@ class Visit:
 
 
 class Listener:
-    """Hears recordings for many users, one at a time, and none that lasts more than `most_seconds`."""
+    """Transcribes recordings for many users, one at a time, each of at most `most_seconds`."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Listener:
         self.lock, self.closed = Lock(), Event()
 
     def hear(self, path: Path, say: Say, advance: Advance = lambda done, total: None) -> list[Stretch]:
-        """The stretches of a recording in which words were heard; `UserError` tells why it cannot be heard."""
+        """Decode a recording; return the segments with words, or raise `UserError` if it cannot be decoded."""
         search = self.fused if say is Say.search else self.plain
         if search is None:
             raise UserError("there is no prior to search with: give --prior")
@@ -157,7 +158,7 @@ class Listener:
                     " recording, or use `priormatch transcribe`"
                 )
 
-        gpu = torch.cuda.device_of(next(self.model.parameters()))  # each thread has a current one of its own
+        gpu = torch.cuda.device_of(next(self.model.parameters()))  # each thread has its own current GPU
         with self.lock, gpu:  # decoding too: one request at a time bounds the memory
             self.require_open()
             deadline = time.monotonic() + LONGEST_REQUEST
@@ -168,43 +169,43 @@ class Listener:
         return [stretch for stretch in found if stretch.text]
 
     def close(self) -> None:
-        """Hear no more, and wait for what is being heard: Python must not end while threads compute."""
+        """Refuse new recordings and wait for the current one: Python must not end while threads compute."""
         self.closed.set()
         with self.lock:
             pass
 
     def require_open(self) -> None:
-        """Refuse to go on after `close`."""
+        """Raise `UserError` after `close`."""
         if self.closed.is_set():
             raise UserError("the page has been closed: start `priormatch serve` again")
 
     def clips(self, path: Path) -> list[Clip]:
-        """The speech of a recording, cut at its pauses."""
+        """Return the speech of a recording, cut at its pauses."""
         if not path.exists():
-            raise UserError(f"{path.name}: has been deleted meanwhile: record or upload it again")
+            raise UserError(f"{path.name}: has been deleted: record or upload it again")
         try:
             with open_sound(path) as sound:
                 seconds, samples = sound.frames / sound.samplerate, sound.frames * sound.channels
             if seconds > self.most_seconds:
                 raise UserError(
-                    f"{path.name}: lasts {duration_text(seconds)}, and at most {duration_text(self.most_seconds)} are"
-                    " heard here: give a part of it, or use `priormatch transcribe`"
+                    f"{path.name}: lasts {duration_text(seconds)}, but at most {duration_text(self.most_seconds)} are"
+                    " allowed here: give a part of it, or use `priormatch transcribe`"
                 )
             if samples > self.most_seconds * DENSEST:
                 raise UserError(
-                    f"{path.name}: has {samples / seconds:,.0f} samples a second, its channels counted, and at most"
-                    f" {DENSEST:,} are decoded here: convert it to {SAMPLE_RATE} Hz and one channel"
+                    f"{path.name}: has {samples / seconds:,.0f} samples per second over all channels, but at most"
+                    f" {DENSEST:,} are allowed here: convert it to {SAMPLE_RATE} Hz and one channel"
                 )
             return list(open_file(path, self.cutting).clips)
         except BadAudio as bad:
-            raise UserError(f"{path.name}: {bad.reason}; give a whole {KINDS} file") from bad
+            raise UserError(f"{path.name}: {bad.reason}; give a complete {KINDS} file") from bad
 
 
 @torch.no_grad()
 def hear_beams(
     model: Recognizer, prior: Prior | None, search: Search, clips: Sequence[Clip]
 ) -> list[Stretch]:
-    """Hear one batch of clips, keeping all that the search found."""
+    """Decode one batch of clips, keeping the whole beam of each."""
     with evaluating(model):
         memory = remember(model, clips)
         beam = search(model, memory)

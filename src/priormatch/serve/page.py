@@ -1,4 +1,4 @@
-"""The page: record or upload, read the transcript, and look into the beams it was taken from."""
+"""The page: record or upload speech, read the transcript, and inspect the beams it was taken from."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from priormatch.errors import UserError
 from priormatch.serve.beams import Listener, Say, Visit
 from priormatch.serve.views import NO_SPEECH, beam_table, segment_name, sentence, told
 
-SWEEP = (60, 3600)  # seconds: how often old recordings are looked for and deleted, and how old they may get
+SWEEP = (60, 3600)  # seconds: how often old recordings are deleted, and their maximum age
 CHOICES = {Say.none: "none", Say.weights: "in the weights", Say.search: "in the search"}
 FORGET = "() => { document.getElementById('refused').textContent = '' }"
 
 
 def make_page(listener: Listener, head: str) -> gr.Blocks:
-    """Lay out the page, below what is said at its head, and say what follows on what."""
+    """Lay out the page below its head and connect its events."""
     with gr.Blocks(title="priormatch", analytics_enabled=False, delete_cache=SWEEP) as page:
         gr.HTML(head, padding=False)
         visit = gr.State(Visit())
@@ -24,8 +24,8 @@ def make_page(listener: Listener, head: str) -> gr.Blocks:
             [(label, each.value) for each, label in CHOICES.items()],
             value=Say.weights.value,
             label="The prior's say",
-            info="In the weights it weighs what the recognizer found, and makes its own choice of it; in the search it"
-            " helps to find the transcript.",
+            info="In the weights: the prior weighs the recognizer's hypotheses and makes its own choice among them. In"
+            " the search: it helps to find the transcript.",
             visible=listener.prior is not None,
         )
         heard = gr.HTML(padding=False)
@@ -48,10 +48,10 @@ def make_page(listener: Listener, head: str) -> gr.Blocks:
 
 
 def results(listener: Listener, visit: Visit, say: Say, number: int, progress: gr.Progress) -> list[Any]:
-    """The visit and what is shown of it: the transcript or why there is none, a choice of segments, the beam of one."""
+    """Return the visit and what is shown: the transcript or why there is none, the segments, the beam of one."""
 
     def advance(done: float, total: float) -> None:
-        progress((round(done), round(total)), desc="listening", unit="seconds")
+        progress((round(done), round(total)), desc="transcribing", unit="seconds")
 
     try:
         visit = visit.hearing(say, listener, advance)

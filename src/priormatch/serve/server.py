@@ -1,4 +1,4 @@
-"""Serves the page until it is stopped."""
+"""Serve the page until it is stopped."""
 
 import os
 import signal
@@ -18,13 +18,13 @@ STYLE, SCRIPT = (Path(__file__).parent / name for name in ("style.css", "page.js
 
 
 def require_gradio() -> None:
-    """Refuse to go on without the library that the page is made with."""
+    """Raise `UserError` if Gradio, which the page needs, is not installed."""
     if find_spec("gradio") is None:
-        raise UserError("the page takes gradio: install it with pip install 'priormatch[page]'")
+        raise UserError("the page needs gradio: install it with pip install 'priormatch[page]'")
 
 
 def require_free(host: str, port: int) -> None:
-    """Refuse an address at which one cannot listen."""
+    """Raise `UserError` if the address cannot be used."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,11 +38,11 @@ def require_free(host: str, port: int) -> None:
 def serve(
     listener: Listener, model: Path, prior: Path | None, host: str, port: int, most_megabytes: int
 ) -> None:
-    """Serve the page until Ctrl-C; what users recorded or uploaded is deleted then, or earlier."""
+    """Serve the page until Ctrl-C; users' recordings and uploads are deleted then, or earlier."""
     with TemporaryDirectory(prefix="priormatch-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-        os.environ["no_proxy"] = "*"  # Gradio calls itself when it starts
+        os.environ["no_proxy"] = "*"  # Gradio sends a request to itself when it starts
         from priormatch.serve.page import make_page
 
         page = make_page(listener, head(model, prior, listener.most_seconds, most_megabytes))
@@ -63,10 +63,10 @@ def serve(
                 enable_monitoring=False,
                 footer_links=[],
             )
-            say(f"the page is at {page.local_url} (Ctrl-C ends it)")
+            say(f"the page is at {page.local_url} (Ctrl-C stops it)")
             threading.Event().wait()
         except KeyboardInterrupt:
-            say("the page is closed, and what was uploaded is deleted")
+            say("the page is closed, and all uploads are deleted")
         finally:
             page.close(verbose=False)
             listener.close()

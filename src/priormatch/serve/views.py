@@ -1,4 +1,4 @@
-"""Transcripts and beams as HTML."""
+"""Render transcripts and beams as HTML."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +9,11 @@ from priormatch.config import FusionSettings
 from priormatch.serve.beams import KINDS, SUFFIXES, Say, Stretch, weights
 
 SOURCES = {
-    Say.none: "the recognizer’s: rank 1 of each beam",
-    Say.weights: "the recognizer’s: rank 1 of each beam",
+    Say.none: "of the recognizer: rank 1 of each beam",
+    Say.weights: "of the recognizer: rank 1 of each beam",
     Say.search: "of recognizer and prior: rank 1 of each beam",
 }
-NO_SPEECH = "No speech was heard in this recording: it is quiet, too short, or the same noise throughout."
+NO_SPEECH = "No speech was found in this recording: it is quiet, too short, or the same noise throughout."
 
 PIECES = Environment(
     loader=PackageLoader("priormatch.serve", "."),
@@ -25,7 +25,7 @@ PIECES = Environment(
 
 
 def head(model: Path, prior: Path | None, most_seconds: float, most_megabytes: int) -> str:
-    """What the page is for, what it takes and whom it asks, as HTML, with a place for why a file is refused."""
+    """Render the page's purpose, its limits and its models as HTML, with a place for why a file is refused."""
     minutes = most_seconds / 60
     return PIECES.get_template("head.html").render(
         model=model_name(model),
@@ -38,19 +38,19 @@ def head(model: Path, prior: Path | None, most_seconds: float, most_megabytes: i
 
 
 def model_name(folder: Path) -> str:
-    """The folder of a model, or its name on the Hub where the folder is that of a copy in the Hub's cache."""
+    """Return the folder of a model, or its name on the Hub if the folder is in the Hub's cache."""
     if folder.parent.name != "snapshots":
         return str(folder)
     return folder.parents[1].name.removeprefix("models--").replace("--", "/", 1)
 
 
 def sentence(words: str) -> str:
-    """Why there is no transcript, as HTML."""
+    """Render why there is no transcript as HTML."""
     return PIECES.get_template("sentence.html").render(sentence=words)
 
 
 def told(found: Sequence[Stretch], say: Say) -> str:
-    """A transcript as HTML, a line a segment, and where the prior weighs, what it would choose."""
+    """Render a transcript as HTML, one line per segment; with weights of the prior, also the prior's choice."""
     choices = [(each, each.heaviest) for each in found] if say is Say.weights else []
     return PIECES.get_template("told.html").render(
         source=SOURCES[say],
@@ -60,7 +60,7 @@ def told(found: Sequence[Stretch], say: Say) -> str:
 
 
 def beam_table(stretch: Stretch, say: Say, fusion: FusionSettings) -> str:
-    """A beam as HTML, as the paper's Table 1 shows beams."""
+    """Render a beam as HTML, in the form of the paper's Table 1."""
     return PIECES.get_template("beam.html").render(
         title=f"The beam from {clock(stretch.start)} to {clock(stretch.end)}",
         stretch=stretch,
@@ -72,11 +72,11 @@ def beam_table(stretch: Stretch, say: Say, fusion: FusionSettings) -> str:
 
 
 def segment_name(stretch: Stretch) -> str:
-    """A stretch as one to choose: when it is, and what is said in it."""
+    """Name a segment in the list: its start and its transcript."""
     return f"{clock(stretch.start)} {stretch.text}"
 
 
 def clock(seconds: float) -> str:
-    """Seconds as on a player: 1:02.5."""
+    """Format seconds as a player does: 1:02.5."""
     tenths = round(10 * seconds)
     return f"{tenths // 600}:{tenths % 600 / 10:04.1f}"

@@ -1,4 +1,4 @@
-"""A small corpus made on the spot: booking appointments, spoken by espeak-ng in many voices."""
+"""A small generated corpus: booking appointments, synthesized by espeak-ng in many voices."""
 
 from priormatch.prepare.demo.corpus import VERSION, DemoSizes, prepare_demo
 

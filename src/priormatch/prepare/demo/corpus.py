@@ -1,4 +1,4 @@
-"""The demo corpus on disk: cuts and text, made from a seed in well under a minute."""
+"""Generate the demo corpus: cuts and text, from a seed, in well under a minute."""
 
 import io
 import json
@@ -28,7 +28,7 @@ from priormatch.prepare.spoken import check_installed, in_parallel, without_text
 from priormatch.progress import track
 
 VERSION = 2
-"""Counts the changes of the grammar, the voices and the conditions: another version is another corpus."""
+"""Increases with every change of the grammar, the voices and the conditions, since each gives another corpus."""
 
 SEEN_VOICES = ("en-us+m3", "en-us+f2", "en-gb-x-rp+m7")
 UNSEEN_VOICES = (
@@ -60,7 +60,7 @@ UNFINISHED = ".unfinished"
 
 @dataclass(frozen=True)
 class DemoSizes:
-    """How many utterances or sentences each part of the corpus has; an utterance lasts some 3 s."""
+    """Number of utterances or sentences in each part of the corpus; an utterance lasts about 3 s."""
 
     labeled: int = 230
     unlabeled: int = 1800
@@ -75,7 +75,7 @@ DEFAULT_SIZES = DemoSizes()
 
 @dataclass(frozen=True)
 class Part:
-    """A set of utterances: its sentences are dealt to the voices in turn."""
+    """A set of utterances; its sentences are assigned to the voices in turn."""
 
     name: str
     voices: tuple[str, ...]
@@ -87,12 +87,12 @@ class Part:
 def prepare_demo(
     out: Path, seed: int = 0, sizes: DemoSizes = DEFAULT_SIZES, processes: int | None = None
 ) -> None:
-    """Make the demo corpus in the folder `out`, or leave it alone where it is already made.
+    """Generate the demo corpus in the folder `out`; do nothing if it already exists.
 
     The files are cuts (labeled, unlabeled, unlabeled-transcribed, validation-seen, validation-unseen,
     test-seen and test-unseen, each `.jsonl.gz`), sentences (text.txt, text-validation.txt), audio/*.wav, and
-    demo.json, which comes last and holds the settings. No two utterances or lines have the same sentence. The
-    same seed and sizes give the same corpus, whatever the number of processes (by default one a core).
+    demo.json, which is written last and contains the settings. No two utterances or lines have the same sentence.
+    The same seed and sizes give the same corpus, whatever the number of processes (by default one per core).
     """
     _check(seed, sizes)
     out = out.resolve()
@@ -110,7 +110,7 @@ def prepare_demo(
 def _make(
     parts: Sequence[Part], texts: dict[str, list[str]], settings: Settings, out: Path, processes: int
 ) -> None:
-    """Make all files in a folder inside `out`, then move them to their places."""
+    """Write all files to a folder inside `out`, then move them to their places."""
     work = out / UNFINISHED
     if work.exists():
         shutil.rmtree(work)
@@ -128,18 +128,18 @@ def _make(
 
 
 def _check(seed: int, sizes: DemoSizes) -> None:
-    """Refuse settings from which no corpus can be made."""
+    """Raise `UserError` for invalid settings."""
     if seed < 0:
-        raise UserError(f"The seed of the demo corpus is {seed}: give a whole number from 0 on.")
+        raise UserError(f"The seed of the demo corpus is {seed}: give a whole number, at least 0.")
     for name, size in asdict(sizes).items():
         if size < 1:
-            raise UserError(f"The size {name} of the demo corpus is {size}: give a whole number from 1 on.")
+            raise UserError(f"The size {name} of the demo corpus is {size}: give a whole number, at least 1.")
 
 
 def _is_finished(out: Path, settings: Settings) -> bool:
-    """Tell whether the corpus with these settings is in `out`; refuse a folder that holds anything else.
+    """Return whether `out` has the corpus with these settings; raise `UserError` if it has something else.
 
-    A corpus that was moved is not finished, since its cuts name the old folder, nor is one that lacks a file.
+    A corpus that was moved is not finished, since its cuts refer to the old folder, nor is one with a missing file.
     """
     manifests = [existing_manifest(out, name, ".jsonl.gz") for name in (*CUTS, TRANSCRIBED)]
     outputs = [*(out / name for name in ("audio", *TEXTS)), *manifests]
@@ -164,12 +164,12 @@ def _read_settings(path: Path) -> Settings:
     except ValueError:
         settings = None
     if not isinstance(settings, dict):
-        raise UserError(f"{path} is damaged: delete the folder {path.parent}, and it will be made again.")
+        raise UserError(f"{path} is damaged: delete the folder {path.parent}, and it will be created again.")
     return settings
 
 
 def _deal(seed: int, sizes: DemoSizes) -> tuple[list[Part], dict[str, list[str]]]:
-    """Draw all sentences of the corpus at once, all different, and deal them to its parts and texts."""
+    """Draw all sentences of the corpus at once, all different, and assign them to its parts and texts."""
     counts = (sizes.labeled, sizes.unlabeled, *2 * [sizes.validation], *2 * [sizes.test])
     text_counts = (sizes.text, sizes.text_validation)
     deck = iter(draw_sentences(sum(counts + text_counts), random.Random(f"sentences {seed}")))
@@ -182,10 +182,10 @@ def _deal(seed: int, sizes: DemoSizes) -> tuple[list[Part], dict[str, list[str]]
 
 
 def _record_parts(parts: Sequence[Part], work: Path, out: Path, processes: int) -> dict[str, list[MonoCut]]:
-    """Record every part, one file for each of its voices; the cuts of a part go round the voices in turn."""
+    """Record every part, one file per voice; the cuts of a part alternate between its voices."""
     jobs = [(part, voice) for part in parts for voice in part.voices]
     with in_parallel(lambda job: _record_voice(job[0], job[1], work, out), jobs, processes) as results:
-        recorded = iter(list(track(results, "Speaking the demo corpus", total=len(jobs))))
+        recorded = iter(list(track(results, "Synthesizing the demo corpus", total=len(jobs))))
     cuts = {}
     for part in parts:
         by_voice = [next(recorded) for _ in part.voices]
@@ -195,16 +195,14 @@ def _record_parts(parts: Sequence[Part], work: Path, out: Path, processes: int) 
 
 
 def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut]:
-    """Record all that one voice says in a part, end to end in one file, and cut it into utterances."""
+    """Record all sentences of one voice in a part, end to end in one file, and cut it into utterances."""
     sentences = part.sentences[part.voices.index(voice) :: len(part.voices)]
     name = f"{part.name}-{voice}"
-    stream = (
-        f"{OLD_NAMES.get(part.name, part.name)}-{voice}"  # the corpus stays as it was under the old names
-    )
+    stream = f"{OLD_NAMES.get(part.name, part.name)}-{voice}"  # the old names keep the corpus the same
     rng = np.random.default_rng([part.seed, zlib.crc32(stream.encode())])
     utterances = record(sentences, voice, part.conditions, rng)
     audio = np.concatenate(utterances)
-    content = io.BytesIO()  # libsndfile does not say why it could not write a file
+    content = io.BytesIO()  # libsndfile does not report why it cannot write a file
     soundfile.write(content, audio, SAMPLE_RATE, format="WAV", subtype="PCM_16")
     file = work / "audio" / f"{name}.wav"
     with writing(file, content.tell()):
@@ -219,10 +217,10 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
 
 
 def _publish(work: Path, out: Path, settings: Settings) -> None:
-    """Move the finished files to their places; the settings, which say that all is there, come last."""
+    """Move the finished files to their places; the settings, which mark the corpus as complete, come last."""
     for item in sorted(work.iterdir()):
         target = out / item.name
-        if target.is_dir():  # left by a run that was stopped at this very point
+        if target.is_dir():  # left by a run that was stopped at this point
             shutil.rmtree(target)
         os.replace(item, target)
     temporary = work / SETTINGS

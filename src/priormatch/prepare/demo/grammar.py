@@ -1,14 +1,13 @@
-"""Sentences about appointments: a small world a language model can learn by heart.
+"""Sentences about appointments: a small domain that a language model can memorize.
 
-Every sentence is set in one place (a dentist's, a garage, ...), which has its own people, callers, months, weekdays,
+Every sentence belongs to one place (a dentist's, a garage, ...), which has its own people, callers, months, weekdays,
 hours and prices. A date is the first of its weekday in a month of one year, and no two months of a place begin on the
-same weekday, so any two words of a date tell the third; titles go with surnames, first names with second ones. The
-choices a sentence is made of are phrases of several words that belong together, and what sounds alike belongs to
-different places, so the rest of the sentence mostly tells which was said: thirteen or thirty, tuesday or thursday,
-kent or trent.
+same weekday, so any two words of a date determine the third. Titles go with surnames, and first names with last names.
+Options are phrases of several words that belong together, and similar-sounding options belong to different places, so
+the rest of the sentence mostly determines which was spoken: thirteen or thirty, tuesday or thursday, kent or trent.
 
-A template is a sentence with {slots}. A slot is filled with one of its options, drawn evenly;
-`PLACES` holds them for every place.
+A template is a sentence with {slots}. A slot is filled with one of its options, drawn uniformly;
+`PLACES` lists them for every place.
 """
 
 import datetime
@@ -20,7 +19,7 @@ from itertools import product
 from priormatch.errors import UserError
 
 DRAWS_PER_SENTENCE = 20
-"""How many draws a sentence may cost on average before the grammar counts as exhausted."""
+"""Draws per sentence, on average, after which the grammar counts as exhausted."""
 
 Slots = Mapping[str, Sequence[str]]
 
@@ -181,10 +180,10 @@ PLACES: Sequence[Slots] = (
 
 
 def draw_sentences(count: int, rng: random.Random) -> list[str]:
-    """Draw sentences from the grammar, no two alike, in random order.
+    """Draw different sentences from the grammar, in random order.
 
-    Templates with few sentences run dry on the way; the shuffle spreads theirs evenly over what is drawn, so that
-    any two parts of it are alike.
+    Templates with few sentences run out early; the final shuffle spreads their sentences evenly, so that any two
+    parts of the result have the same distribution.
     """
     places = [_complete(place) for place in PLACES]
     sentences: dict[str, None] = {}
@@ -200,17 +199,17 @@ def draw_sentences(count: int, rng: random.Random) -> list[str]:
 
 
 def _complete(place: Slots) -> Slots:
-    """Add to the slots of a place the dates on which it is open."""
+    """Add the dates on which a place is open to its slots."""
     return {**place, "date": [_date(*both) for both in product(place["month"], place["weekday"])]}
 
 
 def _date(month: str, weekday: str) -> str:
-    """The first such weekday of a month, as it is said."""
+    """Return the date of the first such weekday of a month, in words."""
     begins = datetime.date(YEAR, MONTHS.index(month) + 1, 1).weekday()
     day = (WEEKDAYS.index(weekday) - begins) % 7
     return f"{weekday} {month} {ORDINALS[day]}"
 
 
 def _fill(template: str, slots: Slots, rng: random.Random) -> str:
-    """Put an option into every slot of the template."""
+    """Fill every slot of the template with a random option."""
     return re.sub(r"{(\w+)}", lambda slot: rng.choice(slots[slot[1]]), template)

@@ -1,4 +1,4 @@
-"""The demo's recordings: every utterance at a level, a pace and in noise of its own."""
+"""The demo's recordings: every utterance has its own level, rate and noise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from priormatch.prepare.spoken import FRAME, Samples, amplitude, in_noise, rms, 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The ranges from which the circumstances of each utterance are drawn evenly."""
+    """The ranges from which the conditions of each utterance are drawn uniformly."""
 
     rate: tuple[int, int]
-    """Words a minute."""
+    """Words per minute."""
     pitch: tuple[int, int]
-    """From 0 to 99; 50 is the voice's own."""
+    """From 0 to 99; 50 is the voice's default."""
     snr: tuple[float, float]
-    """Level of the speech over the noise, in decibels."""
+    """Signal-to-noise ratio in decibels."""
     level: tuple[float, float] = (-29.0, -21.0)
-    """Level of the speech, in decibels below full scale."""
+    """Level of the speech, in decibels relative to full scale."""
     pause: tuple[float, float] = (0.05, 0.2)
     """Silence before and after the speech, in seconds."""
 
@@ -29,7 +29,7 @@ class Conditions:
 def record(
     sentences: Sequence[str], voice: str, conditions: Conditions, rng: np.random.Generator
 ) -> list[npt.NDArray[np.int16]]:
-    """Speak the sentences in one voice, each in circumstances of its own; 16 kHz, 16 bits."""
+    """Synthesize the sentences in one voice, each in its own conditions; 16 kHz, 16 bits, each (N,)."""
     requests = [
         (text, voice, _integer(rng, conditions.rate), _integer(rng, conditions.pitch)) for text in sentences
     ]
@@ -41,7 +41,7 @@ def _integer(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
 
 
 def _room(speech: Samples, conditions: Conditions, rng: np.random.Generator) -> npt.NDArray[np.int16]:
-    """Set the level, add pauses and noise; never clipped."""
+    """Set the level and add pauses and noise, without clipping."""
     before, after = (round(rng.uniform(*conditions.pause) * SAMPLE_RATE) for _ in range(2))
     after += -(before + len(speech) + after) % FRAME
     level = amplitude(rng.uniform(*conditions.level))

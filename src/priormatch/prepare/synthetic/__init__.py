@@ -1,4 +1,4 @@
-"""A corpus like LibriSpeech made from text: passages of books, read by espeak-ng in clean and in other voices."""
+"""A corpus like LibriSpeech generated from text: passages of books, read by espeak-ng in clean and other voices."""
 
 from priormatch.prepare.synthetic.corpus import SyntheticOptions, prepare_synthetic
 from priormatch.prepare.synthetic.voices import VERSION

@@ -1,4 +1,4 @@
-"""The synthetic corpus on disk: cuts and text, made from a text and a seed."""
+"""Generate the synthetic corpus: cuts and text, from a text and a seed."""
 
 import json
 import os
@@ -32,7 +32,7 @@ SENTENCES_A_REPORT = 10_000
 
 @dataclass(frozen=True)
 class SyntheticOptions:
-    """What a synthetic corpus is made of, its text aside."""
+    """Options of a synthetic corpus."""
 
     labeled: float = 9.0
     """Hours of labeled speech."""
@@ -45,16 +45,16 @@ class SyntheticOptions:
     test: float = 0.75
     """Hours of test-clean, and of test-other."""
     text_validation: int = 2000
-    """About how many sentences the prior is validated on."""
+    """Approximate number of validation sentences for the prior."""
     shortest: int = 3
-    """The fewest words of a sentence that is spoken."""
+    """Fewest words in a spoken sentence."""
     longest: int = 35
-    """The most words of a sentence that is spoken."""
+    """Most words in a spoken sentence."""
     seed: int = 0
-    """Of the passages, the speakers and the noise."""
+    """Seed of the passages, the speakers and the noise."""
 
     def hours(self) -> dict[str, float]:
-        """Hours of speech of every part."""
+        """Return the hours of speech of every part."""
         return {
             "dev-clean": self.dev,
             "dev-other": self.dev,
@@ -66,19 +66,19 @@ class SyntheticOptions:
         }
 
     def __post_init__(self) -> None:
-        """Refuse options from which no corpus can be made."""
+        """Raise `UserError` for invalid options."""
         for name, hours in self.hours().items():
             if not 0 < hours < 1e6:
-                raise UserError(f"{name} is to have {hours:g} hours of speech: give a number above 0.")
+                raise UserError(f"{name}: {hours:g} hours of speech are not possible: give a number above 0.")
         if not 1 <= self.shortest <= self.longest:
             raise UserError(
-                f"Sentences of {self.shortest} to {self.longest} words are to be spoken: "
-                "give at least 1 as the shortest, and no less as the longest."
+                f"sentences of {self.shortest} to {self.longest} words are not possible: "
+                "shortest must be at least 1, and longest at least shortest."
             )
         if self.text_validation < 1:
             raise UserError(f"text_validation is {self.text_validation}: give at least 1 sentence.")
         if self.seed < 0:
-            raise UserError(f"The seed of the corpus is {self.seed}: give a whole number from 0 on.")
+            raise UserError(f"The seed of the corpus is {self.seed}: give a whole number, at least 0.")
 
 
 DEFAULT_OPTIONS = SyntheticOptions()
@@ -86,7 +86,7 @@ DEFAULT_OPTIONS = SyntheticOptions()
 
 @dataclass(frozen=True)
 class Turn:
-    """A passage, given as the numbers of its sentences, for a speaker in a part of the corpus."""
+    """A passage, as the numbers of its sentences, assigned to a speaker in a part of the corpus."""
 
     part: str
     name: str
@@ -97,20 +97,20 @@ class Turn:
 def prepare_synthetic(
     files: Sequence[Path], out: Path, options: SyntheticOptions = DEFAULT_OPTIONS, jobs: int | None = None
 ) -> dict[str, Path]:
-    """Make a corpus in the folder `out` from files of text, one sentence a line, and give the paths of its manifests.
+    """Generate a corpus in the folder `out` from text files with one sentence per line; return its manifests' paths.
 
     - labeled, unlab-clean and unlab-other (without transcripts), unlab-clean-transcribed and unlab-other-transcribed
-      (the same with them), dev-clean, dev-other, test-clean and test-other, each `.jsonl.gz`; audio/*.wav. A recording
-      holds 5 to 20 consecutive sentences of the text, read by one speaker; its cuts follow one another and name it.
-    - text.txt and text-validation.txt: the sentences that are nowhere spoken, in their order, for the prior.
-    - synthetic.json: the version, the options, and what every part has, with its speakers.
+      (the same with transcripts), dev-clean, dev-other, test-clean and test-other, each `.jsonl.gz`; audio/*.wav. A
+      recording has 5 to 20 consecutive sentences of the text, read by one speaker; its cuts are in order and name it.
+    - text.txt and text-validation.txt: the sentences that are not spoken anywhere, in order, for the prior.
+    - synthetic.json: the version, the options, and the contents of every part, with its speakers.
 
-    `voices.py` tells which voices a part has. The same text and options give the same corpus, whatever the number of
-    jobs (by default one a core), and with more unlabeled speech the other parts stay the same. What a kill left
-    undone is gone on with: whole recordings are kept.
+    `voices.py` defines the voices of each part. The same text and options give the same corpus, whatever the number of
+    jobs (by default one per core); with more unlabeled speech, the other parts stay the same. An interrupted call
+    resumes: complete recordings are kept.
     """
     check_installed()
-    characters = survey(_read(files, "looking for passages"), options.shortest, options.longest)
+    characters = survey(_read(files, "finding passages"), options.shortest, options.longest)
     turns, validation = deal(characters, options)
     out = out.resolve()
     try:
@@ -118,13 +118,15 @@ def prepare_synthetic(
         spoken = _share_out(files, out, len(characters), turns, validation)
         return _make(turns, spoken, options, out, jobs or os.cpu_count() or 1)
     except OSError as error:
-        raise UserError(f"cannot write to {out}: {error}; make room or choose another place.") from error
+        raise UserError(
+            f"cannot write to {out}: {error}; free some space or choose another folder."
+        ) from error
 
 
 def deal(characters: Characters, options: SyntheticOptions) -> tuple[list[Turn], list[range]]:
-    """Deal the passages of a text to the validation of the prior and to the speakers of every part in turn.
+    """Assign the passages of a text to the prior's validation set and to the speakers of every part in turn.
 
-    `characters` is what `survey` gives: (N,) for N sentences.
+    `characters` is the result of `survey`: (N,) for N sentences.
     """
     passages = cut_passages(characters, random.Random(f"passages {options.seed}"))
     validation: list[range] = []
@@ -146,15 +148,15 @@ def deal(characters: Characters, options: SyntheticOptions) -> tuple[list[Turn],
     if not passages:
         raise UserError(
             f"The text gives {in_all / 3600:.2g} hours of speech beside {options.text_validation:,} sentences for "
-            f"validation, and {sum(options.hours().values()):g} hours are asked for: of its {len(characters):,} "
+            f"validation, but {sum(options.hours().values()):g} hours are needed: of its {len(characters):,} "
             f"sentences, {np.count_nonzero(characters):,} can be spoken ({options.shortest} to {options.longest} "
-            "words in plain letters, found but once); give more text or ask for less."
+            "words in plain letters, occurring only once); give more text or set fewer hours."
         )
     return turns, validation
 
 
 def _read(files: Sequence[Path], description: str) -> Iterator[str]:
-    """Yield the normalized sentences of files with one a line, and show how many."""
+    """Yield the normalized sentences of files with one per line, and show their number."""
     with Meter(description, None) as meter:
         lines = chain.from_iterable(map(read_sentences, files))
         for number, sentence in enumerate(filter(None, map(normalize_sentence, lines)), start=1):
@@ -166,7 +168,7 @@ def _read(files: Sequence[Path], description: str) -> Iterator[str]:
 def _share_out(
     files: Sequence[Path], out: Path, count: int, turns: Sequence[Turn], validation: Sequence[range]
 ) -> dict[int, str]:
-    """Write what is not spoken to the two texts of the prior, and give what is, by its number."""
+    """Write the sentences not spoken to the prior's two texts; return the spoken ones by number."""
     for_text, for_validation, for_speech = range(3)
     place = np.full(count, for_text, np.uint8)
     for passage in validation:
@@ -193,7 +195,7 @@ def _share_out(
 def _make(
     turns: Sequence[Turn], spoken: Mapping[int, str], options: SyntheticOptions, out: Path, jobs: int
 ) -> dict[str, Path]:
-    """Make the recordings that are not there, the manifests and the description."""
+    """Write the missing recordings, the manifests and the description."""
     readings = [
         Reading(turn.name, turn.speaker, tuple(spoken[each] for each in turn.passage), options.seed)
         for turn in turns
@@ -215,7 +217,7 @@ def _make(
 
 
 def _cuts(reading: Reading, recorded: Recorded, folder: Path) -> list[MonoCut]:
-    """The utterances of a recording, whose names sort as they follow one another."""
+    """Return the utterances of a recording; their names sort in order of time."""
     recording = recording_at(folder / f"{reading.name}.wav", recorded.length * FRAME)
     return [
         utterance(
@@ -236,7 +238,7 @@ def _cuts(reading: Reading, recorded: Recorded, folder: Path) -> list[MonoCut]:
 def _describe(
     turns: Sequence[Turn], parts: Mapping[str, Sequence[MonoCut]], options: SyntheticOptions
 ) -> dict[str, object]:
-    """What `synthetic.json` holds."""
+    """Return the contents of `synthetic.json`."""
     speakers = {turn.speaker.name: turn.speaker for turn in turns}
     names = {part: sorted({turn.speaker.name for turn in turns if turn.part == part}) for part in parts}
     counts = {part: summary(cuts) for part, cuts in parts.items()}

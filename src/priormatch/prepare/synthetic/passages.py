@@ -1,4 +1,4 @@
-"""Which sentences of a text are spoken: passages of consecutive ones, the rest being left to the prior."""
+"""Choose the sentences of a text to be spoken, in passages of consecutive ones; the rest is for the prior."""
 
 import random
 import re
@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 PASSAGE = (5, 20)
-"""The fewest and the most sentences of a recording."""
+"""Fewest and most sentences in a recording."""
 SPEAKABLE = re.compile(r"[a-z']{1,30}( [a-z']{1,30})*")
 
 Characters = npt.NDArray[np.uint32]
 
 
 def survey(sentences: Iterable[str], shortest: int, longest: int) -> Characters:
-    """The characters of every sentence that may be spoken, and 0 for the others: (N,).
+    """Count the characters of every sentence that may be spoken, 0 for the others: (N,).
 
-    Spoken are sentences of `shortest` to `longest` words, of plain letters and apostrophes alone, that occur but
-    once: so nothing that is spoken is spoken twice, or is found in what is left of the text.
+    A sentence may be spoken if it has `shortest` to `longest` words of plain letters and apostrophes and occurs only
+    once. So no sentence is spoken twice, and no spoken sentence is in the rest of the text.
     """
     hashes, characters = array("q"), array("I")
     for sentence in sentences:
@@ -30,7 +30,7 @@ def survey(sentences: Iterable[str], shortest: int, longest: int) -> Characters:
 
 
 def _occurs_once(values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Tell of every value whether it is the only one of its kind: (N,) to (N,)."""
+    """Mark the values that occur only once: (N,) -> (N,)."""
     _, first, counts = np.unique(values, return_index=True, return_counts=True)
     once = np.zeros(len(values), np.bool_)
     once[first[counts == 1]] = True
@@ -38,9 +38,9 @@ def _occurs_once(values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def cut_passages(characters: Characters, rng: random.Random) -> list[range]:
-    """Cut every run of sentences that may be spoken into passages of 5 to 20; all of them, in random order.
+    """Cut every run of sentences that may be spoken into passages of 5 to 20; return all, in random order.
 
-    What is too short at the end of a run for a passage is left out.
+    The end of a run is left out if it is too short for a passage.
     """
     inside = np.concatenate([[0], characters > 0, [0]])
     fewest, most = PASSAGE

@@ -1,4 +1,4 @@
-"""Recordings of the synthetic corpus: a passage read in one voice, with pauses, in the noise of one room."""
+"""Recordings of the synthetic corpus: a passage read in one voice, with pauses, in one kind of noise."""
 
 import hashlib
 import json
@@ -22,23 +22,23 @@ from priormatch.prepare.synthetic.voices import VERSION, Speaker
 from priormatch.progress import Meter
 
 LEVEL = (-29.0, -21.0)
-"""Level of the speech of a recording, in decibels below full scale."""
+"""Level of the speech of a recording, in decibels relative to full scale."""
 MARGIN = (0.05, 0.2)
-"""Seconds of an utterance before its speech, and after it."""
+"""Seconds of an utterance before and after its speech."""
 PAUSE = (0.3, 1.0)
 """Seconds between utterances, and before the first and after the last."""
 CHARACTER_SECONDS = 9.0
-"""Seconds of a character at one word a minute; voices differ by a few percent."""
+"""Seconds per character at one word per minute; voices differ by a few percent."""
 JOURNAL = "recordings.jsonl"
-"""Tells of the recordings that are whole, while not all are."""
+"""Lists the complete recordings until all are complete."""
 
 Span = tuple[int, int]
-"""Where an utterance begins in its recording, and how long it lasts, in hundredths of a second."""
+"""Start and duration of an utterance in its recording, in hundredths of a second."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A recording to be made: a speaker reads sentences."""
+    """A recording to make: a speaker and the sentences to read."""
 
     name: str
     speaker: Speaker
@@ -47,27 +47,27 @@ class Reading:
 
     @property
     def digest(self) -> str:
-        """A hash of all that the recording depends on."""
+        """A hash of everything the recording depends on."""
         return hashlib.sha256(json.dumps([VERSION, asdict(self)]).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recording that is whole: its utterances and its length, in hundredths of a second."""
+    """A complete recording: its utterances and its length, in hundredths of a second."""
 
     spans: list[Span]
     length: int
 
 
 def expected_seconds(characters: int, utterances: int, speaker: Speaker) -> float:
-    """About how long a speaker's utterances will last that have so many characters in all."""
+    """Estimate the duration of a speaker's utterances in seconds from their total number of characters."""
     return CHARACTER_SECONDS * characters / speaker.rate + sum(MARGIN) * utterances
 
 
 def record(readings: Sequence[Reading], folder: Path, jobs: int) -> list[Recorded]:
-    """Make the recordings NAME.wav in a folder, several at a time, save those that are there and whole.
+    """Make the recordings NAME.wav in a folder, in parallel, except those that are already complete.
 
-    `recordings.jsonl` tells which are: it gets a line for each, and stays until the caller removes it.
+    `recordings.jsonl` lists the complete ones, one per line, until the caller removes it.
     """
     journal = folder / JOURNAL
     whole = _read_journal(readings, folder)
@@ -90,9 +90,9 @@ def record(readings: Sequence[Reading], folder: Path, jobs: int) -> list[Recorde
 
 
 def read_aloud(reading: Reading) -> tuple[npt.NDArray[np.int16], list[Span]]:
-    """Speak sentences one after the other; 16 bits at 16 kHz (N,), and where each sentence is."""
+    """Synthesize sentences one after the other; return samples at 16 kHz, (N,) int16, and the span of each sentence."""
     part, _, number = reading.name.rpartition("-")
-    stream = f"{OLD_NAMES.get(part, part)}-{number}"  # the corpus stays as it was under the old names
+    stream = f"{OLD_NAMES.get(part, part)}-{number}"  # the old names keep the corpus the same
     rng = np.random.default_rng([reading.seed, zlib.crc32(stream.encode())])
     manner = reading.speaker.manner
     spoken = speak(_requests(reading, rng))
@@ -111,7 +111,7 @@ def read_aloud(reading: Reading) -> tuple[npt.NDArray[np.int16], list[Span]]:
 
 
 def _requests(reading: Reading, rng: np.random.Generator) -> list[Request]:
-    """The sentences with a rate and a pitch for each, not far from the speaker's."""
+    """Give each sentence a rate and a pitch near the speaker's."""
     speaker, manner, count = reading.speaker, reading.speaker.manner, len(reading.sentences)
     rates, pitches = (
         (mean + rng.integers(-stray, stray, count, endpoint=True)).tolist()
@@ -135,7 +135,7 @@ def _journal_line(reading: Reading, recorded: Recorded) -> str:
 
 
 def _read_journal(readings: Sequence[Reading], folder: Path) -> dict[str, Recorded]:
-    """The recordings that are whole, by name; a line that a kill cut off, or of another corpus, counts for nothing."""
+    """Read the complete recordings by name; incomplete lines and lines of another corpus are ignored."""
     wanted = {reading.name: reading.digest for reading in readings}
     whole = {}
     with suppress(FileNotFoundError):

@@ -1,10 +1,10 @@
-"""Who speaks in the synthetic corpus, and how: clean voices, other voices, and which part has which.
+"""Speakers of the synthetic corpus: clean voices, other voices, and the voices of each part.
 
-A voice is an accent and a variant of espeak-ng, the variant being the vocal tract; a speaker is a voice with a pace and
-a pitch of its own. Labeled speech is clean. Half the voices of unlab-clean are those of labeled, speaker by speaker,
-and half are new; the voices of unlab-other are all new. No accent and variant of a dev or test set is heard together in
-training or in another of these sets, and their variants are not heard in training at all. The five accents of other
-speech are the same in training, dev and test, since espeak-ng has no more.
+A voice is an espeak-ng accent and variant (the vocal tract); a speaker is a voice with its own rate and pitch. Labeled
+speech is clean. Half the voices of unlab-clean are those of labeled, speaker by speaker, and half are new; the voices
+of unlab-other are all new. No combination of accent and variant in a dev or test set occurs in training or in another
+of these sets, and their variants do not occur in training at all. The five accents of other speech are the same in
+training, dev and test, since espeak-ng has no more.
 """
 
 import zlib
@@ -13,29 +13,29 @@ from dataclasses import dataclass
 import numpy as np
 
 VERSION = 1
-"""Counts the changes of the voices and of how they are recorded: another version is another corpus."""
+"""Increases with every change of the voices and of how they are recorded, since each gives another corpus."""
 SPEAKERS_PER_VOICE = 6
 
 
 @dataclass(frozen=True)
 class Manner:
-    """The ranges from which speakers and recordings are drawn evenly, and how far an utterance may stray."""
+    """The ranges from which speakers and recordings are drawn uniformly, and how far an utterance may deviate."""
 
     rate: tuple[int, int]
-    """Words a minute of a speaker."""
+    """A speaker's words per minute."""
     rate_stray: int
-    """How many words a minute an utterance may be faster or slower than its speaker."""
+    """Words per minute by which an utterance may be faster or slower than its speaker's rate."""
     pitch: tuple[int, int]
-    """Pitch of a speaker from 0 to 99; 50 is the voice's own."""
+    """Pitch of a speaker from 0 to 99; 50 is the voice's default."""
     pitch_stray: int
-    """How much an utterance may be higher or lower than its speaker."""
+    """Amount by which an utterance may be higher or lower than its speaker's pitch."""
     snr: tuple[float, float]
-    """Level of the speech over the noise of a recording, in decibels."""
+    """Signal-to-noise ratio of a recording in decibels."""
 
 
 @dataclass(frozen=True)
 class Speaker:
-    """A voice with a pace and a pitch of its own."""
+    """A voice with its own rate and pitch."""
 
     name: str
     voice: str
@@ -46,7 +46,7 @@ class Speaker:
 
 @dataclass(frozen=True)
 class Cast:
-    """The voices of a part of the corpus, and their manner."""
+    """The voices of a part of the corpus and their `Manner`."""
 
     voices: tuple[str, ...]
     manner: Manner
@@ -115,11 +115,11 @@ CASTS = {
     "unlab-clean": Cast(LABELED_VOICES + UNLABELED_VOICES, CLEAN),
     "unlab-other": Cast(OTHER_VOICES, OTHER),
 }
-"""The parts of the corpus, in the order in which they choose their passages."""
+"""The parts of the corpus, in the order in which passages are assigned to them."""
 
 
 def speakers_of(cast: Cast, seed: int) -> list[Speaker]:
-    """The speakers of a cast: the first of every voice, then the second of every voice, and so on."""
+    """Return the speakers of a cast: the first of every voice, then the second of every voice, and so on."""
     by_voice = [_speakers_with(voice, cast.manner, seed) for voice in cast.voices]
     return [speaker for one_of_each in zip(*by_voice, strict=True) for speaker in one_of_each]
 

@@ -1,4 +1,4 @@
-// Makes tabs of each inspector's links: click, or arrow keys, Home and End. Without it all panels are shown.
+// Turns each inspector's links into tabs: click, arrow keys, Home and End. Without this script all panels are shown.
 for (const inspector of document.querySelectorAll(".inspector")) {
   const list = inspector.querySelector(".picker");
   const tabs = [...list.querySelectorAll("a")];
