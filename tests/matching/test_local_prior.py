@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from priormatch.matching.lpm import entropy, first_spellings, weigh
+from priormatch.matching.diagnostics import entropy
+from priormatch.matching.lpm import first_spellings, weigh
 
 TABLE_1 = {
     "supervised, first": ([-47.58, -38.54, -53.47, -83.85], [0.0001, 0.9999, 0.0, 0.0]),

@@ -1,0 +1,1 @@
+"""Beam search, shallow fusion and its tuning."""

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from priormatch.data.batches import HOST, Batch
-from priormatch.matching.lpm import Figures, Proposal, Refresh, Targets, TargetsOf
+from priormatch.matching.diagnostics import Figures
+from priormatch.matching.lpm import Proposal, Refresh, Targets, TargetsOf
 from priormatch.recognizers.recognizer import Recognizer
 from priormatch.stopwatch import Stopwatch
 

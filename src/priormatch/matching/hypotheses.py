@@ -1,4 +1,4 @@
-"""What local prior matching sees of an utterance: its beam, scored, filtered and weighed (Table 1 of the paper)."""
+"""Beams of utterances as local prior matching uses them: scored, filtered and weighed (Table 1 of the paper)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from priormatch.scoring.alignment import AlignedWord, align
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One of a beam: log q(y|x), log p_y(y), its weight as a target, and why it is dropped, or None.
+    """A hypothesis with log q(y|x), log p_y(y), its weight as a target, and why it was dropped, or None.
 
-    `words` are aligned with the reference, and None without one.
+    `words` are aligned with the reference; None without a reference.
     """
 
     rank: int
@@ -38,10 +38,10 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Inspection:
-    """An utterance's beam, best first, beside what was really said, where that is known.
+    """The beam of an utterance, best first, with the reference transcript if it is known.
 
-    `reference_length` is L, the end of sentence counted, or 0 without one; `ended` tells whether the search found an
-    end of sentence.
+    `reference_length` is L including the end of sentence, 0 for unknown; `ended` is whether the search found an end of
+    sentence.
     """
 
     id: str
@@ -55,7 +55,7 @@ class Inspection:
 def inspect(
     model: Recognizer, prior: Prior, corpus: Corpus, beam_size: int, weighing: Weighing
 ) -> list[Inspection]:
-    """Look into the beams of a corpus, showing progress."""
+    """The beams of a corpus, in its order, with a progress meter."""
     found: dict[str, Inspection] = {}
     with Meter(f"hypotheses of {corpus.name}", len(corpus)) as meter:
         for each in look_into(model, prior, corpus, beam_size, weighing):
@@ -68,21 +68,21 @@ def inspect(
 def look_into(
     model: Recognizer, prior: Prior, corpus: Corpus, beam_size: int, weighing: Weighing
 ) -> Iterator[Inspection]:
-    """The beams of a corpus in any order; an utterance that cannot be read is named and left out."""
+    """The beams of a corpus in any order; unreadable utterances are reported and skipped."""
     search = search_for(prior, beam_size, weighing)
     for batch in encode(model, corpus):
         with mixed_precision(model.device):
             memory = model.memory(batch.frames, batch.lengths)
             beam = search(model, memory)
             log_q = beam.scores
-            if weighing.fusion is not None:  # the scores are those of both
+            if weighing.fusion is not None:  # the scores include the prior
                 log_q = -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
         for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
             yield inspect_beam(of_row(beam, row), name, text, prior, weighing, log_q[row : row + 1])
 
 
 def search_for(prior: Prior, beam_size: int, weighing: Weighing) -> Search:
-    """How so many hypotheses, which are to be weighed, are looked for."""
+    """The search for the hypotheses to weigh."""
     if weighing.fusion is None:
         return plain_search(beam_size)
     search = search_with_prior(prior, wide_enough(weighing.fusion, beam_size))
@@ -97,7 +97,7 @@ def inspect_beam(
     weighing: Weighing,
     log_q: Tensor | None = None,
 ) -> Inspection:
-    """Score, filter and weigh the beam of one utterance; log q is the beam's score unless it is given."""
+    """Score, filter and weigh the beam of one utterance; log q defaults to the beam's scores."""
     tokenizer = prior.tokenizer
     pieces = weighing.reference_lengths.get(name, 0)
     length = pieces + 1 if pieces > 0 else 0
@@ -138,7 +138,7 @@ def of_row(beam: Beam, row: int) -> Beam:
 def reasons_to_drop(
     lengths: Tensor, reference: int, texts: Sequence[str], weighing: Weighing
 ) -> list[str | None]:
-    """Why each hypothesis of an utterance does not count, or None: lengths (1, k), reference length L, k texts."""
+    """Why each hypothesis of an utterance is dropped, or None: lengths (1, k), reference length L, k texts."""
     inside = weighing.keep(lengths, torch.tensor([reference], device=lengths.device))
     first = first_spellings([texts], inside) if weighing.merge_spellings else inside
     columns = (lengths[0].tolist(), inside[0].tolist(), first[0].tolist())
@@ -149,7 +149,7 @@ def reasons_to_drop(
 
 
 def why_outside(length: int, reference: int) -> str:
-    """Why the length filter drops a hypothesis of that length, with the end of sentence."""
+    """Why the length filter drops a hypothesis; the length includes the end of sentence."""
     if length < SHORTEST:
         return "empty"
     if reference == 0:

@@ -1,4 +1,4 @@
-"""Which pseudo-labels to train on: the filters of Kahn, Lee and Hannun (2020, arXiv 1909.09116)."""
+"""Filters for pseudo-labels, after Kahn, Lee and Hannun (2020, arXiv 1909.09116)."""
 
 import math
 from collections import Counter
@@ -10,11 +10,11 @@ EMPTY, UNENDED, REPEATING, UNSURE = "empty", "without an end", "repeating themse
 
 @dataclass(frozen=True)
 class LabelFilter:
-    """Drops hypotheses that are empty, broken off or looping, and of the others those the recognizer is least sure of.
+    """Drops hypotheses that are empty, unfinished or looping, then those with the lowest scores.
 
-    A hypothesis loops when a sequence of `ngram` words occurs in it more than `most_repeats` times (0: any number
-    will do), and is broken off when the search found no end. Of what is then left the share `keep_best` with the
-    highest scores a piece stays.
+    A hypothesis loops if a sequence of `ngram` words occurs in it more than `most_repeats` times (0 disables the
+    check), and is unfinished if the search found no end. Of the rest, the share `keep_best` with the highest scores per
+    piece is kept.
     """
 
     ngram: int = 2
@@ -25,7 +25,7 @@ class LabelFilter:
     def __call__(
         self, texts: Sequence[str], pieces: Sequence[int], scores: Sequence[float], ended: Sequence[bool]
     ) -> list[str | None]:
-        """Why each hypothesis is dropped, or None where it is kept; with `keep_best` 1 the scores do not matter."""
+        """Why each hypothesis is dropped, or None if it is kept; with `keep_best` 1 the scores are not used."""
         reasons = [self._why(text, end) for text, end in zip(texts, ended, strict=True)]
         if self.keep_best == 1:
             return reasons
@@ -45,19 +45,19 @@ class LabelFilter:
 
 
 def repeats(text: str, ngram: int) -> int:
-    """How often the commonest sequence of `ngram` words occurs in a text, overlaps counted."""
+    """Occurrences of the most frequent sequence of `ngram` words in a text, including overlapping ones."""
     words = text.split()
     sequences = zip(*(words[start:] for start in range(ngram)), strict=False)
     return max(Counter(sequences).values(), default=0)
 
 
 def score_a_piece(score: float, pieces: int) -> float:
-    """log q(y|x) / len(y), the end of sentence counted."""
+    """log q(y|x) / len(y), including the end of sentence."""
     return score / (pieces + 1)
 
 
 def best_share(scores: Sequence[float], share: float) -> list[bool]:
-    """True for the given share of the scores, rounded up, that is highest; equals of the lowest kept stay too."""
+    """True for the highest scores, the given share rounded up; ties with the lowest kept score are kept too."""
     count = math.ceil(round(share * len(scores), 9))  # 0.07 · 100 is a hair more than 7
     if count == 0:
         return [False] * len(scores)

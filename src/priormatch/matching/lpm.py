@@ -23,15 +23,15 @@ from priormatch.config import FusionSettings
 from priormatch.data.batches import Batch
 from priormatch.errors import UserError
 from priormatch.kernels.shapes import labels_on_grid
+from priormatch.matching.context import batch_context
+from priormatch.matching.diagnostics import Figures, diagnostics
+from priormatch.matching.reference_lengths import batch_lengths
 from priormatch.recognizers.prior import Prior
 from priormatch.recognizers.recognizer import Recognizer
 from priormatch.recognizers.recorded import RecordedProposal, fast_prior
 from priormatch.stopwatch import Stopwatch
 
 SHORTEST = 2  # one token and the end of sentence
-
-Figures = dict[str, Tensor]
-"""Numbers to report; they stay on the device, so that nothing waits for them."""
 
 
 class Targets(NamedTuple):
@@ -100,11 +100,6 @@ def weigh(
             total = total + exponent * log_score.float().masked_fill(~keep, 0.0)
     weights = total.masked_fill(~keep, -math.inf).softmax(dim=-1)
     return torch.where(keep.any(dim=-1, keepdim=True), weights, 0.0)
-
-
-def entropy(weights: Tensor) -> Tensor:
-    """Entropy of each row in nats: (B, k) -> (B,); zero for a one-hot row and for an empty one."""
-    return -torch.xlogy(weights, weights).sum(dim=-1)
 
 
 def lpm_loss(losses: Tensor, weights: Tensor) -> Tensor:
@@ -224,7 +219,10 @@ class BeamTargets:
     @torch.no_grad()
     def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
         """Targets of a batch and their diagnostics; rows that only pad the batch have zero weights."""
-        reference, context = self._reference(batch), self._context(batch)
+        reference = batch_lengths(batch, self.weighing.reference_lengths)
+        context = None
+        if self.prior is not None and self.weighing.contexts:
+            context = batch_context(batch, self.weighing.contexts, self.prior)
         beam = self.propose(batch.waveforms, batch.samples)
         labels = labels_on_grid(beam.classes, self.tokenizer.eos)
         watch.lap("proposal")
@@ -242,41 +240,8 @@ class BeamTargets:
         watch.lap("prior")
         return Targets(labels, beam.lengths.clamp(min=1), weights), figures
 
-    def _reference(self, batch: Batch) -> Tensor:
-        """Reference lengths L with the end of sentence, 0 where there is none: (B,)."""
-        tokens = [self.weighing.reference_lengths.get(each, 0) for each in batch.ids]
-        known = torch.zeros(len(batch.waveforms), dtype=torch.long, pin_memory=batch.waveforms.is_cuda)
-        known[: len(tokens)] = torch.tensor([n + 1 if n > 0 else 0 for n in tokens])
-        return known.to(batch.waveforms.device, non_blocking=True)
-
-    def _context(self, batch: Batch) -> Tensor | None:
-        """What the prior reads before each utterance, as `Prior.contexts` returns it: (B, V)."""
-        if not self.weighing.contexts or self.prior is None:
-            return None
-        more = len(batch.waveforms) - len(batch)
-        texts = [*(self.weighing.contexts.get(each, "") for each in batch.ids), *[""] * more]
-        context = self.prior.contexts(texts)
-        if batch.waveforms.is_cuda:
-            context = context.pin_memory()
-        return context.to(batch.waveforms.device, non_blocking=True)
-
 
 def given_labels(batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
     """Targets of transcribed speech: its own text with weight one, or nothing where there is none."""
     weights = (batch.label_lengths > 0).float()[:, None]
     return Targets(batch.labels[:, None], batch.label_lengths.clamp(min=1)[:, None], weights), {}
-
-
-def diagnostics(weights: Tensor, keep: Tensor, lengths: Tensor, reference: Tensor) -> Figures:
-    """What shows a collapse long before the error rate does."""
-    survivors = keep.sum(dim=-1)
-    best = lengths.gather(1, weights.argmax(dim=-1, keepdim=True))[:, 0]
-    some = survivors > 0
-    known = some & (reference > 0)
-    ratio = torch.where(known, best / reference.clamp(min=1), 0.0)
-    return {
-        "local_prior_entropy": entropy(weights).sum() / some.sum().clamp(min=1),
-        "survivors": survivors.float().mean(),
-        "share_without_survivor": (~some).float().mean(),
-        "length_ratio": ratio.sum() / known.sum(),
-    }

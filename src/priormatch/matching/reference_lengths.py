@@ -1,9 +1,12 @@
-"""Reference lengths L that need no decoding: from transcripts, and from how fast people speak."""
+"""Reference lengths L: those of a batch, and two sources that need no decoding."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from priormatch.data.batches import cut_text
+import torch
+from torch import Tensor
+
+from priormatch.data.batches import Batch, cut_text
 from priormatch.data.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # lhotse is slow to import
@@ -11,16 +14,24 @@ if TYPE_CHECKING:  # lhotse is slow to import
 
 
 def oracle_lengths(transcribed: "Iterable[Cut]", tokenizer: Tokenizer) -> dict[str, int]:
-    """The pieces of each transcript, by the utterance's id."""
+    """Tokens of each transcript, by utterance id."""
     return {cut.id: len(tokenizer.encode(text)) for cut in transcribed if (text := cut_text(cut))}
 
 
 def pieces_a_second(transcribed: "Iterable[Cut]", tokenizer: Tokenizer) -> float:
-    """How many pieces are spoken in a second, pauses included."""
+    """Mean number of tokens per second of speech, including pauses."""
     cuts = [cut for cut in transcribed if cut_text(cut)]
     return sum(oracle_lengths(cuts, tokenizer).values()) / sum(cut.duration for cut in cuts)
 
 
 def lengths_by_rate(cuts: "Iterable[Cut]", rate: float) -> dict[str, int]:
-    """The pieces an utterance of each duration has at that rate, at least one."""
+    """Tokens expected in each utterance from its duration, at least one."""
     return {cut.id: max(round(rate * cut.duration), 1) for cut in cuts}
+
+
+def batch_lengths(batch: Batch, lengths: Mapping[str, int]) -> Tensor:
+    """Reference lengths of a batch with the end of sentence, on its device, 0 for unknown: (B,)."""
+    tokens = [lengths.get(each, 0) for each in batch.ids]
+    known = torch.zeros(len(batch.waveforms), dtype=torch.long, pin_memory=batch.waveforms.is_cuda)
+    known[: len(tokens)] = torch.tensor([n + 1 if n > 0 else 0 for n in tokens])
+    return known.to(batch.waveforms.device, non_blocking=True)

@@ -1,0 +1,1 @@
+"""Networks: TDS encoder, attention decoder, convolutional language model, and their losses."""

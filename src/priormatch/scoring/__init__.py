@@ -1,0 +1,1 @@
+"""Error rates, alignments, confidence intervals and the formats of transcripts."""

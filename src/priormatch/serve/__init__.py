@@ -1,0 +1,1 @@
+"""The web page that transcribes speech and shows beams."""
