@@ -185,7 +185,7 @@ def test_settings_are_printed_as_yaml_that_can_be_read_again(capsys, tmp_path):
 
 def test_settings_are_explained(capsys, refused):
     assert command("settings") == 0
-    assert "\n  seed: 0  # of all that is drawn" in capsys.readouterr().out
+    assert "\n  seed: 0  # random seed" in capsys.readouterr().out
     assert command("settings", "--reference") == 0
     assert "| `training.seed` |" in capsys.readouterr().out
     assert "leave out" in refused("settings", "--reference", "training.seed=3")

@@ -258,7 +258,7 @@ def test_contexts_that_cannot_be_used_are_refused(models, reader, speech, consec
         match(**reader, **speech, out=out, settings=tiny(*CONTEXT))
     with pytest.raises(UserError, match="contexts holds no text for an utterance of unlabeled"):
         match(**reader, **consecutive, out=out, settings=tiny(), contexts={"stranger": "at"})
-    with pytest.raises(UserError, match="contexts have a say in the prior's weights alone"):
+    with pytest.raises(UserError, match="contexts only affect the prior's weights"):
         weighed = tiny("matching.prior_exponent=0", "matching.proposal_exponent=1")
         match(**reader, **consecutive, out=out, settings=weighed, contexts={"unlabeled-1": "at"})
     models["prior"].settings.context = False
