@@ -117,7 +117,7 @@ def test_a_call_that_was_stopped_goes_on(finished, models, speech, tmp_path, mon
     with stopped_at_the_third_update(monkeypatch):
         match(**models, **speech, out=out, settings=tiny())
     better = match(**models, **speech, out=out, settings=tiny())
-    assert "going on from update 2" in capsys.readouterr().err
+    assert "resuming from update 2" in capsys.readouterr().err
     assert same(weights(better), weights(finished[1]))
 
 
@@ -248,7 +248,7 @@ def test_matching_with_contexts_goes_on_after_a_stop(reader, consecutive, tmp_pa
     with stopped_at_the_third_update(monkeypatch):
         match(**given, out=tmp_path / "stopped")
     again = match(**given, out=tmp_path / "stopped")
-    assert "going on from update 2" in capsys.readouterr().err
+    assert "resuming from update 2" in capsys.readouterr().err
     assert same(weights(again), weights(straight))
 
 

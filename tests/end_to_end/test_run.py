@@ -344,7 +344,7 @@ def test_a_killed_process_and_the_same_command_goes_on(finished, fresh, where, c
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert command(*TESTED) == 0
-    assert "going on from update" in capsys.readouterr().err
+    assert "resuming from update" in capsys.readouterr().err
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
 
@@ -396,7 +396,7 @@ def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(finished, fr
     assert "priormatch: stopped; the same command" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert command(*words) == 0
-    assert "going on from update 34" in capsys.readouterr().err
+    assert "resuming from update 34" in capsys.readouterr().err
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
 
