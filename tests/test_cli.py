@@ -98,11 +98,11 @@ def test_help_groups_the_verbs_a_whole_line_each(monkeypatch, capsys):
     assert command("--help") == 0
     said = capsys.readouterr().out
     titles = [line for line in said.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert titles == ["Options:", "First day:", "Using models:", "Results:", "Stage by stage:"]
+    assert titles == ["Options:", "Getting started:", "Using models:", "Results:", "Stage by stage:"]
     assert "..." not in said.partition("Options:")[2]
-    lines = said.partition("First day:")[2].splitlines()
+    lines = said.partition("Getting started:")[2].splitlines()
     assert sum(line.startswith("  ") for line in lines) == len(typer.main.get_command(app).commands)
-    assert "  prepare      Turn corpora into manifests of cuts, and text into sentences\n" in said
+    assert "  prepare      Convert corpora to manifests of cuts, and text to sentences\n" in said
 
 
 def test_preparing_shows_an_example_too(capsys):
@@ -185,7 +185,7 @@ def test_settings_are_printed_as_yaml_that_can_be_read_again(capsys, tmp_path):
 
 def test_settings_are_explained(capsys, refused):
     assert command("settings") == 0
-    assert "\n  seed: 0  # of all that is drawn" in capsys.readouterr().out
+    assert "\n  seed: 0  # random seed" in capsys.readouterr().out
     assert command("settings", "--reference") == 0
     assert "| `training.seed` |" in capsys.readouterr().out
     assert "leave out" in refused("settings", "--reference", "training.seed=3")
@@ -295,7 +295,7 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys, words, goes
     assert command(*words) == 130
     said = capsys.readouterr().err
     assert "priormatch: stopped" in said
-    assert ("the same command goes on" in said) == goes_on
+    assert ("run the same command again to resume" in said) == goes_on
 
 
 def test_only_verbs_that_there_are_go_on():
@@ -328,7 +328,7 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_told_as_such(mo
 def test_a_signal_that_stops_is_told_by_the_exit_code(monkeypatch, capsys, number):
     monkeypatch.setattr(config, "load_settings", lambda *_: signal.raise_signal(number))
     assert command("run", "demo") == 128 + number
-    assert capsys.readouterr().err.startswith("\npriormatch: stopped; the same command goes on")
+    assert capsys.readouterr().err.startswith("\npriormatch: stopped; run the same command again")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -364,7 +364,7 @@ def test_a_place_that_denies_to_exist_is_one_sentence(tmp_path, refused, words):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/metrics.jsonl").touch()
     (tmp_path / "text.txt").write_text("monday at nine\n")
-    assert "No such file or directory; make room or choose another place" in refused(*words)
+    assert "No such file or directory; fix this or choose another path" in refused(*words)
 
 
 def test_a_full_disk_is_one_sentence(monkeypatch, refused):

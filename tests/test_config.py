@@ -353,7 +353,7 @@ def test_copies_that_would_be_the_same_model_are_refused():
 @pytest.mark.parametrize("name", ["x" * 5000, "-1" + "0" * 400, "a\\0b"])
 def test_a_base_that_no_file_can_be_called_is_one_sentence(tmp_path, name):
     (tmp_path / "mine.yaml").write_text(f'base: "{name}"\n')
-    with pytest.raises(UserError, match=r"mine\.yaml: .*(is no other recipe|invalid character)"):
+    with pytest.raises(UserError, match=r"mine\.yaml: .*(is not another recipe|invalid character)"):
         load_settings(tmp_path / "mine.yaml")
 
 

@@ -117,7 +117,7 @@ def test_a_call_that_was_stopped_goes_on(finished, models, speech, tmp_path, mon
     with stopped_at_the_third_update(monkeypatch):
         match(**models, **speech, out=out, settings=tiny())
     better = match(**models, **speech, out=out, settings=tiny())
-    assert "going on from update 2" in capsys.readouterr().err
+    assert "resuming from update 2" in capsys.readouterr().err
     assert same(weights(better), weights(finished[1]))
 
 
@@ -248,7 +248,7 @@ def test_matching_with_contexts_goes_on_after_a_stop(reader, consecutive, tmp_pa
     with stopped_at_the_third_update(monkeypatch):
         match(**given, out=tmp_path / "stopped")
     again = match(**given, out=tmp_path / "stopped")
-    assert "going on from update 2" in capsys.readouterr().err
+    assert "resuming from update 2" in capsys.readouterr().err
     assert same(weights(again), weights(straight))
 
 
@@ -258,7 +258,7 @@ def test_contexts_that_cannot_be_used_are_refused(models, reader, speech, consec
         match(**reader, **speech, out=out, settings=tiny(*CONTEXT))
     with pytest.raises(UserError, match="contexts holds no text for an utterance of unlabeled"):
         match(**reader, **consecutive, out=out, settings=tiny(), contexts={"stranger": "at"})
-    with pytest.raises(UserError, match="contexts have a say in the prior's weights alone"):
+    with pytest.raises(UserError, match="contexts only affect the prior's weights"):
         weighed = tiny("matching.prior_exponent=0", "matching.proposal_exponent=1")
         match(**reader, **consecutive, out=out, settings=weighed, contexts={"unlabeled-1": "at"})
     models["prior"].settings.context = False

@@ -97,7 +97,7 @@ def test_nothing_is_interpolated_in_recipes_and_overrides(file: Path) -> None:
         load_settings(file)
     assert os.environ["HOME"] not in str(caught.value).replace(str(file), "")
     for override in (f"name={SECRET}", "training.seed=${threads}"):
-        with pytest.raises(UserError, match="is not replaced"):
+        with pytest.raises(UserError, match="is not supported"):
             load_settings(None, [override])
 
 

@@ -2,7 +2,7 @@
 
     from priormatch import Prior, Recognizer, match
 
-The pieces of the method can be imported from here as well; they are loaded when they are first asked for.
+The parts of the method can also be imported from here. They are loaded on first use.
 """
 
 from importlib import import_module

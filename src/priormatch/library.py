@@ -1,4 +1,4 @@
-"""Local prior matching as one call, for use from Python."""
+"""Local prior matching from Python, in one call."""
 
 import copy
 import hashlib
@@ -25,7 +25,7 @@ from priormatch.runs.stage import Stage, digest
 
 AnyPath = str | os.PathLike[str]
 Cuts = AnyPath | Iterable[Any]
-"""A manifest's path, or Lhotse cuts."""
+"""The path of a manifest, or Lhotse cuts."""
 
 
 def match(
@@ -39,14 +39,15 @@ def match(
     settings: Settings | None = None,
     contexts: Mapping[str, str] | None = None,
 ) -> Recognizer:
-    """Train a recognizer further on unlabeled speech by local prior matching.
+    """Train a recognizer on unlabeled speech by local prior matching, and return the best model.
 
-    `lengths` gives the estimated number of pieces of each unlabeled utterance by its id; without them they are
-    taken from greedy decoding, or from how fast the labeled speech is, as matching.reference_lengths says. `contexts`
-    gives texts for the prior to read before utterances, by their ids; without them and with matching.context, that is
-    what greedy decoding heard just before in the same recording.
-    Checkpoints, metrics and the best model go to the folder `out`, and a call that was stopped goes on from there.
-    The model given is left as it is; returned is the one with the best mean CER on the validation sets.
+    The best model has the lowest mean CER on the validation sets. `model` itself is not changed. Checkpoints, metrics
+    and the best model are saved in the folder `out`; an interrupted call resumes from there.
+
+    `lengths` maps the id of each unlabeled utterance to its estimated number of pieces. By default they come from
+    greedy decoding or from the speaking rate of the labeled speech, depending on matching.reference_lengths.
+    `contexts` maps ids to texts that the prior reads before those utterances. By default, if matching.context is set,
+    they are the greedy transcripts of the previous utterances in the same recordings.
 
         better = match("exp/sup/model", "exp/prior/model", "train.jsonl.gz", "more.jsonl.gz",
                        {"dev": "dev.jsonl.gz"}, "exp/lpm", settings=load_settings(recipe_path("own")))
@@ -60,19 +61,19 @@ def match(
     judge = copy.deepcopy(prior) if isinstance(prior, Prior) else Prior.load(prior)
     if not validation:
         raise UserError(
-            "validation is empty: give at least one set of transcribed cuts to choose the model by"
+            "validation is empty: give at least one set of transcribed cuts to select the best model"
         )
     paired = _corpus(labeled, settings, "labeled", transcribed=True)
     speech = _corpus(unlabeled, settings, "unlabeled")
     if contexts is not None and not any(cut.id in contexts for cut in speech.cuts):
         raise UserError(
-            "contexts holds no text for an utterance of unlabeled: give texts by the ids of its cuts"
+            "contexts holds no text for an utterance of unlabeled: use the ids of its cuts as keys"
         )
     if contexts is not None or settings.matching.context:
         judge.require_context()
         if settings.matching.prior_exponent == 0:
             raise UserError(
-                "contexts have a say in the prior's weights alone: set matching.prior_exponent=1, or match without"
+                "contexts only affect the prior's weights, which are off: set matching.prior_exponent=1 or omit them"
             )
     sets = {
         name: thin(_corpus(cuts, settings, name, transcribed=True), settings.training.validate_on)
@@ -111,7 +112,7 @@ def match(
 
 
 def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False) -> Corpus:
-    """A corpus of a manifest or of cuts; of those with a transcript alone, if so wanted."""
+    """Make a corpus from a manifest or from cuts, optionally only from those with a transcript."""
     found = read_cuts(Path(cuts)) if isinstance(cuts, str | os.PathLike) else list(cuts)
     kept = [cut for cut in found if not transcribed or cut_text(cut)]
     if not kept:
@@ -120,7 +121,7 @@ def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False
 
 
 def _digest_of(model: torch.nn.Module) -> str:
-    """A hash of a model's weights."""
+    """Hash the weights of a model."""
     hashed = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
         hashed.update(name.encode())

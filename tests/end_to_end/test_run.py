@@ -305,7 +305,7 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(finished, fresh, mon
         with monkeypatch.context() as patch:
             patch.setattr(Meter, "advance", stop)
             assert command(*TESTED) == 130, where
-        assert "stopped; the same command goes on" in capsys.readouterr().err
+        assert "stopped; run the same command again" in capsys.readouterr().err
     assert command(*TESTED) == 0
     said = capsys.readouterr().err
     assert redone(said) == {"supervised", "lpm"}  # the decoding of both
@@ -344,7 +344,7 @@ def test_a_killed_process_and_the_same_command_goes_on(finished, fresh, where, c
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert command(*TESTED) == 0
-    assert "going on from update" in capsys.readouterr().err
+    assert "resuming from update" in capsys.readouterr().err
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
 
@@ -393,10 +393,10 @@ def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(finished, fr
     )
     assert ended.returncode == 128 + number, ended.stderr
     assert "supervised: saved at update 34 of 60" in ended.stderr
-    assert "priormatch: stopped; the same command" in ended.stderr
+    assert "priormatch: stopped; run the same command again" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert command(*words) == 0
-    assert "going on from update 34" in capsys.readouterr().err
+    assert "resuming from update 34" in capsys.readouterr().err
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
 

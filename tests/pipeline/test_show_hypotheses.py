@@ -123,7 +123,7 @@ def test_values_for_a_search_with_the_prior_are_used_or_refused(words, capsys, t
     write_tuned(tmp_path / "fusion.yaml", FusionSettings(lm_weight=1.5, token_bonus=3.0), {})
     tuned = (*words, "--json", "--fusion", "fusion.yaml")
     assert command(*tuned) == 2
-    assert "give matching.hypotheses=asr_lm, or leave it out" in capsys.readouterr().err
+    assert "give matching.hypotheses=asr_lm, or leave out --fusion" in capsys.readouterr().err
     assert command(*tuned, "matching.hypotheses=asr_lm") == 0
     found = lines(capsys)
     assert command(*words, "--json", "matching.hypotheses=asr_lm") == 0

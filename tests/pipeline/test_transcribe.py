@@ -290,7 +290,10 @@ def test_a_prior_and_its_tuned_values_change_the_search(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("speech", "--format", "srt"), "srt of 8 recordings make no one text: give --out"),
+        (
+            ("speech", "--format", "srt"),
+            "srt of 8 recordings cannot be printed together: give a folder as --out",
+        ),
         (("speech/talk.wav", "--format", "srt", "--format", "txt"), "one format can be printed"),
         (("speech", "--threads", "-1"), "--threads"),
         (("speech", "--fusion", "fusion.yaml"), "give --prior too"),
@@ -299,7 +302,7 @@ def test_a_prior_and_its_tuned_values_change_the_search(
         (("model",), "holds no audio"),
         ((), "Missing argument"),
         (("speech", "--longest", "0.5"), "--longest"),
-        (("speech", "--batch-seconds", "5"), "must hold the longest segment, of 20 s"),
+        (("speech", "--batch-seconds", "5"), "is below the maximum segment length, 20 s"),
         (("speech", "--device", "abacus"), "not a device"),
         (("speech", "--out", "speech/talk.wav"), "cannot write"),
     ],

@@ -111,7 +111,7 @@ def test_a_folder_with_something_in_it_is_left_alone(home: Path, capsys: pytest.
     assert (home / "exported" / FACTS).stat().st_mtime_ns == before
     weights = home / "model" / "model.safetensors"
     assert command("export", home / "model", "--out", weights, "--overwrite") == 2
-    assert "is a file, and a folder is wanted" in capsys.readouterr().err
+    assert "is a file, not a folder" in capsys.readouterr().err
 
 
 def test_an_export_that_is_another_model_is_noticed(home: Path, model: Recognizer) -> None:

@@ -229,7 +229,7 @@ def test_hashes_do_not_vanish_unnoticed(tmp_path):
     assert content.count(b'"priormatch"') == 1
     (tmp_path / OLD).unlink()
     (tmp_path / FILE).write_bytes(content.replace(b'"priormatch"', b'"qriormatch"'))
-    with pytest.raises(UserError, match="no state"):
+    with pytest.raises(UserError, match="no training state"):
         read_checkpoint(tmp_path)
 
 

@@ -156,7 +156,7 @@ def test_damaged_lines_are_counted_and_kept_elsewhere(tmp_path, capsys, damaged)
     MetricsLog(tmp_path, "lpm", 20).close()
     assert [each["update"] for each in lines(tmp_path)] == [10, 20]
     assert (tmp_path / "metrics.jsonl.1").read_bytes() == before
-    assert "metrics.jsonl: 1 damaged lines are left out" in capsys.readouterr().err
+    assert "metrics.jsonl: 1 damaged lines removed" in capsys.readouterr().err
 
 
 def test_a_pipe_in_the_place_of_the_metrics_is_not_waited_for(tmp_path):

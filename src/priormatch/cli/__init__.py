@@ -1,3 +1,3 @@
-"""The command line: `app` names the verbs, and the modules beside it hold them, by what they are for."""
+"""The command line: `app` lists the verbs, and the other modules define them, grouped by purpose."""
 
 from priormatch.cli.app import main as main

@@ -1,4 +1,4 @@
-"""The command line: verbs to functions. Heavy imports happen inside the verbs, so that help answers at once."""
+"""The command line: verbs and their functions. Heavy imports are inside the verbs, so that help is fast."""
 
 import errno
 import os
@@ -42,18 +42,18 @@ REFUSALS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
 )
-"""What a disk says no with, wherever it happens, that only the user can put right."""
+"""File system errors, raised by any code, that only the user can fix."""
 
 
 def main() -> None:
-    """Run the command line; what the user can put right is one sentence and exit code 2."""
+    """Run the command line; an error that the user can fix prints one sentence and exits with code 2."""
     threading.excepthook = tell_of_thread
     with noted_stops() as stops:
         try:
             with explained_readers():
                 code = app(standalone_mode=False)
             if code == STOPPED:
-                raise KeyboardInterrupt  # typer has turned it into a number
+                raise KeyboardInterrupt  # typer has converted it to an exit code
         except (typer.Abort, KeyboardInterrupt):
             stop(stops)
         except Exception as error:
@@ -64,8 +64,9 @@ def main() -> None:
 
 @contextmanager
 def noted_stops() -> Iterator[list[int]]:
-    """Gather what Ctrl-C and SIGTERM send, beside raising KeyboardInterrupt: libraries may swallow that, and fail with
-    an error of their own.
+    """Collect the signals of Ctrl-C and SIGTERM, and raise KeyboardInterrupt for each.
+
+    Libraries may swallow the exception and fail with an error of their own; the list shows that it was an interrupt.
     """
     seen: list[int] = []
 
@@ -87,15 +88,15 @@ def noted_stops() -> Iterator[list[int]]:
 
 
 def stop(stops: list[int]) -> NoReturn:
-    """Leave after Ctrl-C or SIGTERM, with a word on how to go on."""
+    """Exit after Ctrl-C or SIGTERM, with a hint if the command can resume."""
     goes_on = any(" ".join(sys.argv[1:end]) in GOES_ON for end in (2, 3))
-    how = "; the same command goes on from what it has written" if goes_on else ""
+    how = "; run the same command again to resume" if goes_on else ""
     print(f"\npriormatch: stopped{how}", file=sys.stderr)
     sys.exit(128 + stops[-1] if stops else STOPPED)
 
 
 def explain(error: Exception) -> NoReturn:
-    """Tell the user what to put right, or raise an error that is ours."""
+    """Print how the user can fix an error, or raise it again if it is a bug."""
     if isinstance(error, UserError):
         fail(str(error))
     if is_full(error):
@@ -103,11 +104,11 @@ def explain(error: Exception) -> NoReturn:
         fail(full_message(error, Path(name) if isinstance(name, str) else None))
     if isinstance(error, OSError) and is_refusal(error):
         fail(
-            f"{error.filename or 'a file'}: {error.strerror}; make room or choose another place, and call it again"
+            f"{error.filename or 'a file'}: {error.strerror}; fix this or choose another path, and run it again"
         )
     if not (hasattr(error, "format_message") and hasattr(error, "exit_code")):
         raise error
-    message = error.format_message()  # a usage error of the command line
+    message = error.format_message()  # a usage error
     if message.startswith("Usage:"):
         print(message, file=sys.stderr)
         sys.exit(2)
@@ -115,15 +116,15 @@ def explain(error: Exception) -> NoReturn:
 
 
 def tell_of_thread(failed: threading.ExceptHookArgs) -> None:
-    """Print what ended a thread, but for a full disk, which the main thread runs into as well and explains."""
+    """Print the error of a thread, except a full disk, which the main thread also meets and explains."""
     if failed.exc_value is None or not is_full(failed.exc_value):
         threading.__excepthook__(failed)
 
 
 def is_refusal(error: OSError) -> bool:
-    """Whether a disk said no to what was to be written.
+    """Whether the file system refused to write a file.
 
-    /proc and its like say that what they do not take does not exist, as of a file that is missing.
+    /proc and similar file systems report ENOENT for a refused write, as for a missing file.
     """
     if error.errno != errno.ENOENT or not isinstance(error.filename, str):
         return error.errno in REFUSALS
@@ -136,13 +137,13 @@ def is_refusal(error: OSError) -> bool:
 
 
 def fail(message: str) -> NoReturn:
-    """Say what is wrong and leave with code 2."""
+    """Print an error and exit with code 2."""
     print(f"priormatch: {message}", file=sys.stderr)
     sys.exit(2)
 
 
 def version(wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if wanted:
         print(f"priormatch {__version__}")
         raise typer.Exit
@@ -161,7 +162,7 @@ def run(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A YAML file of settings, or the name of one that comes along.",
+            help="A recipe: a YAML file of settings, or the name of a built-in one.",
             autocompletion=complete_recipe,
         ),
     ],
@@ -178,7 +179,7 @@ def run(
 
 
 def demo(overrides: Overrides = None) -> None:
-    """See local prior matching work on a corpus made on the spot; it takes about a quarter of an hour.
+    """Run local prior matching on a small generated corpus; it takes about 15 minutes.
 
     Example: priormatch demo
     """
@@ -187,12 +188,12 @@ def demo(overrides: Overrides = None) -> None:
 
 STAGES = "Stage by stage"
 VERBS: dict[str, tuple[Callable[..., None], ...]] = {
-    "First day": (demo, new, doctor, run, report, settings),
+    "Getting started": (demo, new, doctor, run, report, settings),
     "Using models": (transcribe, serve, decode, tune, push, export),
     "Results": (score, compare, hypotheses, table),
     STAGES: (pack, tokenizer, train_prior, train, label, match),
 }
-PREPARE = """Turn corpora into manifests of cuts, and text into sentences.
+PREPARE = """Convert corpora to manifests of cuts, and text to sentences.
 
 Example: priormatch prepare audio speech --out speech.jsonl.gz
 """
@@ -201,7 +202,7 @@ GOES_ON = {
     *("run", "demo", "table", "prepare synthetic", "pack", "train-prior", "train", "match"),
     *("label", "tune", "decode", "transcribe"),
 }
-"""The verbs that go on from where an earlier call was stopped."""
+"""The verbs that resume after an interruption."""
 
 app.add_typer(prepare, name="prepare", cls=Verbs, help=PREPARE, rich_help_panel=STAGES)
 for each in prepare.registered_commands:

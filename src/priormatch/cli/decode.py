@@ -1,4 +1,4 @@
-"""The verbs that let a recognizer hear speech: transcripts, reference lengths, pseudo-labels, values to decode with."""
+"""The verbs that decode speech: `decode`, `tune`, `label`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,7 @@ from priormatch.errors import UserError
 def decode(
     model: Model,
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to transcribe.")],
-    out: Annotated[Path, typer.Option("--out", help="The file of transcripts, JSON lines.")],
+    out: Annotated[Path, typer.Option("--out", help="File of transcripts to write, JSON lines.")],
     beam_size: BeamSize = 1,
     overwrite: Force = False,
     recipe: Recipe = None,
@@ -38,7 +38,7 @@ def decode(
     --prior exp/prior/model --fusion exp/fusion.yaml
     """
     if prior is not None and beam_size != 1:
-        raise UserError(f"with --prior the beam size is a setting: give fusion.beam_size={beam_size}")
+        raise UserError(f"--beam-size does not apply with --prior: give fusion.beam_size={beam_size} instead")
     wanted = settings_of(recipe, overrides, fusion, prior)
     refuse_existing(out, overwrite)
     from priormatch.pipeline import work
@@ -50,24 +50,24 @@ def tune(
     model: Model,
     prior: PriorModel,
     validation: Validation,
-    out: Annotated[Path, typer.Option("--out", help="The file of tuned values, YAML.")],
+    out: Annotated[Path, typer.Option("--out", help="File of tuned values to write, YAML.")],
     for_matching: Annotated[
         bool,
         typer.Option(
             "--for-matching",
-            help="For matching.hypotheses=asr_lm: what the prior expects anyway then costs nothing.",
+            help="Tune for matching.hypotheses=asr_lm: pieces that the prior expects then cost nothing.",
         ),
     ] = False,
     overwrite: Force = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Find good values for a search with a prior: its weight, the bonus a piece, and its limits.
+    """Tune shallow fusion with a prior: LM weight, bonus per piece and limits.
 
-    Tries the settings fusion.* and a few other starts, and goes on from the best; the beam stays as wide as it is. For
-    matching it tries a list of weights, with and without limits, on log-probabilities that are centered and so need no
-    bonus, and takes two fifths of the best one: a model that learns from hypotheses makes more of what is wrong with
-    them.
+    Tries the settings fusion.* and a few other starting points, and searches on from the best; the beam size does not
+    change. With --for-matching it tries a list of LM weights, with and without limits, on centered log-probabilities,
+    which need no bonus, and takes two fifths of the best weight: a model that learns from hypotheses amplifies their
+    faults.
 
     Example: priormatch tune --model exp/lpm/model --prior exp/prior/model --validation dev.jsonl.gz
     --out exp/fusion.yaml fusion.beam_size=16
@@ -82,48 +82,58 @@ def tune(
 
 def label(
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to label.")],
-    out: Annotated[Path, typer.Option("--out", help="The labeled cuts, NAME.jsonl.gz.")],
+    out: Annotated[Path, typer.Option("--out", help="Labeled cuts to write, NAME.jsonl.gz.")],
     model: Annotated[
         Path | None,
-        model_option("--model", "Folder of a recognizer to transcribe with, into NAME.transcripts.jsonl."),
+        model_option("--model", "Folder of a recognizer; its transcripts go to NAME.transcripts.jsonl."),
     ] = None,
     transcripts: Annotated[
         list[Path] | None,
-        typer.Option("--transcripts", help="Or what `priormatch decode` wrote; may be repeated."),
+        typer.Option(
+            "--transcripts", help="Or existing transcripts of `priormatch decode`; may be repeated."
+        ),
     ] = None,
     beam_size: BeamSize = 1,
     prior: FusedPrior = None,
     fusion: Fusion = None,
-    ngram: Annotated[int, typer.Option("--ngram", min=1, help="Words of a sequence that may loop.")] = 2,
+    ngram: Annotated[
+        int, typer.Option("--ngram", min=1, help="Length in words of the sequences to check for loops.")
+    ] = 2,
     most_repeats: Annotated[
-        int, typer.Option("--most-repeats", min=0, help="How often one may occur; 0 is any number.")
+        int,
+        typer.Option(
+            "--most-repeats", min=0, help="How often such a sequence may occur; 0 disables the check."
+        ),
     ] = 4,
     keep_best: Annotated[
-        float, typer.Option("--keep-best", min=0.0, max=1.0, help="Share to keep, by the score a piece.")
+        float,
+        typer.Option(
+            "--keep-best", min=0.0, max=1.0, help="Share of hypotheses to keep, by score per piece."
+        ),
     ] = 1.0,
     keep_unended: Annotated[
-        bool, typer.Option("--keep-unended", help="Keep also those of which the search found no end.")
+        bool, typer.Option("--keep-unended", help="Also keep hypotheses for which the search found no end.")
     ] = False,
     overwrite: Force = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Turn hypotheses into transcripts to train on; those empty, broken off, looping or unsure are left out.
+    """Make pseudo-labels from hypotheses; empty, unfinished, looping or uncertain ones are left out.
 
-    Of several models' transcripts, training draws one at each visit of an utterance.
+    With transcripts of several models, training draws one each time it uses an utterance.
 
     Example: priormatch label --model exp/sup/model --cuts more.jsonl.gz --out exp/labeled.jsonl.gz --keep-best 0.9
     """
     if (model is None) == (not transcripts):
-        raise UserError("give either --model, to transcribe with, or --transcripts that are made already")
+        raise UserError("give either --model, to transcribe the cuts, or --transcripts")
     if transcripts and (beam_size, prior, fusion) != (1, None, None):
-        raise UserError("--beam-size, --prior and --fusion are for --model, not for --transcripts")
+        raise UserError("--beam-size, --prior and --fusion need --model: leave them out with --transcripts")
     made = transcripts_beside(out)
     refuse_existing(out, overwrite)
     if model is not None:
         if made.exists() and not overwrite:
             raise UserError(
-                f"{made} exists: label from it with --transcripts, or make it anew with --overwrite"
+                f"{made} exists: label from it with --transcripts, or replace it with --overwrite"
             )
         decode(model, cuts, made, beam_size, overwrite, recipe, overrides, prior, fusion)
     from priormatch.matching.label_filters import LabelFilter
@@ -134,14 +144,14 @@ def label(
 
 
 def transcripts_beside(cuts: Path) -> Path:
-    """The file of transcripts that labeled cuts are made of."""
+    """The file of transcripts for a manifest of labeled cuts."""
     suffix = ".jsonl.gz"
     if not cuts.name.endswith(suffix):
-        raise UserError(f"the manifest {cuts} must have a name that ends in {suffix}")
+        raise UserError(f"the name of the manifest {cuts} must end in {suffix}")
     return cuts.with_name(f"{cuts.name.removesuffix(suffix)}.transcripts.jsonl")
 
 
 def refuse_existing(out: Path, overwrite: bool) -> None:
-    """Write over a file only when told to."""
+    """Raise an error if a file exists and may not be overwritten."""
     if out.exists() and not overwrite:
         raise UserError(f"{out} exists: give another --out, or --overwrite")

@@ -1,4 +1,4 @@
-"""How the command line shows its verbs: in groups, a line each, and their options in plain words."""
+"""Help output: verbs in groups, one per line, and options with plain type names."""
 
 import re
 from typing import Any
@@ -10,14 +10,14 @@ from priormatch.errors import UserError
 
 SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 PLAIN = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "path": "PATH"}
-"""What typer's names of types are called here; choices stay as they are."""
+"""Plain names for typer's types; choices are not changed."""
 
 
 class Verbs(TyperGroup):
-    """Verbs under the titles of their groups (typer's `rich_help_panel`), those with verbs of their own first."""
+    """Lists verbs under the titles of their groups (typer's `rich_help_panel`); verbs with subcommands come first."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each group with what its verbs are for."""
+        """Write each group with the purpose of its verbs."""
         groups: dict[str, list[tuple[str, Any]]] = {}
         for name, verb in self.commands.items():
             panel = getattr(verb, "rich_help_panel", None)
@@ -28,7 +28,7 @@ class Verbs(TyperGroup):
                 formatter.write_dl([(name, purpose(verb.help or "")) for name, verb in verbs])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Also take the name of a shell behind the options for completion, which else find it out themselves."""
+        """Also accept a shell name after the completion options, which otherwise detect the shell."""
         if len(args) == 2 and args[0] in ("--show-completion", "--install-completion"):
             if args[1] not in SHELLS:
                 raise UserError(f"no completion for {args[1]}: choose from {', '.join(SHELLS)}")
@@ -37,17 +37,17 @@ class Verbs(TyperGroup):
 
 
 class Verb(TyperCommand):
-    """A verb whose help has a word for each kind of value."""
+    """Shows plain type names in the help of a verb."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The usage without braces: what is not in brackets must be given."""
+        """The usage without braces; only arguments in brackets are optional."""
         return [
             re.sub(r"^\{(.*?)(?:\.\.\.)?\}", lambda found: found[1].upper(), piece)
             for piece in super().collect_usage_pieces(ctx)
         ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write what arguments and options mean."""
+        """Write the help of arguments and options."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for each in self.get_params(ctx):
             if record := each.get_help_record(ctx):
@@ -62,12 +62,12 @@ class Verb(TyperCommand):
 
 
 def purpose(help: str) -> str:
-    """What a verb is for: the first clause of its help."""
+    """The purpose of a verb: the first clause of its help."""
     return re.split(r"[.:;](?=\s|$)", " ".join(help.split()), maxsplit=1)[0]
 
 
 def plain(option: str) -> str:
-    """An option with a plain word for its value: `--out <path>` is `--out PATH`."""
+    """Replace the type of an option with its plain name: `--out <path>` becomes `--out PATH`."""
 
     def word(found: re.Match[str]) -> str:
         kind = found[1].removesuffix(" range")

@@ -1,4 +1,4 @@
-"""Options that verbs of the command line share, and the settings they lead to."""
+"""Options shared by several verbs, and the settings they produce."""
 
 import glob
 from pathlib import Path
@@ -12,17 +12,17 @@ from priormatch.recognizers.hub import model_folder
 
 
 def model_option(name: str, help: str) -> Any:
-    """An option that takes the folder of a model, or its name on the Hub, which is fetched."""
+    """An option for a model: a folder, or a name on the Hub, which is downloaded."""
     return typer.Option(name, parser=model_folder, metavar="FOLDER|OWNER/NAME", help=help)
 
 
 def model_argument(help: str) -> Any:
-    """The same as an argument."""
+    """An argument for a model: a folder, or a name on the Hub, which is downloaded."""
     return typer.Argument(parser=model_folder, metavar="FOLDER|OWNER/NAME", help=help)
 
 
 def complete_recipe(incomplete: str) -> list[str]:
-    """Recipes that a word may become: those that come along, and YAML files here."""
+    """Complete a recipe: built-in names, and YAML files in the current folder."""
     from priormatch.config import recipe_names
 
     files = sorted(glob.glob(f"{glob.escape(incomplete)}*.yaml"))
@@ -30,7 +30,7 @@ def complete_recipe(incomplete: str) -> list[str]:
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:
-    """Settings that a word may become, as `key=` with what it means, or as `key=value` where there is a choice."""
+    """Complete a setting to `key=` with its meaning, or to `key=value` if the values can be listed."""
     from priormatch.config.reference import choices, meanings
 
     key, equals, _ = incomplete.partition("=")
@@ -42,44 +42,44 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     return [(word, meaning) for word, meaning in words if word.startswith(incomplete)]
 
 
-Out = Annotated[Path, typer.Option("--out", help="Where the work goes.")]
-Force = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Out = Annotated[Path, typer.Option("--out", help="Output folder.")]
+Force = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="KEY=VALUE", help="Settings, such as training.seed=3.", autocompletion=complete_setting
+        metavar="KEY=VALUE",
+        help="Settings to override, such as training.seed=3.",
+        autocompletion=complete_setting,
     ),
 ]
 Recipe = Annotated[
     str | None,
     typer.Option(
         "--recipe",
-        help="A YAML file of settings, or the name of one that comes along.",
+        help="A recipe: a YAML file of settings, or the name of a built-in one.",
         autocompletion=complete_recipe,
     ),
 ]
 Model = Annotated[Path, model_option("--model", "Folder of a recognizer.")]
-TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer, or of a model.")]
+TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer or a model.")]
 Labeled = Annotated[Path, typer.Option("--labeled", help="Cuts of transcribed speech.")]
 Unlabeled = Annotated[Path, typer.Option("--unlabeled", help="Cuts of speech without transcripts.")]
-Validation = Annotated[
-    list[Path], typer.Option("--validation", help="Cuts to choose models by; may be repeated.")
-]
+Validation = Annotated[list[Path], typer.Option("--validation", help="Validation cuts; may be repeated.")]
 BeamSize = Annotated[
-    int, typer.Option("--beam-size", min=1, help="1 is greedy; above it the n-best are kept.")
+    int, typer.Option("--beam-size", min=1, help="1 is greedy decoding; larger beams keep the n-best.")
 ]
 PriorModel = Annotated[Path, model_option("--prior", "Folder of a prior.")]
 FusedPrior = Annotated[
     Path | None,
-    model_option("--prior", "Folder of a prior, to search with both by the settings fusion.*."),
+    model_option("--prior", "Folder of a prior, for shallow fusion with the settings fusion.*."),
 ]
-Fusion = Annotated[Path | None, typer.Option("--fusion", help="What `priormatch tune` wrote, for --prior.")]
+Fusion = Annotated[Path | None, typer.Option("--fusion", help="File of `priormatch tune`, for --prior.")]
 MatchingFusion = Annotated[
     Path | None,
     typer.Option(
         "--fusion",
-        help="What `priormatch tune --for-matching` wrote, for matching.hypotheses=asr_lm; with matching.refresh=never,"
-        " without --for-matching.",
+        help="File of `priormatch tune --for-matching`, for matching.hypotheses=asr_lm; with matching.refresh=never,"
+        " tune without --for-matching.",
     ),
 ]
 
@@ -90,7 +90,7 @@ Longest = Annotated[
         "--longest",
         min=1.0,
         max=240.0,
-        help="Seconds of the longest segment; by default the longest the model has learned from, up to 20.",
+        help="Maximum segment length in seconds; by default that of the longest training utterance, up to 20.",
     ),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
@@ -100,7 +100,7 @@ Threads = Annotated[
         "--threads",
         min=0,
         max=1024,
-        help="Of the CPU; 0 leaves it to PyTorch. Fewer are faster where other work takes some of the cores.",
+        help="CPU threads; 0 uses PyTorch's default. Fewer are faster if other work uses some of the cores.",
     ),
 ]
 
@@ -111,12 +111,12 @@ def settings_of(
     fusion: Path | None = None,
     prior: Path | None = None,
 ) -> Settings:
-    """Settings for a verb; what `tune` wrote for a prior beats the recipe, and overrides beat both.
+    """Load the settings for a verb; a file of `tune` takes precedence over the recipe, and overrides over both.
 
-    The threads they ask for are used from now on.
+    Also sets the number of CPU threads.
     """
     if fusion is not None and prior is None:
-        raise UserError(f"--fusion {fusion} tells how to decode with a prior: give --prior too")
+        raise UserError(f"--fusion {fusion} is for decoding with a prior: give --prior too")
     from priormatch.config import load_settings, recipe_path
     from priormatch.decoding.tuning import read_tuned
 
@@ -132,15 +132,15 @@ def settings_of(
 def matching_settings_of(
     recipe: str | None, overrides: list[str] | None, fusion: Path | None, prior: Path | None
 ) -> Settings:
-    """The same for a verb of matching: what `tune` wrote is refused where it has no say, and asked for where it has.
+    """Load the settings for a verb of matching; refuse a file of `tune` that is not used, and note a missing one.
 
-    What it wrote for decoding is taken, with a warning.
+    A file that was tuned for decoding is accepted with a warning.
     """
     settings = settings_of(recipe, overrides, fusion, prior)
     if fusion is not None and settings.matching.hypotheses == "asr":
         raise UserError(
-            f"--fusion {fusion} tells how to search with the prior, and hypotheses are found without:"
-            " give matching.hypotheses=asr_lm, or leave it out"
+            f"--fusion {fusion} is not used, because hypotheses are found without the prior:"
+            " give matching.hypotheses=asr_lm, or leave out --fusion"
         )
     if prior is not None and settings.matching.hypotheses == "asr_lm":
         from priormatch.decoding.fusion import feeds_back, untuned
@@ -151,16 +151,16 @@ def matching_settings_of(
             say(f"{untuned(settings.fusion, feeds_back(settings.matching))} --fusion")
         elif fusion is not None and feeds_back(settings.matching) and is_for_decoding(fusion):
             say(
-                f"--fusion {fusion} was tuned for decoding, and hypotheses by such values are no good to learn"
-                " from (docs/variants.md): `priormatch tune --for-matching` finds others"
+                f"--fusion {fusion} was tuned for decoding, which is unsuitable for matching (docs/variants.md):"
+                " run `priormatch tune --for-matching` to find better values"
             )
     return settings
 
 
 def fusion_of(prior: Path | None, fusion: Path | None, beam_size: int | None = None) -> FusionSettings:
-    """How to search with a prior, for verbs that take no settings; that it is not tuned is told.
+    """The fusion settings for verbs without settings; prints a note if they are not tuned.
 
-    A beam size beats that of the file.
+    `beam_size` takes precedence over that of the file.
     """
     wider = [] if beam_size is None else [f"fusion.beam_size={beam_size}"]
     found = settings_of(None, wider, fusion, prior).fusion

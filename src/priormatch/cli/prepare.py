@@ -1,4 +1,4 @@
-"""The verbs `prepare`, corpora to manifests of cuts and text to sentences, and `pack`, audio to a few large files."""
+"""The verbs `prepare`, which converts corpora and text, and `pack`, which stores audio in a few large files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,31 +9,35 @@ from priormatch.cli.options import Force, Out
 from priormatch.config import LanguageSettings, NormalizerKind
 
 prepare = typer.Typer(
-    help="Turn corpora into manifests of cuts, and text into sentences.", no_args_is_help=True
+    help="Convert corpora to manifests of cuts, and text to sentences.", no_args_is_help=True
 )
 
 Verify = Annotated[
-    bool, typer.Option("--verify", help="Decode every file whole, instead of reading its header.")
+    bool, typer.Option("--verify", help="Decode every file completely instead of reading only its header.")
 ]
 BadShare = Annotated[
     float,
     typer.Option(
         "--max-bad-share",
-        help="Stop when a larger share cannot be used; a single file never stops it.",
+        help="Stop if a larger share is unusable; a single file never stops it.",
     ),
 ]
-Manifest = Annotated[Path, typer.Option("--out", help="The manifest, NAME.jsonl.gz.")]
+Manifest = Annotated[Path, typer.Option("--out", help="Manifest to write, NAME.jsonl.gz.")]
 Normalizer = Annotated[
     NormalizerKind,
     typer.Option(
-        "--normalizer", help="How text is written: unicode for any language but English; turkic with ı and İ."
+        "--normalizer", help="Text normalizer: unicode for languages other than English; turkic for ı and İ."
     ),
 ]
 Alphabet = Annotated[
-    str, typer.Option("--alphabet", help="Its letters; text with others is left out. None: whatever occurs.")
+    str,
+    typer.Option(
+        "--alphabet", help="Allowed letters; text with others is left out. Default: all that occur."
+    ),
 ]
 Segment = Annotated[
-    float, typer.Option("--segment", help="Cut untranscribed audio that lasts more seconds at its pauses.")
+    float,
+    typer.Option("--segment", help="Cut untranscribed audio longer than this many seconds at its pauses."),
 ]
 
 
@@ -48,7 +52,7 @@ def librispeech(
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
-    """LibriSpeech, or anything laid out like it.
+    """Prepare LibriSpeech, or a corpus with the same layout.
 
     Example: priormatch prepare librispeech LibriSpeech --out data
     """
@@ -67,7 +71,7 @@ def librilight(
         Path, typer.Argument(help="The unpacked corpus: small, medium or large, or their parent.")
     ],
     out: Out,
-    longest: Annotated[float, typer.Option("--longest", help="Seconds of the longest segment.")] = 36.0,
+    longest: Annotated[float, typer.Option("--longest", help="Maximum segment length in seconds.")] = 36.0,
     part: Annotated[
         list[str] | None, typer.Option("--part", help="A subset, such as small; all by default.")
     ] = None,
@@ -75,7 +79,7 @@ def librilight(
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
-    """Libri-Light as released: long chapters, cut by their voice activity.
+    """Prepare Libri-Light as released: long chapters, cut by voice activity.
 
     Example: priormatch prepare librilight libri-light --out data
     """
@@ -99,7 +103,7 @@ def audio(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A folder of audio, a table, a Kaldi folder, a NeMo or Lhotse manifest, or a Hugging Face data set."
+            help="A folder of audio, a table, a Kaldi folder, a NeMo or Lhotse manifest, or a Hugging Face dataset."
         ),
     ],
     out: Manifest,
@@ -110,14 +114,14 @@ def audio(
         str,
         typer.Option(
             "--audio-column",
-            help="Of a table or data set, the column with the audio, if its name is unusual.",
+            help="Column of a table or dataset with the audio, if its name is unusual.",
         ),
     ] = "",
-    text_column: Annotated[str, typer.Option("--text-column", help="And the one with the transcripts.")] = "",
+    text_column: Annotated[str, typer.Option("--text-column", help="Column with the transcripts.")] = "",
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
 ) -> None:
-    """Audio of your own, with or without transcripts; which of the known formats it is in, is recognized.
+    """Prepare your own audio, with or without transcripts; the format is detected.
 
     Example: priormatch prepare audio recordings --out data/recordings.jsonl.gz --segment 20
     """
@@ -146,25 +150,27 @@ def text(
     files: Annotated[
         list[Path], typer.Argument(help="Books or sentences: .txt, .gz or .xz files, or folders.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="The file of sentences.")],
+    out: Annotated[Path, typer.Option("--out", help="File of sentences to write.")],
     exclude_books: Annotated[
         Path | None,
-        typer.Option("--exclude-books", help="Ids to leave out, one a line, or LibriSpeech's BOOKS.TXT."),
+        typer.Option(
+            "--exclude-books", help="Book ids to leave out, one per line, or LibriSpeech's BOOKS.TXT."
+        ),
     ] = None,
     cuts: Annotated[
-        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts the text should not hold.")
+        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts should not be in the text.")
     ] = None,
     drop_overlap: Annotated[
-        bool, typer.Option("--drop-overlap", help="Drop the sentences that overlap with the transcripts.")
+        bool, typer.Option("--drop-overlap", help="Drop sentences that overlap with the transcripts.")
     ] = False,
     lines_are_sentences: Annotated[
-        bool, typer.Option("--lines-are-sentences", help="Each line is a sentence already.")
+        bool, typer.Option("--lines-are-sentences", help="Each line is already a sentence.")
     ] = False,
     normalizer: Normalizer = "english",
     alphabet: Alphabet = "",
     overwrite: Force = False,
 ) -> None:
-    """Text for the prior: split into sentences, normalized, compared with transcripts.
+    """Prepare text for the prior: split into sentences, normalized, compared with transcripts.
 
     Example: priormatch prepare text corpus --exclude-books BOOKS.TXT --cuts data/dev-clean.jsonl.gz --out data/text.txt
     """
@@ -190,9 +196,9 @@ def text(
 @prepare.command("demo")
 def prepare_demo_corpus(
     out: Out,
-    seed: Annotated[int, typer.Option("--seed", help="Of the sentences, the voices and the noise.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the sentences, voices and noise.")] = 0,
 ) -> None:
-    """The demo's own corpus, spoken by espeak-ng.
+    """Generate the demo corpus with espeak-ng.
 
     Example: priormatch prepare demo --out data/demo
     """
@@ -205,7 +211,8 @@ def prepare_demo_corpus(
 @prepare.command("synthetic")
 def prepare_synthetic_corpus(
     text: Annotated[
-        Path, typer.Option("--text", help="Read aloud, and left to the prior; one sentence a line.")
+        Path,
+        typer.Option("--text", help="Text to synthesize and to leave for the prior, one sentence per line."),
     ],
     out: Out,
     labeled: Annotated[float, typer.Option("--labeled", help="Hours of labeled speech.")] = 9.0,
@@ -218,16 +225,17 @@ def prepare_synthetic_corpus(
     dev: Annotated[float, typer.Option("--dev", help="Hours of dev-clean, and of dev-other.")] = 0.75,
     test: Annotated[float, typer.Option("--test", help="Hours of test-clean, and of test-other.")] = 0.75,
     text_validation: Annotated[
-        int, typer.Option("--text-validation", help="Sentences the prior is validated on.")
+        int, typer.Option("--text-validation", help="Validation sentences for the prior.")
     ] = 2000,
-    shortest: Annotated[int, typer.Option("--shortest", help="Words of the shortest spoken sentence.")] = 3,
-    longest: Annotated[int, typer.Option("--longest", help="Words of the longest spoken sentence.")] = 35,
-    seed: Annotated[int, typer.Option("--seed", help="Of the passages, the speakers and the noise.")] = 0,
+    shortest: Annotated[int, typer.Option("--shortest", help="Minimum words of a spoken sentence.")] = 3,
+    longest: Annotated[int, typer.Option("--longest", help="Maximum words of a spoken sentence.")] = 35,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of the passages, speakers and noise.")] = 0,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Recordings made at a time; one a core by default.")
+        int | None,
+        typer.Option("--jobs", min=1, help="Recordings made in parallel; one per core by default."),
     ] = None,
 ) -> None:
-    """A corpus like LibriSpeech made from a text; espeak-ng reads it in clean and in other voices.
+    """Generate a corpus like LibriSpeech from text; espeak-ng reads it in clean and other voices.
 
     Example: priormatch prepare synthetic --text books.txt.xz --out data/synthetic
     """
@@ -245,11 +253,11 @@ def prepare_synthetic_corpus(
 
 
 def pack(
-    cuts: Annotated[Path, typer.Argument(help="The manifest of the cuts.")],
+    cuts: Annotated[Path, typer.Argument(help="Manifest of the cuts.")],
     out: Out,
     max_bad_share: BadShare = 0.05,
 ) -> None:
-    """Lay the audio of cuts down in a few large WAV files; training reads fastest from those, of 16 bits.
+    """Store the audio of cuts in a few large 16-bit WAV files; training reads these fastest.
 
     Example: priormatch pack data/train-clean-360.jsonl.gz --out packed/train-clean-360
     """
@@ -265,7 +273,7 @@ def pack(
 
 
 def said(manifests: dict[str, Path]) -> None:
-    """Say what has been prepared."""
+    """Print a summary of the prepared manifests."""
     from priormatch.data.batches import read_cuts
     from priormatch.data.manifest import summary
 

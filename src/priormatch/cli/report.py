@@ -1,4 +1,4 @@
-"""The verb that makes a page of runs."""
+"""The verb `report`: an HTML page of runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +11,15 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="The file to write; else report.html, in the run's folder or, of several, here."
+            "--out",
+            help="File to write; by default report.html in the run's folder or, for several runs, the current one.",
         ),
     ] = None,
 ) -> None:
-    """Write one HTML file of what runs did: error rates, learning curves, and beams to look into and listen to.
+    """Write a report on runs as one HTML file: error rates, learning curves, and beams with their audio.
 
-    It needs no network and no other file. Runs that are not finished are told as far as they have got; several are
-    set side by side.
+    The file needs no network and no other files. Unfinished runs are reported up to their last update; several runs
+    are shown side by side.
 
     Example: priormatch report runs/demo
     """

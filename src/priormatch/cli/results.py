@@ -1,4 +1,4 @@
-"""The verbs that look at results: `score`, `hypotheses`, `table`, `compare`."""
+"""The verbs for results: `score`, `hypotheses`, `table`, `compare`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,14 +21,15 @@ def score(
     transcripts: Annotated[
         list[Path],
         typer.Argument(
-            help="Runs, what `decode`, `label` or `transcribe` wrote, or text of other tools (docs/scoring.md); the"
+            help="Runs, output of `decode`, `label` or `transcribe`, or text from other tools (docs/scoring.md); the"
             " second of two is compared with the first, set by set."
         ),
     ],
     references: Annotated[
         list[Path] | None,
         typer.Option(
-            "--references", help="What was said: cuts, which also tell by whom, or text; may be repeated."
+            "--references",
+            help="Reference transcripts: cuts, which also name speakers, or text; may be repeated.",
         ),
     ] = None,
     normalizer: Annotated[
@@ -36,26 +37,27 @@ def score(
         typer.Option("--normalizer", help="none, basic, english, unicode or turkic, or several: none,basic."),
     ] = "none",
     resample: Annotated[
-        str, typer.Option("--resample", help="What the bootstrap draws: utterances, speakers or recordings.")
+        str,
+        typer.Option("--resample", help="What the bootstrap resamples: utterances, speakers or recordings."),
     ] = "utterances",
     details: Annotated[
         int | None,
         typer.Option(
-            "--details", min=0, help="Show so many confusions and worst utterances, aligned; 0 shows all."
+            "--details", min=0, help="Show this many confusions and worst utterances, aligned; 0 shows all."
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Also write it all to a .md or .json file.")
+        Path | None, typer.Option("--out", help="Also write the result to a .md or .json file.")
     ] = None,
     overwrite: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     prior: Annotated[
-        Path | None, model_option("--prior", "Folder of a prior, to tell its perplexity a piece.")
+        Path | None, model_option("--prior", "Folder of a prior, to show its perplexity per piece.")
     ] = None,
 ) -> None:
-    """Word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
+    """Compute word and character error rates with 95 % intervals; compare two by a paired bootstrap.
 
-    Each line names the normalizer that both sides went through: none leaves the words as they are, basic drops case
+    Each line names the normalizer of hypotheses and references: none does not change the words, basic removes case
     and punctuation in any script, and english, unicode and turkic are those of `priormatch prepare`.
 
     Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl --normalizer none,english --details 10
@@ -79,24 +81,28 @@ def score(
 def hypotheses(
     model: Model,
     prior: PriorModel,
-    cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to look into.")],
-    ids: Annotated[list[str] | None, typer.Option("--id", help="An utterance; may be repeated.")] = None,
-    count: Annotated[int, typer.Option("--count", min=0, help="Utterances to draw; 0 takes all.")] = 5,
-    beam_size: Annotated[int, typer.Option("--beam-size", min=1, help="Hypotheses of each.")] = 4,
+    cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to decode.")],
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Id of an utterance; may be repeated.")
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--count", min=0, help="Number of random utterances; 0 shows all.")
+    ] = 5,
+    beam_size: Annotated[int, typer.Option("--beam-size", min=1, help="Hypotheses per utterance.")] = 4,
     lengths: Annotated[
         Path | None,
-        typer.Option("--lengths", help="Greedy transcripts by `priormatch decode`, to filter by length."),
+        typer.Option("--lengths", help="Greedy transcripts from `priormatch decode`, for the length filter."),
     ] = None,
     fusion: MatchingFusion = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each utterance.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per utterance.")] = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Show what local prior matching sees: hypotheses with log q, log p_y, weight, filter and word errors.
+    """Show the hypotheses of local prior matching: log q, log p_y, weight, filter and word errors.
 
-    Weights are those of the settings given: the local prior, or p_y^a · q^b by matching.prior_exponent and
-    matching.proposal_exponent. With matching.hypotheses=asr_lm the search, and that q, is by both models, and the
-    log q shown by the recognizer alone.
+    The weights depend on the settings: the local prior, or p_y^a · q^b with matching.prior_exponent and
+    matching.proposal_exponent. With matching.hypotheses=asr_lm, the search and the q of the weights use both models;
+    the log q shown is that of the recognizer alone.
 
     Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
     """
@@ -112,22 +118,24 @@ def table(
         list[str],
         typer.Argument(
             metavar="NAME[:ROWS] [KEY=VALUE]",
-            help="Tables by their numbers (2, A1, X1) or names, perhaps with the numbers of rows (2:1-5,11), and"
+            help="Tables by number (2, A1, X1) or name, optionally with row numbers (2:1-5,11), and"
             " settings, such as matching.updates=500.",
         ),
     ],
     scale: Annotated[str, typer.Option("--scale", help="demo, small or paper.")] = "demo",
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds, such as 0,1,2.")] = "0",
-    data: Annotated[Path | None, typer.Option("--data", help="The folder of the scale's manifests.")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Systems to train at a time.")] = 1,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder with the manifests of the scale.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Systems to train in parallel.")] = 1,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what it would take: data, updates, hours.")
+        bool, typer.Option("--dry-run", help="Only show what would be needed: data, updates, hours.")
     ] = False,
     so_far: Annotated[
-        bool, typer.Option("--so-far", help="Train nothing; show what has been measured, without --data.")
+        bool, typer.Option("--so-far", help="Train nothing; show the results so far, without --data.")
     ] = False,
 ) -> None:
-    """Run tables of the paper, and show our figures beside its own; finished systems are reused.
+    """Run tables of the paper and show our results next to the paper's; finished systems are reused.
 
     Example: priormatch table 2:1-5 4 --scale demo --seeds 0,1 --jobs 2
     """
@@ -143,9 +151,9 @@ def table(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one recipe with several seeds.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one recipe with different seeds.")],
 ) -> None:
-    """Show the word error rates of several runs together, as Markdown; with paired tests over all of them.
+    """Show the word error rates of several runs as Markdown; with paired tests over all runs.
 
     Example: priormatch compare runs/demo-0 runs/demo-1 runs/demo-2
     """

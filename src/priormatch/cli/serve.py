@@ -1,4 +1,4 @@
-"""The verb `serve`: a page to try a recognizer on."""
+"""The verb `serve`: a web page to try a recognizer."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,31 +14,35 @@ def serve(
     prior: Annotated[
         Path | None,
         model_option(
-            "--prior", "Folder of a prior, to weigh with, and to search with by the settings fusion.*."
+            "--prior", "Folder of a prior, for weights, and for shallow fusion with the settings fusion.*."
         ),
     ] = None,
     fusion: Fusion = None,
     beam_size: Annotated[
-        int, typer.Option("--beam-size", min=1, max=100, help="Hypotheses that the recognizer alone finds.")
+        int, typer.Option("--beam-size", min=1, max=100, help="Beam size of the recognizer alone.")
     ] = 8,
     longest: Longest = None,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is for the whole network.")
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 opens it to the whole network.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 7860,
     most_minutes: Annotated[
-        float, typer.Option("--most-minutes", min=0.1, help="Of a recording; longer ones are refused.")
+        float,
+        typer.Option(
+            "--most-minutes", min=0.1, help="Maximum length of a recording; longer ones are refused."
+        ),
     ] = 30.0,
     most_megabytes: Annotated[
-        int, typer.Option("--most-megabytes", min=1, help="Of an upload; larger ones are refused.")
+        int,
+        typer.Option("--most-megabytes", min=1, help="Maximum size of an upload; larger ones are refused."),
     ] = 50,
     device: Device = "auto",
     threads: Threads = 0,
 ) -> None:
-    """Serve a page on this machine: record or upload speech, read the transcript, look into the beams behind it.
+    """Serve a web page on this machine: record or upload speech, read the transcript, inspect its beams.
 
-    With --prior the beams are weighed as matching weighs them, and can be searched for with the prior too. Nothing
-    leaves this machine, and uploads are deleted after an hour, or when the page is closed.
+    With --prior, hypotheses get the same weights as in matching, and the search can use the prior too. Nothing leaves
+    this machine. Uploads are deleted after an hour, or when the page is closed.
 
     Example: priormatch serve runs/demo/lpm/model --prior runs/demo/prior/model
     """
@@ -64,7 +68,7 @@ def serve(
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether an address can be reached from this machine alone."""
+    """Whether an address can only be reached from this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""The verbs of a first day: `new` writes a recipe, `doctor` looks for what may go wrong, `settings` explains."""
+"""The verbs for getting started: `new` writes a recipe, `doctor` checks it, `settings` explains all settings."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,17 +13,17 @@ def settings(
     recipe: Recipe = None,
     overrides: Overrides = None,
     reference: Annotated[
-        bool, typer.Option("--reference", help="Print the reference of all settings as Markdown instead.")
+        bool, typer.Option("--reference", help="Print a Markdown reference of all settings instead.")
     ] = False,
 ) -> None:
-    """Print every setting with its value and what it means.
+    """Print every setting with its value and meaning.
 
     Example: priormatch settings --recipe demo
     """
     from priormatch.config import reference as config_docs
 
     if reference and (recipe or overrides):
-        raise UserError("--reference tells the defaults: leave out the recipe and key=value")
+        raise UserError("--reference prints the defaults: leave out --recipe and key=value")
     print(
         config_docs.reference() if reference else config_docs.commented_yaml(settings_of(recipe, overrides)),
         end="",
@@ -31,18 +31,20 @@ def settings(
 
 
 def new(
-    file: Annotated[Path, typer.Argument(help="The recipe to write, NAME.yaml.")],
+    file: Annotated[Path, typer.Argument(help="Recipe to write, NAME.yaml.")],
     labeled: Annotated[
         str,
-        typer.Option("--labeled", help="Audio with transcripts, in any form that `prepare audio` reads."),
+        typer.Option("--labeled", help="Audio with transcripts, in any format that `prepare audio` reads."),
     ],
-    unlabeled: Annotated[str, typer.Option("--unlabeled", help="Audio alone, likewise.")],
-    text: Annotated[str, typer.Option("--text", help="A file or folder of text for the prior.")],
+    unlabeled: Annotated[
+        str, typer.Option("--unlabeled", help="Audio without transcripts, in the same formats.")
+    ],
+    text: Annotated[str, typer.Option("--text", help="Text file or folder for the prior.")],
     test: Annotated[
-        list[str] | None, typer.Option("--test", help="A test set as NAME=PATH; may be repeated.")
+        list[str] | None, typer.Option("--test", help="Test set as NAME=PATH; may be repeated.")
     ] = None,
 ) -> None:
-    """Write a commented recipe for your own data; its sizes are chosen by what is there.
+    """Write a commented recipe for your own data; its sizes depend on the data.
 
     Example: priormatch new calls.yaml --labeled speech --unlabeled more-speech --text books --test calls=test.csv
     """
@@ -50,9 +52,7 @@ def new(
     for each in test or []:
         name, equals, path = each.partition("=")
         if not (name and equals and path) or name in tests:
-            raise UserError(
-                f"--test {each}: give each test set a name of its own, such as --test calls={each}"
-            )
+            raise UserError(f"--test {each}: give each test set a unique name, such as --test calls={each}")
         tests[name] = path
     from priormatch.pipeline.new import new_recipe
 
@@ -63,22 +63,22 @@ def doctor(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="A recipe, by path or name, whose data and models to check too.",
+            help="Recipe, by path or name; its data and models are checked too.",
             autocompletion=complete_recipe,
         ),
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Check the installation, the machine, a recipe's data and models; trains and writes nothing.
+    """Check the installation, machine, and a recipe's data and models; nothing is trained or written.
 
-    Exit code 1 tells that there is a problem.
+    The exit code is 1 if there is a problem.
 
     Example: priormatch doctor own labeled=speech unlabeled=more-speech text=books
     """
     from priormatch.doctor.checks import examine
 
     given = overrides or []
-    if recipe is not None and "=" in recipe:  # settings without a recipe before them
+    if recipe is not None and "=" in recipe:  # the first word is a setting, not a recipe
         given, recipe = [recipe, *given], None
     if examine(recipe, given):
         raise SystemExit(1)

@@ -1,4 +1,4 @@
-"""The verbs that train, one stage at a time: `tokenizer`, `train-prior`, `train`, `match`."""
+"""The verbs that train one stage each: `tokenizer`, `train-prior`, `train`, `match`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,19 +25,19 @@ from priormatch.errors import UserError
 def tokenizer(
     out: Out,
     cuts: Annotated[
-        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to learn from.")
+        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to train on.")
     ] = None,
-    text: Annotated[list[Path] | None, typer.Option("--text", help="Sentences to learn from.")] = None,
+    text: Annotated[list[Path] | None, typer.Option("--text", help="Sentences to train on.")] = None,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Learn word pieces.
+    """Train a tokenizer of word pieces.
 
     Example: priormatch tokenizer --cuts data/train-clean-100.jsonl.gz --out exp/tokenizer tokenizer.pieces=5000
     """
     wanted = settings_of(recipe, overrides)
     if not cuts and not text:
-        raise UserError("nothing to learn word pieces from: give --cuts or --text")
+        raise UserError("the tokenizer has nothing to train on: give --cuts or --text")
     from priormatch.data.normalizer import normalizer_of
     from priormatch.pipeline import work
     from priormatch.pipeline.recipe import recipe_of_text
@@ -53,7 +53,7 @@ def tokenizer(
 
 def train_prior(
     text: Annotated[
-        Path, typer.Option("--text", help="Sentences, one a line, as `prepare text` writes them.")
+        Path, typer.Option("--text", help="Sentences, one per line, as `prepare text` writes them.")
     ],
     validation_text: Annotated[Path, typer.Option("--validation-text", help="Held-out sentences.")],
     tokenizer: TokenizerFolder,
@@ -112,30 +112,32 @@ def train(
 MatchingPrior = Annotated[
     Path | None,
     model_option(
-        "--prior", "Folder of a prior; none with matching.prior_exponent=0 matching.hypotheses=asr."
+        "--prior", "Folder of a prior; not needed with matching.prior_exponent=0 matching.hypotheses=asr."
     ),
 ]
 Lengths = Annotated[
     Path | None,
     typer.Option(
         "--lengths",
-        help="Greedy transcripts by `priormatch decode`, which matching.context reads too; none with"
+        help="Greedy transcripts from `priormatch decode`, also for matching.context; not needed with"
         " matching.length_filter=[] or matching.reference_lengths=speaking_rate.",
     ),
 ]
 FirstProposal = Annotated[
-    Path | None, model_option("--proposal", "Folder of another recognizer to start the proposal from.")
+    Path | None, model_option("--proposal", "Folder of another recognizer for the first proposal.")
 ]
 Transcribed = Annotated[
     Path | None,
     typer.Option(
         "--transcribed",
-        help="Cuts of --unlabeled with transcripts, to score the proposal's labels; never to learn from.",
+        help="Cuts of --unlabeled with transcripts, to score the proposal's labels; not used for training.",
     ),
 ]
 LabelsGiven = Annotated[
     bool,
-    typer.Option("--labels-given", help="Learn the texts of --unlabeled, which `priormatch label` wrote."),
+    typer.Option(
+        "--labels-given", help="Train on the labels of --unlabeled, which `priormatch label` wrote."
+    ),
 ]
 
 
@@ -154,7 +156,7 @@ def match(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recognizer further by local prior matching; or, with the same schedule, on labels that are given.
+    """Train a recognizer further by local prior matching; or, with the same schedule, on given labels.
 
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labeled train.jsonl.gz
     --unlabeled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm

@@ -27,7 +27,7 @@ SOME_FAILED = 1  # the exit code
 
 
 class Format(StrEnum):
-    """What transcripts are written as."""
+    """The format of transcripts."""
 
     txt = "txt"
     json = "json"
@@ -38,23 +38,28 @@ class Format(StrEnum):
 SUBTITLES = (Format.srt, Format.vtt)
 
 Recordings = Annotated[
-    list[Path], typer.Argument(metavar="FILES|FOLDERS...", help="Audio of any length and rate.")
+    list[Path], typer.Argument(metavar="FILES|FOLDERS...", help="Audio of any length and sample rate.")
 ]
 Transcripts = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder of transcripts, a file a recording; without it, they are printed."),
+    typer.Option(
+        "--out", help="Folder for transcripts, one file per recording; without it, they are printed."
+    ),
 ]
 Formats = Annotated[
-    list[Format] | None, typer.Option("--format", help="Text by default; may be repeated with --out.")
+    list[Format] | None,
+    typer.Option("--format", help="Output format, txt by default; may be repeated with --out."),
 ]
 BeamSize = Annotated[
     int | None,
-    typer.Option("--beam-size", min=1, help="1, the default, is greedy; with --prior, that of --fusion."),
+    typer.Option(
+        "--beam-size", min=1, help="1, the default, is greedy; with --prior, the default is that of --fusion."
+    ),
 ]
-Pause = Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of quiet at which to cut.")]
+Pause = Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of silence at which to cut.")]
 BatchSeconds = Annotated[
     float | None,
-    typer.Option("--batch-seconds", min=1.0, help="Audio heard at a time; less needs less memory."),
+    typer.Option("--batch-seconds", min=1.0, help="Seconds of audio per batch; less needs less memory."),
 ]
 
 
@@ -73,18 +78,17 @@ def transcribe(
     threads: Threads = 0,
     overwrite: Force = False,
 ) -> None:
-    """Transcribe recordings, which are cut at their pauses; in folders, what is none by its name is passed over.
+    """Transcribe recordings, which are cut at their pauses; files in folders without an audio suffix are skipped.
 
-    Transcripts that are in --out already are left as they are, so a call that was stopped goes on; those of other
-    models or settings are refused. A recording that cannot be read, or must be converted first, as .m4a, is named at
-    the end and stops no other; the exit code is then 1. It is 0 when all went well, and 2, with nothing done, when the
-    call makes no sense.
+    Existing transcripts in --out are kept, so an interrupted command resumes; transcripts of other models or settings
+    are refused. A recording that cannot be read, or must be converted first (.m4a), is listed at the end and does not
+    stop the others; the exit code is then 1. It is 0 on success, and 2, with nothing done, for an invalid command.
 
     Example: priormatch transcribe runs/demo/lpm/model talks --out transcripts --format txt --format srt
     """
     wanted = list(dict.fromkeys(formats or [Format.txt]))
     if out is None and len(wanted) > 1:
-        raise UserError("one format can be printed: give one --format, or --out, the folder of files")
+        raise UserError("only one format can be printed: give one --format, or a folder as --out")
     fused = fusion_of(prior, fusion, beam_size)
     from priormatch.decoding.tuning import finite
     from priormatch.pipeline import transcribe as work
@@ -96,13 +100,15 @@ def transcribe(
 
     found = work.find_recordings(recordings)
     if out is None and len(found) > 1 and wanted[0] in SUBTITLES:
-        raise UserError(f"{wanted[0]} of {len(found)} recordings make no one text: give --out, a folder")
+        raise UserError(
+            f"{wanted[0]} of {len(found)} recordings cannot be printed together: give a folder as --out"
+        )
     recognizer, judge = work.load_models(model, prior, device, threads)
     search = plain_search(beam_size or 1) if judge is None else search_with_prior(judge, fused)
     cutting = cutting_for(recognizer, longest, pause=pause)
     if batch_seconds is not None and batch_seconds < cutting.longest:
         raise UserError(
-            f"--batch-seconds {batch_seconds:g} must hold the longest segment, of {cutting.longest:g} s:"
+            f"--batch-seconds {batch_seconds:g} is below the maximum segment length, {cutting.longest:g} s:"
             " give a lower --longest too"
         )
 
@@ -128,7 +134,7 @@ def transcribe(
 
 
 def printed(form: Format, several: bool, origin_of: "OriginOf") -> "Put":
-    """Print transcriptions: JSON a line each; text under the names of the files, where there are several."""
+    """Print transcriptions: one line each for JSON; text below the file names if there are several."""
     from priormatch.recognizers.formats import FORMATS, to_json_line
 
     write = to_json_line if form is Format.json else FORMATS[form]

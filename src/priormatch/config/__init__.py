@@ -1,4 +1,4 @@
-"""Typed settings, their loading from YAML and `key=value`, and the checks they pass."""
+"""Typed settings, loaded from YAML and `key=value` overrides, and checked."""
 
 from priormatch.config.load import (
     changed,

@@ -1,4 +1,4 @@
-"""What settings must be: each number within its bounds, and all of them in agreement."""
+"""Checks of the settings: every number is within its bounds, and no settings contradict each other."""
 
 import math
 import re
@@ -18,10 +18,10 @@ from priormatch.config.settings import (
 )
 from priormatch.errors import UserError
 
-MOST_SIZE = 65_536  # of any side of a network's layers
-MOST_LAYERS = 300  # some seconds to build
+MOST_SIZE = 65_536  # of any dimension of a layer
+MOST_LAYERS = 300  # building this many takes a few seconds
 
-# What must hold, in words and as a test, and the keys it holds for; of a list, it must hold for every entry.
+# A requirement in words, its test, and the keys it applies to; every entry of a list must pass.
 BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         "must be at least 1",
@@ -53,9 +53,9 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         training.checkpoint_seconds matching.max_proposal_cer *.optimizer.learning_rate *.optimizer.clip
         """,
     ),
-    ("is a share, between 0 and 1", lambda share: 0 < share < 1, "validation_share prior.validation_share"),
+    ("must be above 0 and below 1", lambda share: 0 < share < 1, "validation_share prior.validation_share"),
     (
-        "is a share, from 0 to below 1",
+        "must be at least 0 and below 1",
         lambda share: 0 <= share < 1,
         """
         model.dropout prior.model.dropout training.label_smoothing training.input_sampling
@@ -63,22 +63,22 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         """,
     ),
     (
-        "is a share, from 0 to 1",
+        "must be from 0 to 1",
         lambda share: 0 <= share <= 1,
         "audio.max_bad_share",
     ),
     (
-        "must be 0 or more, and finite",
+        "must be finite and 0 or more",
         lambda number: 0 <= number < math.inf,
         "fusion.lm_weight fusion.token_bonus",
     ),
     (
-        "must be at least 1, or no end could follow, however likely",
+        "must be at least 1; otherwise no hypothesis could end",
         lambda number: number >= 1,
         "fusion.eos_threshold",
     ),
     (
-        "is a factor, above 0 and at most 1",
+        "must be above 0 and at most 1",
         lambda factor: 0 < factor <= 1,
         "*.optimizer.decay",
     ),
@@ -91,13 +91,13 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         """,
     ),
     ("must be at most 1,000", lambda number: number <= 1000, "model.n_mels"),
-    ("must be at least 4, as three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
-    ("must be 0 or more, and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),
+    ("must be at least 4, because three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
+    ("must be 0 or more and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),
 )
 
 
 def check(settings: Settings) -> None:
-    """Refuse settings that no work can be done with or that contradict each other, before any work."""
+    """Raise an error for invalid or contradictory settings, before any work starts."""
     _check_bounds(settings, "")
     _check_names(settings)
     _check_kept(settings)
@@ -106,7 +106,7 @@ def check(settings: Settings) -> None:
 
 
 def check_model(model: ModelSettings | ConvLMSettings) -> None:
-    """Refuse a network that cannot be built or is out of all proportion, as `check` does, before it is built."""
+    """Raise an error for a network that cannot be built or is far too large, before it is built."""
     if isinstance(model, ModelSettings):
         settings, part = Settings(model=model), "model."
     else:
@@ -116,7 +116,7 @@ def check_model(model: ModelSettings | ConvLMSettings) -> None:
 
 
 def _check_bounds(settings: Settings, part: str) -> None:
-    """Check every number whose key begins so against its bounds."""
+    """Check the bounds of every number whose key starts with `part`."""
     for what, holds, patterns in BOUNDS:
         for key in keys_of(patterns):
             if key.startswith(part):
@@ -124,32 +124,32 @@ def _check_bounds(settings: Settings, part: str) -> None:
                 entries = value if isinstance(value, list) else [value]
                 numbers = all(
                     isinstance(each, int | float) for each in entries
-                )  # OmegaConf lets lists in lists pass
+                )  # OmegaConf accepts lists in place of numbers
                 _need(numbers and all(map(holds, entries)), key, value, what)
 
 
 def keys_of(patterns: str) -> list[str]:
-    """The settings that a list of patterns stands for, such as *.batch.seconds."""
+    """The keys that match any of the patterns, such as *.batch.seconds."""
     return [key for pattern in patterns.split() for key in all_keys() if fnmatchcase(key, pattern)]
 
 
 def _check_names(settings: Settings) -> None:
-    """Names become names of files and folders."""
+    """Check names that become file or folder names."""
     for key, name in (("name", settings.name), *((f"test.{name}", name) for name in settings.test)):
         plain = name not in ("", ".", "..") and not {"/", "\\"} & set(name)
-        _need(plain, key, name, "names a folder or file: give a plain name, without / or \\")
+        _need(plain, key, name, "becomes a file or folder name: give a plain name without / or \\")
 
 
 def _check_kept(settings: Settings) -> None:
-    """Copies are kept at one moment, under plain names, and matching starts from those alone."""
+    """Check when and under which names copies are kept, and that matching starts from existing copies only."""
     copies = {"training": settings.training.keep, "prior": settings.prior.keep}
     for stage, kept in copies.items():
         for name, when in kept.items():
             key = f"{stage}.keep"
             _need((when.update > 0) != (when.score > 0), f"{key}.{name}", when, "set either update or score")
             updates = getattr(settings, stage).updates
-            _need(when.update <= updates, f"{key}.{name}", when, f"the training ends at update {updates}")
-            _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "give it a plain name")
+            _need(when.update <= updates, f"{key}.{name}", when, f"training ends at update {updates}")
+            _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "give the copy a plain name")
         _check_moments(stage, kept, getattr(settings, stage))
     wanted = settings.matching
     starts = (("start", wanted.start, "training"), ("proposal", wanted.proposal, "training"))
@@ -161,13 +161,13 @@ def _check_kept(settings: Settings) -> None:
 def _check_moments(
     stage: str, kept: dict[str, KeepSettings], training: TrainingSettings | PriorSettings
 ) -> None:
-    """No two copies are kept at the same validation, as they would be the same model."""
+    """Check that no two copies are kept at the same validation, because they would be the same model."""
     moments: dict[int, str] = {}
     for name, when in kept.items():
         validations = -(-when.update // training.validate_every)
         moment = min(validations * training.validate_every, training.updates)
         other = moments.setdefault(moment, name) if when.update else name
-        what = f"would be the same model as {other}, kept at the validation at update {moment}; set one apart"
+        what = f"would be the same model as {other}, kept at the validation at update {moment}; change one of them"
         _need(other == name, f"{stage}.keep.{name}", when, what)
 
 
@@ -181,19 +181,21 @@ def _check_models(settings: Settings) -> None:
     )
     _need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
     layers = len(model.blocks) + sum(model.blocks)
-    _need(layers <= MOST_LAYERS, "model.blocks", model.blocks, f"give at most {MOST_LAYERS:,} blocks in all")
+    _need(
+        layers <= MOST_LAYERS, "model.blocks", model.blocks, f"give at most {MOST_LAYERS:,} blocks in total"
+    )
     _need(
         all(map(_is_bottleneck, bottlenecks)),
         "prior.model.bottlenecks",
         bottlenecks,
-        "give three positive numbers for each, inner width, outer width and how many, such as [[64,128,2]]",
+        "give three positive numbers for each (inner width, outer width, number of blocks), such as [[64,128,2]]",
     )
     layers = sum(each[2] for each in bottlenecks)
     _need(
         layers <= MOST_LAYERS,
         "prior.model.bottlenecks",
         bottlenecks,
-        f"give at most {MOST_LAYERS:,} in all",
+        f"give at most {MOST_LAYERS:,} blocks in total",
     )
 
 
@@ -209,7 +211,7 @@ def _check_training(settings: Settings) -> None:
         audio.segment == 0 or 1 <= audio.segment <= audio.longest,
         "audio.segment",
         audio.segment,
-        f"must be 0, or from 1 to audio.longest={audio.longest:g}",
+        f"must be 0 or from 1 to audio.longest={audio.longest:g}",
     )
     for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
         _need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
@@ -230,31 +232,31 @@ def _check_training(settings: Settings) -> None:
         bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
         "matching.length_filter",
         bounds,
-        "give a lower and an upper bound, such as [0.95,1.05], or [] for none",
+        "give a lower and an upper bound, such as [0.95,1.05], or [] for no filter",
     )
     _need(
         not matching.context or settings.prior.model.context,
         "matching.context",
         matching.context,
-        "needs a prior that has learned to read what comes before; set prior.model.context=true",
+        "needs a prior trained with context; set prior.model.context=true",
     )
     _need(
         not matching.context or matching.reference_lengths in ("greedy", "asr_lm"),
         "matching.context",
         matching.context,
-        f"matching.reference_lengths={matching.reference_lengths} has no text to read; set greedy or asr_lm",
+        f"matching.reference_lengths={matching.reference_lengths} has no text to use as context; set greedy or asr_lm",
     )
     _need(
         not matching.context or matching.prior_exponent != 0,
         "matching.context",
         matching.context,
-        "has a say in the prior's weights alone; set matching.prior_exponent=1",
+        "only affects the prior's weights, which are off; set matching.prior_exponent=1",
     )
     _need(
         matching.combine == "sum" or matching.optimizer.kind == "sgd",
         "matching.combine",
         matching.combine,
-        "adamw would normalize the loss weight away in alternating steps; set matching.combine=sum",
+        "adamw would normalize the loss weight away in alternating updates; set matching.combine=sum",
     )
 
 

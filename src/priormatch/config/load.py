@@ -1,4 +1,4 @@
-"""Settings from a YAML recipe and `key=value` overrides."""
+"""Load settings from a YAML recipe and `key=value` overrides."""
 
 import dataclasses
 import difflib
@@ -16,7 +16,7 @@ from priormatch.yaml_files import checked, read_yaml_text
 
 
 def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Settings:
-    """Settings from the defaults, a YAML recipe and dotted overrides such as `matching.beam_size=8`."""
+    """Load settings from the defaults, a YAML recipe and dotted overrides such as `matching.beam_size=8`."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
@@ -26,9 +26,7 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
     try:
         if recipe is not None:
             if not os.path.isfile(recipe):
-                raise UserError(
-                    f"no recipe at {recipe}: the recipes that come along are {', '.join(recipe_names())}"
-                )
+                raise UserError(f"no recipe at {recipe}: give a path, or one of {', '.join(recipe_names())}")
             for each in with_bases(read_recipe(recipe), recipe):
                 tree.merge_with(each)
         for where in overrides:
@@ -41,35 +39,35 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
 
 
 def read_recipe(path: Path) -> Any:
-    """A recipe's own settings, as OmegaConf reads YAML; it has nothing to resolve."""
+    """Read a recipe's own settings without those of its `base`."""
     from omegaconf import OmegaConf
 
     text = read_yaml_text(path)
     try:
         return OmegaConf.load(io.StringIO(text))
-    except OSError as error:  # neither a mapping nor a list nor a word
-        raise UserError(f"{path} names no settings: write key: value lines") from error
+    except OSError as error:  # not a mapping, list or string
+        raise UserError(f"{path} has no settings: write key: value lines") from error
 
 
 def parse_override(override: str) -> Any:
-    """The settings that one `key=value` changes."""
+    """Parse one `key=value` override."""
     from omegaconf import OmegaConf
 
     key, equals, value = override.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.\-]*", key):
         raise UserError(f"{override!r} is not an override: write key=value, such as training.seed=3")
     if "${" in value:
-        raise UserError(f"{override[:200]}: ${{...}} is not replaced by anything: write the value itself")
+        raise UserError(f"{override[:200]}: ${{...}} is not supported: write the value itself")
     if not is_text(key):
         checked(value, override[:200])
         return OmegaConf.from_dotlist([override])
-    change = OmegaConf.create()  # a path is what stands there: 007 is no number and `a: b` no mapping
+    change = OmegaConf.create()  # take text literally: 007 is not a number, `a: b` not a mapping
     OmegaConf.update(change, key, value)
     return change
 
 
 def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """Settings with dotted overrides, checked like those of a recipe."""
+    """Apply dotted overrides to settings and check the result."""
     from omegaconf import OmegaConf
 
     tree = OmegaConf.merge(OmegaConf.structured(settings), *map(parse_override, overrides))
@@ -79,7 +77,7 @@ def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
 
 
 def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """The leaves of a tree of settings by their dotted names; an empty branch is a leaf."""
+    """Flatten a tree of settings into values by dotted key; an empty branch is a value."""
     leaves: dict[str, Any] = {}
     for name, value in tree.items():
         key = f"{before}{name}"
@@ -88,25 +86,27 @@ def flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def with_bases(given: Any, recipe: Path, before: tuple[Path, ...] = ()) -> list[Any]:
-    """A recipe's settings behind those of the recipe it names as its `base`, and so on."""
+    """A recipe's settings, preceded by those of its `base`, of the base of that, and so on."""
     from omegaconf import OmegaConf
 
     if not OmegaConf.is_dict(given):
-        raise UserError(f"{recipe} is a list, and a recipe names settings: write key: value lines")
+        raise UserError(f"{recipe} is a list, not settings: write key: value lines")
     name = given.pop("base", None)
     if name is None:
         return [given]
     path = recipe_path(str(name))
-    if not os.path.isfile(path) or path in before or path == recipe:  # of any name, even one no file can have
+    if (
+        not os.path.isfile(path) or path in before or path == recipe
+    ):  # os.path.isfile accepts even invalid file names
         raise UserError(
-            f"{recipe}: base={str(name)[:200]} is no other recipe: give the name or the path of one"
+            f"{recipe}: base={str(name)[:200]} is not another recipe: give the name or path of one"
         )
     return [*with_bases(read_recipe(path), path, (*before, recipe)), given]
 
 
 def _explain(error: Exception, where: str) -> str:
-    """One sentence for what OmegaConf refused, with the nearest key for a misspelled one."""
-    key = re.sub(r"\[\d+\]$", "", str(getattr(error, "full_key", "") or ""))  # an entry of a list
+    """Describe an OmegaConf error in one sentence, and suggest the closest key for a misspelled one."""
+    key = re.sub(r"\[\d+\]$", "", str(getattr(error, "full_key", "") or ""))  # drop a list index
     first = (str(error).splitlines() or [""])[0].rstrip(". ")[:200]
     where = where[:200]
     if "not a ListConfig" in first:
@@ -123,7 +123,7 @@ def _explain(error: Exception, where: str) -> str:
 
 
 def is_text(key: str, kind: Any = Settings) -> bool:
-    """Whether the setting of that dotted name holds any text."""
+    """Whether the setting with this dotted key is a string."""
     name, _, rest = key.partition(".")
     found = {each.name: each.type for each in dataclasses.fields(kind)}.get(name)
     if rest and dataclasses.is_dataclass(found):
@@ -139,18 +139,18 @@ def to_yaml(settings: Any) -> str:
 
 
 def recipe_folder() -> Path:
-    """The folder of the recipes that come along: inside the installed package, or beside it in a clone."""
+    """The folder of the built-in recipes: inside the installed package, or next to `src` in a clone."""
     inside = Path(__file__).parents[1] / "recipes"
     return inside if inside.is_dir() else Path(__file__).parents[3] / "recipes"
 
 
 def recipe_names() -> list[str]:
-    """Names of the recipes that come along."""
+    """Names of the built-in recipes."""
     return sorted(path.stem for path in recipe_folder().glob("*.yaml"))
 
 
 def recipe_path(name: str) -> Path:
-    """A recipe by its path, or by the name of one that comes along."""
+    """The path of a recipe given by path or by the name of a built-in one."""
     path = Path(name)
     if (
         os.path.isfile(path)

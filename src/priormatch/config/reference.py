@@ -1,4 +1,4 @@
-"""What each setting means, from the comments in config.py, which are the one place where it is written down."""
+"""The reference of all settings, generated from the comments in settings.py, their only source."""
 
 import ast
 import dataclasses
@@ -13,13 +13,13 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from priormatch.config.settings import Settings
 
-WIDTH = 100  # of comments that stand on lines of their own
-ENTRY = "NAME"  # stands for the name that an entry of a mapping is given
+WIDTH = 100  # of comments on lines of their own
+ENTRY = "NAME"  # placeholder for the name of an entry of a mapping
 
 
 @dataclass(frozen=True)
 class Group:
-    """A part of the tree: its dotted name, empty for the top, its class, and the values of its settings."""
+    """A group of settings: its dotted key (empty for the root), its class, and its values."""
 
     key: str
     kind: type
@@ -27,21 +27,21 @@ class Group:
 
     @property
     def meaning(self) -> str:
-        """What the part is about: its docstring as one line."""
+        """The docstring of the class as one line."""
         return " ".join((self.kind.__doc__ or "").split())
 
     @property
     def indent(self) -> str:
-        """What stands before its settings in YAML."""
+        """The YAML indent of its settings."""
         return "  " * (self.key.count(".") + 1 if self.key else 0)
 
     @property
     def heading(self) -> str:
-        """The line of YAML that its settings stand below."""
+        """The YAML line above its settings."""
         return f"{self.indent[2:]}{self.key.rpartition('.')[2]}:"
 
     def leaves(self) -> "list[dataclasses.Field[Any]]":
-        """The settings that are no parts themselves."""
+        """The settings that are not groups."""
         return [each for each in dataclasses.fields(self.kind) if not dataclasses.is_dataclass(each.type)]
 
     def named(self, name: str) -> str:
@@ -50,7 +50,7 @@ class Group:
 
 
 def groups(kind: type = Settings, values: Any = None, key: str = "") -> Iterator[Group]:
-    """The parts of the tree in their order, each before those within; of a mapping of parts, what an entry holds."""
+    """All groups in order, each before its subgroups; a mapping of groups contributes one entry."""
     group = Group(key, kind, kind() if values is None else values)
     yield group
     for each in dataclasses.fields(kind):
@@ -62,7 +62,7 @@ def groups(kind: type = Settings, values: Any = None, key: str = "") -> Iterator
 
 
 def meanings() -> dict[str, str]:
-    """What every setting means, by its dotted key."""
+    """The meaning of every setting by its dotted key."""
     return {
         group.named(each.name): comments(group.kind)[each.name]
         for group in groups()
@@ -72,7 +72,7 @@ def meanings() -> dict[str, str]:
 
 
 def choices(key: str) -> list[str]:
-    """The values that a setting can have, where they can be listed."""
+    """The values that a setting accepts, if they can be listed."""
     kinds = {group.named(each.name): each.type for group in groups() for each in group.leaves()}
     kind = kinds.get(key)
     return ["true", "false"] if kind is bool else list(get_args(kind)) if get_origin(kind) is Literal else []
@@ -80,7 +80,7 @@ def choices(key: str) -> list[str]:
 
 @functools.cache
 def comments(kind: type) -> dict[str, str]:
-    """The comment of each field of a dataclass: those beside it, or on the lines just above it."""
+    """The comment of each field of a dataclass: on the lines directly above it, within it or at its end."""
     source = textwrap.dedent(inspect.getsource(kind))
     lines = source.splitlines()
     found = {
@@ -101,7 +101,7 @@ def comments(kind: type) -> dict[str, str]:
 
 
 def type_text(kind: Any) -> str:
-    """A type in words: `one of sgd, adamw`, `list of whole number`."""
+    """Describe a type: `one of sgd, adamw`, `list of whole number`."""
     origin, inside = get_origin(kind), get_args(kind)
     if origin is Literal:
         return f"one of {', '.join(map(str, inside))}"
@@ -115,7 +115,7 @@ def type_text(kind: Any) -> str:
 
 
 def yaml_text(value: Any) -> str:
-    """A value as YAML writes it on one line."""
+    """Format a value as YAML on one line."""
     import yaml
 
     if isinstance(value, dict):
@@ -130,7 +130,7 @@ def yaml_text(value: Any) -> str:
 
 
 def commented_yaml(settings: Settings) -> str:
-    """All settings as YAML, each with what it means beside it."""
+    """All settings as YAML, each with its meaning as a comment on the same line."""
     lines = []
     for group in groups(values=settings):
         if group.key.endswith(ENTRY):
@@ -145,7 +145,7 @@ def commented_yaml(settings: Settings) -> str:
 
 
 def commented_part(settings: Settings, keys: Collection[str]) -> str:
-    """Some settings as YAML, in the order of the tree, each below what it means, for people to edit."""
+    """Some settings as YAML, in the order of the tree, each below its meaning as a comment, for editing by hand."""
     lines: list[str] = []
     for group in groups(values=settings):
         if group.key and any(key.startswith(f"{group.key}.") for key in keys):
@@ -159,15 +159,15 @@ def commented_part(settings: Settings, keys: Collection[str]) -> str:
 
 
 def reference() -> str:
-    """The reference of all settings as Markdown: a table for each part."""
+    """The reference of all settings as Markdown, with a table for each group."""
     lines = [
         "# Settings",
         "",
-        "Every setting with its default, which follows the paper; recipes start from these. Set one in a recipe, or on",
-        "the command line as `key=value`, such as `matching.beam_size=8`; `priormatch settings --recipe NAME` prints",
-        "those of a recipe.",
+        "All settings with their defaults, which follow the paper. Recipes override them. Set one in a recipe, or on",
+        "the command line as `key=value`, such as `matching.beam_size=8`. `priormatch settings --recipe NAME` prints",
+        "the settings of a recipe.",
         "",
-        "This page is written by `priormatch settings --reference`.",
+        "This page is generated by `priormatch settings --reference`.",
     ]
     for group in groups():
         told = comments(group.kind)

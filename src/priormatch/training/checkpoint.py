@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to resume, in a file with hashes; the one before it is kept as well."""
+"""Checkpoints: all that a run needs to resume, in a file with hashes; the previous checkpoint is kept too."""
 
 import os
 from pathlib import Path
@@ -21,33 +21,33 @@ Checkpoint = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 def write_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Write tensors and a small JSON state; the checkpoint that was there becomes the older of the two.
+    """Write tensors and a small JSON state; the existing checkpoint becomes the old one.
 
-    A kill or a power cut at any moment leaves at least one whole checkpoint, once there was one.
+    After the first checkpoint, a kill or power failure at any moment leaves at least one complete checkpoint.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / FILE
     with replacing(file, size_of(tensors)) as temporary:
         save_tensors(temporary, tensors, state)
-        sync(temporary)  # before the other one gives up its name
+        sync(temporary)  # before the existing checkpoint is renamed
         if file.exists():
             os.replace(file, folder / OLD)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """Tensors and state of the folder's newest checkpoint that is whole, or None where there is none.
+    """Tensors and state of the newest undamaged checkpoint in a folder, or None if the folder has no checkpoint.
 
-    A damaged one is kept under another name, so that it does not take the place of the older one.
+    A damaged checkpoint is renamed, so that it does not replace the old one at the next write.
     """
     file, old = folder / FILE, folder / OLD
     if not file.exists():
-        return _read(old, "remove it to begin this stage again") if old.exists() else None
+        return _read(old, "remove it to restart this stage") if old.exists() else None
     if not old.exists():
-        return _read(file, "remove it to begin this stage again")
+        return _read(file, "remove it to restart this stage")
     try:
         return _read(file, "")
     except Damaged as damage:
-        tensors, state = _read(old, f"{FILE} is damaged as well, so remove both to begin this stage again")
+        tensors, state = _read(old, f"{FILE} is damaged as well, so remove both to restart this stage")
         os.replace(file, folder / DAMAGED)
         say(
             f"{damage}: resuming from {OLD}, written at update {state.get('update')};"
@@ -57,19 +57,19 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _read(file: Path, advice: str) -> Checkpoint:
-    """A checkpoint, or that of an earlier version, which had its state alone in the metadata and no hashes."""
+    """Read a checkpoint; those of earlier versions have only the state in the metadata, and no hashes."""
     try:
         if not file.is_file():
             raise Damaged(f"{file} is damaged (it is not a file)")
         tensors, state, unsealed = read_tensors(file)
         if state is None:
             if unsealed.keys() != {"state"}:
-                raise Damaged(f"{file} is damaged (it holds no state of a training)")
+                raise Damaged(f"{file} is damaged (it has no training state)")
             state = parse_json(unsealed["state"])
             if wrong := not_finite(tensors):
                 raise Damaged(f"{file} is damaged ({wrong[0]} holds NaN or infinity)")
         if not isinstance(state, dict):
-            raise Damaged(f"{file} is damaged (its state is none of a training)")
+            raise Damaged(f"{file} is damaged (its state is not a training state)")
         return tensors, state
     except (Damaged, ValueError) as error:
         what = str(error) if isinstance(error, Damaged) else f"{file} is damaged ({error})"
@@ -88,19 +88,21 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put the state that `optimizer_tensors` gave back."""
+    """Restore the state that `optimizer_tensors` returned."""
     parameters = dict(model.named_parameters())
     for name, value in tensors.items():
         parameter, key = name.rsplit("|", 1)
         place = parameters[parameter]
-        optimizer.state[place][key] = value.to(place.device, copy=True)  # even the steps, in fused AdamW
+        optimizer.state[place][key] = value.to(
+            place.device, copy=True
+        )  # fused AdamW needs even its step counts on the device
 
 
 def with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Put a group of tensors under a common name."""
+    """Add a prefix to the names of tensors."""
     return {f"{prefix}/{name}": value for name, value in tensors.items()}
 
 
 def of_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The group of tensors under a common name."""
+    """The tensors with a prefix, without it."""
     return {name.partition("/")[2]: value for name, value in tensors.items() if name.startswith(f"{prefix}/")}

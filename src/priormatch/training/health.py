@@ -1,4 +1,4 @@
-"""Gradients that are not finite: skipped, reported, and a reason to stop when there are many."""
+"""Non-finite gradients: their updates are skipped and reported, and too many of them stop the training."""
 
 import math
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from priormatch.progress import say
 MOST_BAD_UPDATES = 20
 WINDOW = 1000
 MOST_BAD_SHARE = 0.05
-"""More than one update in twenty lost is no accident. At least 20 must be lost, so that a bad start is forgiven."""
+"""More than 5 % skipped updates are not an accident. At least 20 must be skipped, which tolerates a bad start."""
 MOST_NAMES = 5
 
 
 class Later:
-    """A number on its way from a GPU; asking for it waits for the work before it, and for none behind it."""
+    """A number on its way from the GPU; reading it waits only for GPU work that was queued before it."""
 
     def __init__(self, number: Tensor) -> None:
         self.number, self.ready = number, None
@@ -29,16 +29,16 @@ class Later:
             self.ready.record()
 
     def value(self) -> float:
-        """The number."""
+        """Return the number, waiting for it if necessary."""
         if self.ready is not None:
             self.ready.synchronize()
         return float(self.number)
 
 
 class Health:
-    """Names updates whose gradient was not finite, and gives up when there are many: in a row, or a share of the last.
+    """Reports updates with a non-finite gradient, and stops training after too many in a row or too large a share.
 
-    On a GPU a norm is looked at one update late, when it has been computed while the next was being prepared.
+    On a GPU each norm is checked one update late, so that the host need not wait for it.
     """
 
     def __init__(self, stage: str, bad: int, skipped: Sequence[int] = ()) -> None:
@@ -46,17 +46,17 @@ class Health:
         self.waiting: list[tuple[int, Later, Sequence[str]]] = []
 
     def watch(self, update: int, norm: Tensor, ids: Sequence[str]) -> None:
-        """Take note of an update's gradient norm, and of the utterances of its batch."""
+        """Record the gradient norm of an update and the utterances of its batch."""
         self.waiting.append((update, Later(norm.detach()), ids))
         self._look(1 if norm.is_cuda else 0)
 
     def settle(self) -> dict[str, Any]:
-        """Look at all that are waiting; what a checkpoint keeps: those skipped in a row, and the latest skipped."""
+        """Check all pending norms; return the state for a checkpoint: updates skipped in a row and recently."""
         self._look(0)
         return {"bad": self.bad, "skipped": self.skipped}
 
     def finish(self, updates: int) -> None:
-        """Give up at the end of a training too short for the other limits, if it skipped most of its updates."""
+        """Raise an error if most updates were skipped; this catches training too short for the other limits."""
         self._look(0)
         recent = min(updates, WINDOW)
         if 2 * len(self.skipped) > recent:
@@ -80,7 +80,7 @@ class Health:
 
     def _give_up(self, how_many: str, whose: str) -> NoReturn:
         look = (
-            f", or check the audio and the transcripts of the last one{whose} and of those above"
+            f", or check the audio and transcripts of the last update{whose} and of those reported above"
             if whose
             else ""
         )
@@ -90,6 +90,6 @@ class Health:
 
 
 def names(ids: Sequence[str]) -> str:
-    """The first few of a batch's utterances, and how many more there are."""
+    """List the first few utterances of a batch and the number of others."""
     more = len(ids) - MOST_NAMES
     return ", ".join(ids[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The beams of a few unlabeled utterances, kept while matching goes on: the first proposal's and the latest one's."""
+"""Beams of a few unlabeled utterances during matching: those of the first and of the latest proposal."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ FIRST = '{"update": 0, '
 
 @dataclass(frozen=True)
 class Inspected:
-    """A beam, the update whose proposal listed it, and the utterance's cut as its manifest has it."""
+    """A beam, the update of the proposal that listed it, and the cut of the utterance from its manifest."""
 
     update: int
     cut: dict[str, Any]
@@ -30,9 +30,9 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Inspector:
-    """Looks into the beams of a corpus whenever the proposal is new, and keeps the first and the latest in a file.
+    """Records the beams of a corpus for every new proposal; a file keeps those of the first and the latest.
 
-    The file is replaced at once, and what a resumed training finds out again takes the place of what it knew.
+    The file is replaced atomically. A resumed run overwrites the beams that it computes again.
     """
 
     corpus: Corpus
@@ -42,7 +42,7 @@ class Inspector:
     file: Path
 
     def __call__(self, proposal: Recognizer, update: int) -> None:
-        """Keep what this proposal lists; its beams are the first at update 0."""
+        """Record the beams of a proposal; those of update 0 are the first."""
         beams = look_into(proposal, self.prior, self.corpus, self.beam_size, self.weighing)
         found = {each.id: each for each in beams}
         cuts = [cut for cut in self.corpus.cuts if cut.id in found]
@@ -58,17 +58,17 @@ class Inspector:
 
 
 def to_line(inspected: Inspected) -> str:
-    """A beam as a line of JSON, which begins with the update; of the cut, what JSON has no word for is left out."""
+    """Format a beam as a line of JSON that starts with the update; what JSON cannot represent becomes null."""
     return json.dumps(asdict(inspected), default=lambda _: None) + "\n"
 
 
 def from_line(line: str) -> Inspected:
-    """What `to_line` wrote; anything else raises a ValueError."""
+    """Parse a line of `to_line`; raise ValueError for anything else."""
     try:
         entry = parse_json(line)
         of = entry["inspection"]
         if not isinstance(of["id"], str):
-            raise TypeError("its id is no text")
+            raise TypeError("its id is not a string")
         score = None if of["reference"] is None else float(of["reference_log_prior"])
         hypotheses = [hypothesis_of(each) for each in of["hypotheses"]]
         beam = Inspection(**{**of, "reference_log_prior": score, "hypotheses": hypotheses})
@@ -78,15 +78,15 @@ def from_line(line: str) -> Inspected:
 
 
 def hypothesis_of(entry: dict[str, Any]) -> Hypothesis:
-    """A hypothesis as JSON has it, with its figures checked."""
+    """Convert a JSON entry to a hypothesis, and check its numbers."""
     figures = {name: float(entry[name]) for name in ("log_q", "log_prior", "weight")}
     words = None if entry["words"] is None else [AlignedWord(**each) for each in entry["words"]]
     return Hypothesis(**{**entry, **figures, "words": words})
 
 
 def read_inspected(path: Path) -> list[Inspected]:
-    """The beams of a file, the first proposal's before the latest one's."""
+    """Read the beams in a file; those of the first proposal come before those of the latest."""
     try:
         return [from_line(line) for line in read_text(path).splitlines()]
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}): remove it, and the report goes without it") from error
+        raise UserError(f"{path} is damaged ({error}): remove it to make the report without it") from error

@@ -1,4 +1,4 @@
-"""The training loop: one for the supervised recognizer, the prior and local prior matching."""
+"""The training loop, shared by supervised training, prior training and local prior matching."""
 
 import math
 import time
@@ -35,74 +35,74 @@ SECONDS_BETWEEN_NOTES = 1.0
 
 
 class Task(Protocol):
-    """What differs between supervised training, prior training and matching."""
+    """The parts that differ between supervised training, prior training and matching."""
 
     @property
     def model(self) -> nn.Module:
-        """What is trained."""
+        """The model that is trained."""
 
     @property
     def ids(self) -> Sequence[str]:
-        """The utterances of the last update's batch; none where it had no speech."""
+        """Utterances of the last update's batch; empty for text."""
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Add the gradient of one update's loss, taking its own batches; the loss, and figures to report.
+        """Take the next batches, add the gradient of the loss, and return the loss and metrics to report.
 
-        The figures stay on the device, and may be written over by the next call.
+        The metrics stay on the device, and the next call may overwrite them.
         """
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
-        """A score, lower is better, and figures to report."""
+        """Return a score (lower is better) and metrics to report."""
 
     def save(self, folder: Path) -> None:
-        """Write the model's folder."""
+        """Save the model in a folder."""
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What a checkpoint must hold beside the model and the optimizer."""
+        """Tensors and JSON state for a checkpoint, in addition to the model and the optimizer."""
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore what `state` returned."""
 
     def close(self) -> None:
-        """End what reads ahead."""
+        """Stop processes that read ahead."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long to train, how, and how often to look up."""
+    """How long and with which optimizer to train, and how often to validate, report and save."""
 
     updates: int
     optimizer: OptimizerSettings
     seed: int
     validate_every: int
-    validate_first: bool = False  # the model is trained already
-    start_counts: bool = True  # and may then be the best there will be
+    validate_first: bool = False  # if the initial model is already trained
+    start_counts: bool = True  # whether the initial model can be the best
     report_every: int = 100
     checkpoint_seconds: float = 120.0
-    keep: Mapping[str, KeepSettings] = field(default_factory=dict)  # copies to put aside
-    wandb: WandbPlan | None = None  # where to log as well
+    keep: Mapping[str, KeepSettings] = field(default_factory=dict)  # copies of the model to keep
+    wandb: WandbPlan | None = None  # also log to Weights & Biases
 
 
 def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float:
-    """Train until the schedule ends, from the folder's checkpoint if it has one; the best validation score.
+    """Train until the end of the schedule and return the best validation score; resume if there is a checkpoint.
 
-    Leaves the model with the best validation score in `folder/model`, and copies of it at the moments the schedule
-    names in `folder/kept`; metrics go to `log_folder`, under the folder's name. Each update draws its randomness from
-    (seed, update), so a resumed run repeats the updates it lost to the bit. The first Ctrl-C or SIGTERM saves a
+    Saves the model with the best validation score in `folder/model`, and the copies that the schedule asks for in
+    `folder/kept`. Metrics go to `log_folder`, under the name of the folder. The random numbers of an update depend
+    only on (seed, update), so a resumed run repeats lost updates bit for bit. The first Ctrl-C or SIGTERM saves a
     checkpoint at the end of the update and stops; the second stops at once.
     """
     with deferred_stop() as stop:
         best = fit_until(stop, task, schedule, folder, log_folder)
     if not math.isfinite(best):
         raise UserError(
-            f"{folder.name}: no validation score is finite, so the training has diverged: lower its"
+            f"{folder.name}: no validation score is finite, so training has diverged: lower its"
             " optimizer.learning_rate"
         )
     return best
 
 
 def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float:
-    """Train until the schedule ends or a stop is wanted, which saves first; the best validation score so far."""
+    """Train until the schedule ends, or save and stop if requested; return the best validation score so far."""
     stage = folder.name
     parameters = list(task.model.parameters())
     optimizer = make_optimizer(parameters, schedule.optimizer)
@@ -142,7 +142,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
                 save_checkpoint(task, optimizer, folder, state)
                 saved = time.monotonic()
                 watch.lap("validation")
-            if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # to read a loss is to wait for the GPU
+            if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # reading the loss waits for the GPU
                 validated = f", best {best:.2f}" if math.isfinite(best) else ""
                 note, noted = f"loss {float(loss):.3g}{validated}", time.monotonic()
             meter.advance(note=note)
@@ -157,7 +157,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
 def make_update(
     task: Task, optimizer: torch.optim.Optimizer, clip: float, update: int, watch: Stopwatch
 ) -> tuple[Tensor, Tensor, Mapping[str, Tensor | float]]:
-    """Gradient, clipping and step; the loss, the gradient's norm before clipping, and the task's figures."""
+    """Make one update; return the loss, the gradient norm before clipping, and the metrics of the task."""
     task.model.train()
     optimizer.zero_grad(set_to_none=True)
     loss, figures = task.backward(update, watch)
@@ -168,7 +168,7 @@ def make_update(
 
 
 def report(means: dict[str, float], watch: Stopwatch, seconds: float) -> dict[str, float]:
-    """What is written of the updates since the last report: their means, their speed and where their time went."""
+    """Metrics of the updates since the last report: means, speed, and shares of time."""
     speed = {"seconds_per_update": seconds}
     if "audio_seconds" in means and seconds > 0:
         speed["audio_per_second"] = means["audio_seconds"] / seconds
@@ -176,14 +176,14 @@ def report(means: dict[str, float], watch: Stopwatch, seconds: float) -> dict[st
 
 
 def seed_of(seed: int, update: int) -> int:
-    """A seed for one update, spread over all bits: the generator of the CPU looks at the lower 32 alone."""
+    """A seed for one update, spread over all bits because the CPU generator uses only the lower 32."""
     return int(np.random.SeedSequence([seed, update]).generate_state(1, np.uint64)[0])
 
 
 def validate(
     task: Task, schedule: Schedule, update: int, best: float, folder: Path, log: MetricsLog
 ) -> float:
-    """Score the model and keep it if it is the best so far, or if its moment has come; returns the best score."""
+    """Score the model, save it if it is the best so far or a copy is due, and return the best score."""
     task.model.eval()
     score, figures = task.validate(update)
     log.write(update, {"validation_score": score, **figures})
@@ -197,22 +197,22 @@ def validate(
     new = {name: copy for name, copy in copies.items() if not (copy / WEIGHTS).exists()}
     for name, copy in new.items():
         task.save(copy)
-        say(f"{folder.name}: kept as {name} at update {update}, with a validation score of {score:.2f}")
+        say(f"{folder.name}: copy {name} kept at update {update}, validation score {score:.2f}")
     if len(new) > 1:
         say(
-            f"{folder.name}: {' and '.join(new)} are one and the same model: validate more often to tell them apart"
+            f"{folder.name}: {' and '.join(new)} are the same model: validate more often to get different ones"
         )
-    return score if score < best else best  # a score that is not a number is never the best
+    return score if score < best else best  # NaN is never the best
 
 
 def reached(when: KeepSettings, update: int, score: float) -> bool:
-    """Whether the moment to put a copy aside has come."""
+    """Whether a copy is due."""
     return update >= when.update if when.update else score <= when.score
 
 
 def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, float, dict[str, Any]]:
-    """Restore the folder's checkpoint: updates made, best score, and what the log and the health had gathered."""
-    nothing = {"bad": 0, "skipped": [], "gathered": {}}  # which old checkpoints lack in part
+    """Restore the checkpoint of a folder; return the updates made, the best score, and the state of log and health."""
+    nothing = {"bad": 0, "skipped": [], "gathered": {}}  # checkpoints of earlier versions lack some of these
     found = read_checkpoint(folder)
     if found is None:
         return 0, math.inf, nothing
@@ -224,17 +224,17 @@ def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[
         update, best = int(state["update"]), float(state["best"])
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"the checkpoint in {folder} is not of this training ({str(error).splitlines()[0][:200]}): remove"
-            " checkpoint*.safetensors there to begin the stage again"
+            f"the checkpoint in {folder} is from another training ({str(error).splitlines()[0][:200]}): remove"
+            " checkpoint*.safetensors there to restart the stage"
         ) from error
-    say(f"{folder}: going on from update {update}")
+    say(f"{folder}: resuming from update {update}")
     return update, best, nothing | state
 
 
 def save_checkpoint(
     task: Task, optimizer: torch.optim.Optimizer, folder: Path, state: Mapping[str, Any]
 ) -> None:
-    """Write everything `resume` needs."""
+    """Write a checkpoint for `resume`."""
     tensors, of_task = task.state()
     write_checkpoint(
         folder,

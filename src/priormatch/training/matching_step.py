@@ -1,4 +1,4 @@
-"""Training on labeled and unlabeled speech together, toward transcripts and toward targets."""
+"""Training on labeled and unlabeled speech: toward transcripts and toward matching targets."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ from priormatch.training.supervised_step import has_ctc, label_losses, labeled_s
 
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
-    """A part of a batch."""
+    """The given share of a batch size."""
     return BatchSettings(
         seconds=size.seconds * share,
         utterances=max(round(size.utterances * share), 1) if size.utterances else 0,
@@ -31,11 +31,11 @@ def share_of(size: BatchSettings, share: float) -> BatchSettings:
 
 
 class Matching:
-    """Pulls the online model toward transcripts on labeled speech and toward targets on unlabeled speech.
+    """Trains the online model toward transcripts on labeled speech and toward targets on unlabeled speech.
 
-    With `combine = alternate` an update is of one kind or the other; with `sum` it holds both, and the mixing
-    sets their shares of the batch. A proposal, if given, is refreshed after each validation and scored on
-    `transcribed` utterances, which are not trained on. An inspector, if given, records the beams of every new proposal.
+    With `combine=alternate` each update is either paired or unpaired; with `sum` it has both, and the mixing sets
+    their shares of the batch. After each validation the proposal, if given, may be refreshed. New proposals are scored
+    on `transcribed` utterances, whose transcripts are not trained on, and the inspector, if given, records their beams.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Matching:
         self.step = Graphed(self._step, online, recorded=not has_ctc(online, training))
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Add the gradient of (paired losses + α · LPM losses) / utterances of the update's batch, summed."""
+        """Add the gradient of Σ (paired losses + α · LPM losses) / number of utterances in the update."""
         if self.proposal is not None:
             self.proposal.follow(self.model)
         both = self.matching.combine == "sum"
@@ -115,7 +115,7 @@ class Matching:
         return loss.detach(), total.detach()
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
-        """Mean validation CER; refreshes the proposal by its policy, and scores one that is new."""
+        """Return the mean validation CER; refresh the proposal by its policy, and score a new one."""
         errors = validation_errors(self.model, self.validation)
         cer = mean_cer(errors)
         figures: dict[str, Any] = {"validation": errors}
@@ -136,16 +136,16 @@ class Matching:
         return cer, figures
 
     def close(self) -> None:
-        """End what reads ahead."""
+        """Stop processes that read ahead."""
         self.paired.close()
         self.unpaired.close()
 
     def save(self, folder: Path) -> None:
-        """Write the online model's folder."""
+        """Save the online model in a folder."""
         self.model.save(folder)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The proposal, cached targets, and the positions of the streams."""
+        """The proposal, cached targets and positions of the batch streams."""
         tensors: dict[str, Tensor] = {}
         state: dict[str, Any] = {"paired": self.paired.position, "unpaired": self.unpaired.position}
         if self.proposal is not None:
@@ -157,7 +157,7 @@ class Matching:
         return tensors, state
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state` returned."""
         self.paired.position, self.unpaired.position = state["paired"], state["unpaired"]
         if self.proposal is not None:
             self.proposal.model.load_state_dict(of_prefix("proposal", tensors))

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: one JSON line a report, the same as TensorBoard events, and to W&B if wanted."""
+"""Training metrics: one JSON line per report, the same values as TensorBoard events, and optionally in W&B."""
 
 import fcntl
 import json
@@ -18,11 +18,11 @@ from priormatch.progress import say
 from priormatch.training.wandb_log import WandbLog
 
 _writing = threading.Lock()
-"""For the threads of this process, which record locks do not keep apart."""
+"""Excludes threads of this process from each other, which record locks do not."""
 
 
 def parse_entry(text: str) -> dict[str, Any] | None:
-    """A line of `metrics.jsonl`, or None where it is none."""
+    """Parse a line of `metrics.jsonl`; return None if it is invalid."""
     try:
         entry = parse_json(text)
     except ValueError:
@@ -32,11 +32,11 @@ def parse_entry(text: str) -> dict[str, Any] | None:
 
 
 class MetricsLog:
-    """Appends to `metrics.jsonl` of a run; lines of this stage after `update` are taken back first.
+    """Appends to `metrics.jsonl` of a run, after removing the lines of this stage after `update`.
 
-    Those are the lines of updates that a kill has undone and that will be made again. From update 0 all lines of
-    the stage are taken back, and kept in `metrics.old.jsonl`. Stages of a run may be trained side by side. `values`
-    has what another log had gathered for its next report, as `settle` gives it.
+    Those lines belong to updates that an interruption lost and that will be repeated. At update 0 all lines of the
+    stage move to `metrics.old.jsonl`. Several stages of a run may train at the same time. `values` restores the
+    values for the next report that `settle` returned.
     """
 
     def __init__(
@@ -62,45 +62,41 @@ class MetricsLog:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Wait until no other stage is at the file."""
+        """Wait until no other stage uses the file."""
         with _writing, self.file.with_suffix(".lock").open("w") as lock:
-            fcntl.lockf(lock, fcntl.LOCK_EX)  # which a forked reader does not inherit
+            fcntl.lockf(lock, fcntl.LOCK_EX)  # unlike flock, not inherited by forked readers
             yield
 
     def _take_back(self, update: int) -> None:
-        with open_regular(
-            self.file
-        ) as file:  # a byte that is no text stays as it is, and damages its line alone
+        with open_regular(self.file) as file:  # an invalid byte is kept, and damages only its own line
             lines = file.read().decode(errors="surrogateescape").splitlines()
         undone = [line for line in lines if self._undone(line, update)]
-        if undone and update == 0:  # the stage is made anew, perhaps with other settings
+        if undone and update == 0:  # the stage restarts, perhaps with other settings
             kept = self.file.with_name("metrics.old.jsonl")
             with writing(kept), kept.open("a", encoding="utf-8", errors="surrogateescape") as old:
                 old.writelines(f"{line}\n" for line in undone)
         left = [line for line in lines if not self._undone(line, update)]
-        damaged = sum(parse_entry(line) is None for line in lines[:-1])  # a kill may cut off the last
+        damaged = sum(parse_entry(line) is None for line in lines[:-1])  # a kill may truncate the last
         if damaged:
             aside = set_aside(self.file)
-            say(
-                f"{self.file.name}: {damaged} damaged lines are left out; the file as it was is kept as {aside}"
-            )
+            say(f"{self.file.name}: {damaged} damaged lines removed; the original file is kept as {aside}")
         replace_text(self.file, "".join(f"{line}\n" for line in left))
 
     def _undone(self, line: str, update: int) -> bool:
         entry = parse_entry(line)
         if entry is None:
-            return True  # cut off by a kill, or damaged
+            return True  # truncated by a kill, or damaged
         return bool(entry["stage"] == self.stage and (entry["update"] > update or update == 0))
 
     def add(self, metrics: Mapping[str, Tensor | float]) -> None:
-        """Gather the figures of one update for the next report's means, without waiting for them."""
+        """Add the metrics of one update to the next report, without waiting for the device."""
         on_device = {name: value for name, value in metrics.items() if isinstance(value, Tensor)}
         stacked = torch.stack([value.detach().float() for value in on_device.values()]) if on_device else None
         others = {name: value for name, value in metrics.items() if not isinstance(value, Tensor)}
         self.gathered.append((list(on_device), stacked, others))
 
     def settle(self) -> dict[str, list[float]]:
-        """The finite values since the last report, by name, which a checkpoint keeps; waits for those on a device."""
+        """The finite values since the last report by name, for a checkpoint; waits for the device."""
         for names, stacked, others in self.gathered:
             found = dict(zip(names, [] if stacked is None else stacked.tolist(), strict=True))
             for name, value in (found | others).items():
@@ -110,12 +106,12 @@ class MetricsLog:
         return self.values
 
     def means(self) -> dict[str, float]:
-        """Means since the last report, of the values that are finite."""
+        """Means of the finite values since the last report."""
         values, self.values = self.settle(), {}
         return {name: sum(each) / len(each) for name, each in values.items()}
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:
-        """Write one line, and the numbers among it as events."""
+        """Write one line, and its numbers as TensorBoard events."""
         with writing(self.file), self._alone(), self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": self.stage, "update": update, **metrics}) + "\n")
         with writing(Path(self.events.log_dir)):
@@ -126,7 +122,7 @@ class MetricsLog:
             self.mirror.write(update, metrics)
 
     def close(self) -> None:
-        """Flush the events."""
+        """Close the TensorBoard events and the W&B run."""
         with writing(Path(self.events.log_dir)):
             self.events.close()
         if self.mirror is not None:

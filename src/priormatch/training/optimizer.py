@@ -1,4 +1,4 @@
-"""Optimizers and their schedules."""
+"""Optimizers and learning-rate schedules."""
 
 import math
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from priormatch.config import OptimizerSettings
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """Plain SGD, or AdamW."""
+    """Create an SGD or AdamW optimizer."""
     if settings.kind == "sgd":
         parameters = list(parameters)
         optimizer = torch.optim.SGD(
@@ -20,7 +20,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], settings: OptimizerSettin
             weight_decay=settings.weight_decay,
             fused=True,
         )
-        if settings.momentum > 0:  # torch would leave them as memory is found if the first step is skipped
+        if settings.momentum > 0:  # torch would leave them uninitialized if the first step is skipped
             for each in parameters:
                 optimizer.state[each]["momentum_buffer"] = torch.zeros_like(each)
         return optimizer
@@ -30,7 +30,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], settings: OptimizerSettin
 
 
 def learning_rate(settings: OptimizerSettings, update: int, updates: int) -> float:
-    """The rate of an update: step decay for SGD; linear warm-up, then a cosine to zero, for AdamW."""
+    """The learning rate of an update: step decay for SGD; linear warm-up and cosine decay to zero for AdamW."""
     if settings.kind == "sgd":
         halvings = update // settings.decay_every if settings.decay_every > 0 else 0
         return settings.learning_rate * settings.decay**halvings
@@ -41,6 +41,6 @@ def learning_rate(settings: OptimizerSettings, update: int, updates: int) -> flo
 
 
 def step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
-    """Make a step, unless the gradient's norm is not finite; the device decides, and the host need not wait."""
+    """Make a step unless the gradient norm is not finite; the device decides, so the host does not wait."""
     optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # as torch's GradScaler does
     optimizer.step()

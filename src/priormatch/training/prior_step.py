@@ -1,4 +1,4 @@
-"""Training of the prior on text, sentence by sentence, as matching will ask it."""
+"""Training of the prior on single sentences, as matching uses it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ from priormatch.errors import UserError
 from priormatch.recognizers.prior import Prior, pad
 from priormatch.stopwatch import Stopwatch
 
-PRECEDED = 1  # beside the seed and the epoch: the draw of the sentences read with the one before
+PRECEDED = 1  # third seed, after the seed and the epoch, of the draw of sentences with context
 
 
 def exponential(value: float) -> float:
-    """e to a value; infinite where Python would raise, as of a model that has diverged."""
+    """exp(value), or infinity on overflow, as for a model that has diverged."""
     try:
         return math.exp(value)
     except OverflowError:
@@ -30,36 +30,39 @@ def exponential(value: float) -> float:
 
 
 class Sentences:
-    """Tokenized sentences in one flat array, each ending with EOS."""
+    """Tokenized sentences in one flat array, each with a final EOS."""
 
     def __init__(self, texts: Sequence[str], tokenizer: Tokenizer) -> None:
         rows = [classes for text in texts if (classes := tokenizer.encode(text))]
         if not rows:
-            raise UserError("no sentence of the text has a known piece: is it the tokenizer's language?")
+            raise UserError(
+                "no sentence of the text has a known piece: check that the tokenizer is for this language"
+            )
         self.lengths = np.array([len(row) + 1 for row in rows])
         self.words = sum(len(text.split()) for text in texts)
         self.ends = np.cumsum(self.lengths)
         self.flat = np.fromiter((each for row in rows for each in (*row, tokenizer.eos)), dtype=np.int32)
 
     def lengths_after(self, preceded: np.ndarray) -> np.ndarray:
-        """Lengths where some sentences (S,) are read with the one before them, as the text goes: -> (S,)."""
+        """Lengths if sentences with preceded (S,) true include the previous sentence of the text: -> (S,)."""
         before = np.concatenate([[0], self.lengths[:-1]])
         return self.lengths + np.where(preceded, before, 0)
 
     def batch(self, indices: np.ndarray, lengths: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
-        """Sentences, or so much of the text (S,) as each of them ends, filled up with EOS: (N, U), (N,)."""
+        """Sentences padded with EOS: indices (N,) -> (N, U), (N,); `lengths` (S,) may extend them to the left."""
         lengths = self.lengths if lengths is None else lengths
         return pad([self.flat[self.ends[i] - lengths[i] : self.ends[i]].tolist() for i in indices])
 
 
 class PriorTraining:
-    """Minimizes the cross-entropy of sentences; scored by perplexity a piece on held-out ones.
+    """Minimizes the cross-entropy of sentences; the score is the perplexity per piece of held-out sentences.
 
-    A model with `context` reads half of the sentences, drawn anew for each epoch, with the one before them in the
-    text: EOS, that one, EOS, the sentence, EOS; so it learns to judge a sentence alone as well as after another.
+    A model with `context` reads half of the sentences after the previous sentence of the text: EOS, previous, EOS,
+    sentence, EOS. That half is drawn again for each epoch. So the model learns to score sentences with and without
+    context.
     """
 
-    ids: Sequence[str] = ()  # text has none
+    ids: Sequence[str] = ()  # text has no utterance ids
 
     def __init__(
         self, prior: Prior, text: Sentences, held_out: Sentences, settings: PriorSettings, seed: int
@@ -71,7 +74,7 @@ class PriorTraining:
         self.lengths = text.lengths
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Add the gradient of the mean cross-entropy a piece of the next batch."""
+        """Add the gradient of the mean cross-entropy per piece of the next batch."""
         if not self.plan:
             self.lengths = self._lengths()
             self.plan = plan_batches(self.lengths, self.size, self.seed, self.epoch)
@@ -89,14 +92,14 @@ class PriorTraining:
         return loss.detach(), {"pieces": lengths.sum(), "epoch": float(self.epoch)}
 
     def _lengths(self) -> np.ndarray:
-        """How much of the text each sentence is trained with in this epoch: (S,)."""
+        """Lengths of the sentences in this epoch, including context: (S,)."""
         if not self.model.settings.context:
             return self.text.lengths
         random = np.random.default_rng([self.seed, self.epoch, PRECEDED])
         return self.text.lengths_after(random.random(len(self.text.lengths)) < 0.5)
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
-        """Perplexity of the held-out sentences, each begun anew; with `context` also after the one before."""
+        """Perplexity of the held-out sentences on their own; with `context`, also after the previous sentence."""
         held_out = self.held_out
         total = self._held_out_loss(held_out.lengths)
         perplexity = exponential(total / len(held_out.flat))
@@ -108,7 +111,7 @@ class PriorTraining:
 
     @torch.no_grad()
     def _held_out_loss(self, lengths: np.ndarray) -> float:
-        """-log p_y of the held-out sentences, summed, where each ends so much of the text (S,)."""
+        """Sum of -log p_y of the held-out sentences, without that of their context; lengths (S,) include it."""
         total = 0.0
         for indices in plan_batches(lengths, self.size, self.seed, 0):
             labels, whole = (each.to(self.model.device) for each in self.held_out.batch(indices, lengths))
@@ -119,16 +122,16 @@ class PriorTraining:
         return total
 
     def close(self) -> None:
-        """Nothing is read ahead."""
+        """Do nothing: there are no processes that read ahead."""
 
     def save(self, folder: Path) -> None:
-        """Write the prior's folder."""
+        """Save the prior in a folder."""
         self.model.save(folder)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Where the text stands."""
+        """The position in the text."""
         return {}, {"epoch": self.epoch, "position": self.position}
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state` returned."""
         self.epoch, self.position, self.plan = state["epoch"], state["position"], []

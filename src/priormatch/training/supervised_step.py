@@ -29,10 +29,10 @@ def label_losses(
     settings: TrainingSettings,
     window: bool = False,
 ) -> Tensor:
-    """-log q(y|x) of k label sequences an utterance, with the CTC term where there is one; the encoder runs once.
+    """-log q(y|x) of k label sequences per utterance, plus the CTC loss if enabled; the encoder runs once.
 
-    waveforms (B, N), samples (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). `window` puts the
-    soft attention window on.
+    waveforms (B, N), samples (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). `window` enables the
+    soft attention window.
     """
     encoded, frames = model.encode(waveforms, samples, settings.augment)
     bias = None
@@ -49,15 +49,15 @@ def label_losses(
 
 
 def has_ctc(model: Recognizer, settings: TrainingSettings) -> bool:
-    """Whether the loss has a CTC term, whose kernels ask the host for lengths and cannot be recorded."""
+    """Whether the loss has a CTC term; its kernels need lengths on the host and cannot be recorded in a CUDA graph."""
     return settings.ctc_weight > 0 and model.ctc is not None
 
 
 def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, blank: int) -> Tensor:
-    """CTC of k label sequences an utterance, the end-of-sentence class standing for the blank.
+    """CTC losses of k label sequences per utterance, with the end-of-sentence class as the blank.
 
-    logits (B, T, C), frames (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). A sequence with
-    more pieces than there are frames costs nothing, and so does one that is not there, of length 0.
+    logits (B, T, C), frames (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). The loss is 0 for a
+    sequence with more pieces than frames, and for a missing one (length 0).
     """
     beam = labels.shape[1]
     log_q = logits.float().log_softmax(dim=-1).repeat_interleave(beam, dim=0).transpose(0, 1)
@@ -76,13 +76,13 @@ def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, 
 def labeled_stream(
     corpus: Corpus, model: Recognizer, settings: TrainingSettings, size: BatchSettings
 ) -> BatchStream:
-    """Batches of transcribed speech, augmented as the settings say."""
+    """Batches of transcribed speech, augmented according to the settings."""
     reader = UtteranceReader(corpus, model.tokenizer, settings.piece_sampling, settings.augment.speeds)
     return BatchStream(reader, size, settings.seed, workers=corpus.audio.workers)
 
 
 class Supervised:
-    """Minimizes the cross-entropy of transcripts; scored by the mean CER of the validation sets."""
+    """Minimizes the cross-entropy of transcripts; the score is the mean CER of the validation sets."""
 
     def __init__(
         self,
@@ -133,17 +133,17 @@ class Supervised:
         return mean_cer(errors), {"validation": errors}
 
     def close(self) -> None:
-        """End what reads ahead."""
+        """Stop processes that read ahead."""
         self.stream.close()
 
     def save(self, folder: Path) -> None:
-        """Write the model's folder."""
+        """Save the model in a folder."""
         self.model.save(folder)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Where the stream stands."""
+        """The position of the batch stream."""
         return {}, {"position": self.stream.position}
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state` returned."""
         self.stream.position = state["position"]

@@ -1,4 +1,4 @@
-"""Weights & Biases beside the run's own files: what metrics.jsonl tells, under the same names."""
+"""Logging to Weights & Biases: the metrics of metrics.jsonl, under the same names."""
 
 import dataclasses
 import hashlib
@@ -14,34 +14,34 @@ from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import say
 
-FOLDER = "wandb"  # where the package keeps its files, and we the ids
-LOGIN_SECONDS = 60  # that a question for an API key may wait for an answer
+FOLDER = "wandb"  # for the files of the wandb package and our run ids
+LOGIN_SECONDS = 60  # timeout of a prompt for an API key
 
 
 @dataclasses.dataclass(frozen=True)
 class WandbPlan:
-    """The project to log to, and all settings, which become the configuration of its runs."""
+    """The project to log to, and all settings, which become the config of the W&B runs."""
 
     project: str
     settings: dict[str, Any]
 
 
 def wandb_plan(settings: Settings) -> WandbPlan | None:
-    """What the settings ask for; None where they ask for nothing."""
+    """The plan that the settings ask for, or None if wandb is not set."""
     if not settings.wandb:
         return None
     if find_spec("wandb") is None:
         raise UserError(
-            f"wandb={settings.wandb}: the package wandb is not installed; install priormatch[wandb], or leave it out"
+            f"wandb={settings.wandb}: wandb is not installed; install priormatch[wandb], or remove the setting"
         )
     return WandbPlan(settings.wandb, dataclasses.asdict(settings))
 
 
 class WandbLog:
-    """Logs one stage of a run as one run of Weights & Biases, in the group of the run's folder.
+    """Logs one stage of a run as one W&B run, in a group named after the run's folder.
 
-    Its id is recorded in the folder, as `wandb/STAGE.id`, and a stage that goes on after a kill goes on there too; one
-    that begins anew gets another. Whatever fails is told once and ends this log, never the training.
+    The id is recorded in the folder as `wandb/STAGE.id`, so that a resumed stage also resumes its W&B run; a restarted
+    stage gets a new one. An error is reported once and ends this log, never the training.
     """
 
     def __init__(self, plan: WandbPlan, folder: Path, stage: str, update: int) -> None:
@@ -63,7 +63,9 @@ class WandbLog:
             reinit="create_new",
             settings=wandb.Settings(silent=True, console="off", login_timeout=LOGIN_SECONDS),
         )
-        self.run.define_metric("*", step_metric="update")  # updates that a kill has undone are made again
+        self.run.define_metric(
+            "*", step_metric="update"
+        )  # not W&B's own step: a resumed run repeats lost updates
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:
         """Log one line of metrics.jsonl."""
@@ -71,7 +73,7 @@ class WandbLog:
             self._try(lambda: self.run.log({"update": update, **metrics}))
 
     def close(self) -> None:
-        """Send what is left."""
+        """Finish the W&B run."""
         if self.run is not None:
             self._try(self.run.finish)
         self.run = None
@@ -79,9 +81,9 @@ class WandbLog:
     def _try(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except Exception as error:  # a network, a server or a package of others
+        except Exception as error:  # of the network, the server or the package
             reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
-            say(f"Weights & Biases: {reason}; nothing more is logged there, and the training goes on")
+            say(f"Weights & Biases: {reason}; logging to it stops, and training continues")
             run, self.run = self.run, None
             with suppress(Exception):
                 if run is not None:
@@ -89,7 +91,7 @@ class WandbLog:
 
 
 def run_id(folder: Path, stage: str, update: int) -> str:
-    """The recorded id of a stage's run; from update 0 on a new one, made of the place and the time."""
+    """The recorded id of a stage's W&B run; at update 0, a new id from the folder and the time."""
     record = folder / FOLDER / f"{stage}.id"
     if update > 0 and record.is_file():
         return record.read_text(encoding="utf-8").strip()
