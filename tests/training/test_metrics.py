@@ -8,6 +8,7 @@ import pytest
 from tiny_run import file_limit
 
 from priormatch.files import DiskFull
+from priormatch.training import metrics
 from priormatch.training.metrics import MetricsLog
 
 
@@ -69,6 +70,15 @@ def test_numbers_are_events_too(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard" / "lpm"))
     events.Reload()
     assert [(each.step, each.value) for each in events.Scalars("loss")] == [(5, 1.5)]
+
+
+def test_without_tensorboard_there_are_lines_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
+    log = MetricsLog(tmp_path, "lpm", 0)
+    log.write(5, {"loss": 1.5})
+    log.close()
+    assert [each["loss"] for each in lines(tmp_path)] == [1.5]
+    assert not (tmp_path / "tensorboard").exists()
 
 
 def test_events_are_taken_back_as_the_lines_are(tmp_path):

@@ -347,7 +347,8 @@ def finish(this: Run, results: dict[str, Any]) -> None:
     say(f"{duration_text(results['seconds']['total'])} of work, {results['peak_memory_mb']:.0f} MB at most")
     picture = f" and {path.with_suffix('.png')}" if drawn else ""
     say(f"results: {path}{picture}")
+    events = this.folder / "tensorboard"
     say(
-        f"models: {this.folder / 'lpm' / 'model'} and its neighbors; TensorBoard: {this.folder / 'tensorboard'}"
+        f"models: {this.folder / 'lpm' / 'model'} and its neighbors{f'; TensorBoard: {events}' * events.is_dir()}"
     )
     say(f"report, to open in a browser: {write_report([this.folder])}")

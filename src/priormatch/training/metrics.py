@@ -6,8 +6,9 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from priormatch.files import open_regular, replace_text, set_aside, writing
 from priormatch.json_text import parse_json
 from priormatch.progress import say
 from priormatch.training.wandb_log import WandbLog
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 _writing = threading.Lock()
 """Excludes threads of this process from each other, which record locks do not."""
@@ -29,6 +33,15 @@ def parse_entry(text: str) -> dict[str, Any] | None:
         return None
     known = isinstance(entry, dict) and isinstance(entry.get("stage"), str)
     return entry if known and type(entry.get("update")) in (int, float) else None
+
+
+def _event_writer(folder: Path, update: int) -> "SummaryWriter | None":
+    """A writer of TensorBoard events that discards those after `update`; None without the extra `tensorboard`."""
+    if find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=update + 1 if update else 0)
 
 
 class MetricsLog:
@@ -47,16 +60,12 @@ class MetricsLog:
         mirror: WandbLog | None = None,
         values: Mapping[str, list[float]] | None = None,
     ) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
         self.file, self.stage, self.mirror = folder / "metrics.jsonl", stage, mirror
         folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
             if self.file.exists():
                 self._take_back(update)
-        self.events = SummaryWriter(
-            str(folder / "tensorboard" / stage), purge_step=update + 1 if update else 0
-        )
+        self.events = _event_writer(folder / "tensorboard" / stage, update)
         self.values = {name: list(each) for name, each in (values or {}).items()}
         self.gathered: list[tuple[list[str], Tensor | None, dict[str, float]]] = []
 
@@ -111,19 +120,21 @@ class MetricsLog:
         return {name: sum(each) / len(each) for name, each in values.items()}
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:
-        """Write one line, and its numbers as TensorBoard events."""
+        """Write one line, and its numbers as TensorBoard events if TensorBoard is installed."""
         with writing(self.file), self._alone(), self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": self.stage, "update": update, **metrics}) + "\n")
-        with writing(Path(self.events.log_dir)):
-            for name, value in metrics.items():
-                if isinstance(value, int | float):
-                    self.events.add_scalar(name, value, update)
+        if self.events is not None:
+            with writing(Path(self.events.log_dir)):
+                for name, value in metrics.items():
+                    if isinstance(value, int | float):
+                        self.events.add_scalar(name, value, update)
         if self.mirror is not None:
             self.mirror.write(update, metrics)
 
     def close(self) -> None:
         """Close the TensorBoard events and the W&B run."""
-        with writing(Path(self.events.log_dir)):
-            self.events.close()
+        if self.events is not None:
+            with writing(Path(self.events.log_dir)):
+                self.events.close()
         if self.mirror is not None:
             self.mirror.close()
