@@ -32,8 +32,11 @@ def make_entry(rate: int) -> dict:
     """A cut of a recording at HERE."""
     recording = Recording.from_dict(
         {
-            **{"id": "r", "sources": [{"type": "file", "channels": [0], "source": f"{HERE}/{rate}.wav"}]},
-            **{"sampling_rate": rate, "num_samples": rate // 5, "duration": 0.2},
+            "id": "r",
+            "sources": [{"type": "file", "channels": [0], "source": f"{HERE}/{rate}.wav"}],
+            "sampling_rate": rate,
+            "num_samples": rate // 5,
+            "duration": 0.2,
         }
     )
     recording = recording if rate == 16_000 else recording.resample(16_000)

@@ -77,8 +77,12 @@ def test_json() -> None:
     assert tree["segments"][1] == {"start": 60.0, "end": 62.5, "text": "don't --> stop", "confidence": 0.125}
     assert [each["end"] for each in tree["segments"]] == pytest.approx([1.2345, 62.5, 7325.5], abs=6e-4)
     assert json.loads(to_json(Origin("a", "m"), NOTHING)) == {
-        **{"file": "a", "model": "m", "prior": None},
-        **{"duration": 3.0, "text": "", "segments": []},
+        "file": "a",
+        "model": "m",
+        "prior": None,
+        "duration": 3.0,
+        "text": "",
+        "segments": [],
     }
     line = to_json_line(ORIGIN, FOUND)
     assert line.index("\n") == len(line) - 1

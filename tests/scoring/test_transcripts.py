@@ -86,7 +86,7 @@ def test_any_transcript_is_one_line_and_comes_back(transcript):
     line = to_line(transcript).encode()
     assert line.splitlines(keepends=True) == [line]
     assert from_line(line) == transcript
-    for end in range(0, len(line) - 1):  # cut off anywhere, it is not taken for whole
+    for end in range(len(line) - 1):  # cut off anywhere, it is not taken for whole
         with pytest.raises(ValueError):
             from_line(line[:end])
 

@@ -29,8 +29,7 @@ def home(tmp_path, monkeypatch, tiny_recognizer, tiny_prior, other_tokenizer, ti
 @pytest.fixture
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    return port
+        return taken.getsockname()[1]
 
 
 def test_what_is_served(home, free_port, capsys):
