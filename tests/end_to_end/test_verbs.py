@@ -115,7 +115,7 @@ def test_every_model_has_a_card(home):
     assert "- transcribed speech: labeled (12s, 24 utterances)" in cards["sup"]
     assert re.search(r"- untranscribed speech: unlabeled \(\d+s, \d+ utterances\)", cards["lpm"])
     assert "- prior: prior, a language model of " in cards["lpm"]
-    assert "mean CER on test, by which it was chosen: " in cards["lpm"]
+    assert "mean CER on test, used to select the model: " in cards["lpm"]
     assert not any(str(home) in card for card in cards.values())
 
 
@@ -424,7 +424,7 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused
     said = refused(*words, "--out", "exp/m1", without[0])
     assert "there are no reference lengths: give them" in said
     said = refused(*words, "--out", "exp/m1", *without, "matching.hypotheses=asr_lm")
-    assert "there is no prior: give one, or leave it out of the search" in said
+    assert "there is no prior: give one, or search without it" in said
     assert command(*words, "--out", "exp/m1", *without, "--proposal", "exp/lpm/model") == 0
     assert (at_home / "exp/m1/model/model.safetensors").is_file()
     by_rate = "matching.reference_lengths=speaking_rate"

@@ -38,7 +38,7 @@ def test_figures_of_other_settings_are_kept_and_found_by_their_settings(places, 
         write_found(study, TABLE, LINE, figures(errors))
     file = file_of(first, TABLE, LINE)
     assert file == file_of(second, TABLE, LINE), "one folder"
-    assert f"measured anew; the old figures are kept as {file}.1" in capsys.readouterr().err
+    assert f"measured again; the old figures are kept as {file}.1" in capsys.readouterr().err
     for study, errors in ((first, 1), (second, 2)):
         found = read_found(study, TABLE, LINE)
         assert found.values == figures(errors).values
@@ -86,9 +86,7 @@ def test_damaged_figures_are_named(places):
     write_found(places(), TABLE, LINE, figures(1))
     file = file_of(places(), TABLE, LINE)
     file.write_bytes(file.read_bytes()[:20] + b"\xff")
-    with pytest.raises(
-        UserError, match=rf"{file.name} is damaged \(.*\): remove it, and run its table again"
-    ):
+    with pytest.raises(UserError, match=rf"{file.name} is damaged \(.*\): remove it and run its table again"):
         read_found(places(), TABLE, LINE)
     write_found(places(), TABLE, LINE, figures(1))
     assert read_found(places(), TABLE, LINE).values == figures(1).values, "measured again, that is no matter"

@@ -25,7 +25,7 @@ def test_a_table_is_called_by_its_number_or_its_name(given):
 
 
 def test_an_unknown_table_is_told_the_known_ones():
-    with pytest.raises(UserError, match="no table 10: choose one of tab1_hypotheses"):
+    with pytest.raises(UserError, match="no table 10: choose from tab1_hypotheses"):
         table_name("10")
 
 

@@ -85,8 +85,8 @@ def test_a_task_whose_process_is_killed_fails_alone(tmp_path, capsys):
         failed = pool.perform(tasks, "letters")
         assert sorted(file.read_text().split()) == ["a", "b", "c"]
         assert set(failed) == {"lost", "last"}
-        assert failed["last"] == failed["lost"] == "its process was killed, perhaps for want of memory"
-        assert capsys.readouterr().err.count("lost is tried again by itself: its process was killed") == 1
+        assert failed["last"] == failed["lost"] == "its process was killed, perhaps because memory ran out"
+        assert capsys.readouterr().err.count("lost will be retried alone: its process was killed") == 1
         assert pool.perform({"more": task(file, "more")}, "letters") == {}
         processes = [each.process for each in pool.workers]
     assert not any(each.is_alive() for each in processes)
@@ -119,8 +119,8 @@ def test_what_lacked_memory_is_tried_again(tmp_path, capsys):
         assert pool.perform(tasks, "letters") == {}
     assert sorted(file.read_text().split()) == ["killed", "large", "last"]
     said = capsys.readouterr().err
-    assert "large is tried again by itself: OutOfMemoryError: CUDA out of memory" in said
-    assert "killed is tried again by itself: its process was killed, perhaps for want of memory" in said
+    assert "large will be retried alone: OutOfMemoryError: CUDA out of memory" in said
+    assert "killed will be retried alone: its process was killed, perhaps because memory ran out" in said
     assert "letters: 3/3" in said
 
 

@@ -105,20 +105,23 @@ def test_what_cannot_be_asked_for_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words, sentence in (
         (("10",), "there is no table 10"),
-        (("4", "--scale", "huge"), "there is no scale huge: choose one of demo, small, paper"),
+        (("4", "--scale", "huge"), "there is no scale huge: choose from demo, small, paper"),
         (("4", "--seeds", "one"), "--seeds one: give numbers separated by commas"),
         (("4", "--seeds", ","), "--seeds ,: give numbers separated by commas"),
         (("4", "--seeds", ""), "--seeds : give numbers separated by commas"),
         (("4", "--seeds", "0,0"), "--seeds 0,0: give each number once"),
-        (("1:3",), "tab1_hypotheses shows whole beams: name it without rows"),
-        (("4:99",), "tab4_length_filter has 8 rows, and no row 99"),
-        (("4", "matching.start=C"), "matching.start=C is not for tables, whose rows say it: leave it out"),
+        (("1:3",), "tab1_hypotheses shows beams and has no rows to select: name it without rows"),
+        (("4:99",), "tab4_length_filter has no row 99: choose from 1 to 8"),
+        (
+            ("4", "matching.start=C"),
+            "matching.start=C cannot be set for tables, because their rows define it: leave it out",
+        ),
         (("2:5-3",), "tab2_beam_mix:5-3: give each number once, and the lower end of a range first"),
         (("2:1-", "4"), "tab2_beam_mix:1-: give numbers separated by commas, such as 0,2 or 1-3,7"),
-        (("2:1", "tab2_beam_mix:3"), "a table is named twice: name each once, with all its rows"),
-        (("matching.updates=3",), "no table is named: give its number or its name"),
-        (("7:23",), "the demo scale can run none of these rows: choose others"),
-        (("4", "training.seed=3"), "training.seed is not for tables: give --seeds"),
+        (("2:1", "tab2_beam_mix:3"), "a table is given twice: give each once, with all its rows"),
+        (("matching.updates=3",), "no table given: give its number or name"),
+        (("7:23",), "none of these rows can run at demo scale: choose others"),
+        (("4", "training.seed=3"), "training.seed cannot be set for tables: give --seeds"),
         (("4", "--scale", "small"), "the small scale needs data: give --data FOLDER, with labeled.jsonl.gz"),
     ):
         assert command("table", *words) == 2

@@ -98,7 +98,7 @@ def test_figures_outlive_a_run_with_other_settings(folder, capsys):
     page = data.parent / "runs/table-small/tab2_beam_mix-rows-13.md"
     before = page.read_text().splitlines()
     assert command(*words, "matching.updates=3") == 0
-    assert "13.json: measured anew; the old figures are kept as " in capsys.readouterr().err
+    assert "13.json: measured again; the old figures are kept as " in capsys.readouterr().err
     assert page.read_text().splitlines() != before
     assert command(*words, "--so-far") == 0
     *changed, trained = [
@@ -125,7 +125,7 @@ def test_without_a_runs_folder_there_is_nothing_to_show_so_far(tmp_path, monkeyp
     (tmp_path / f"runs/table-{scale}/seed-1").mkdir(parents=True)
     assert command("table", "1", "4:1-3", "--scale", scale, "--seeds", "0,1", "--so-far") == 0
     said = capsys.readouterr().err
-    assert "tab1_hypotheses: its beams are not kept, and need the models: run it without --so-far" in said
+    assert "tab1_hypotheses: its beams are not kept and need the models: run it without --so-far" in said
     assert (
         "tab4_length_filter: not measured with these settings: rows 1-3 with seed 0; rows 1-3 with seed 1"
         in said
@@ -165,7 +165,7 @@ def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(fol
     systems = data.parent / "runs/table-paper/seed-0/systems"
     assert [each.name for each in systems.iterdir()] == ["matched-all-longer"]
     lacking = "lacks small.jsonl.gz, medium.jsonl.gz, large.jsonl.gz"
-    assert f"tabA4_cer: row 5 not run, as {data} {lacking}" in capsys.readouterr().err
+    assert f"tabA4_cer: row 5 not run because {data} {lacking}" in capsys.readouterr().err
     for number, name in enumerate(light_files("paper")):
         made = tiny_corpus(sentences(2, seed=90 + number, most_words=3), name.removesuffix(".jsonl.gz"))
         shutil.copy(made, data / name)
@@ -308,7 +308,7 @@ def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, mon
     assert "matched-clean " in said.out, "Table 1 has a system too"
     for name in ("shared: prior", "shared: supervised", "validations with 2 blocks"):
         assert name in said.out
-    assert "for the rows of 60,000 hours alone it needs small.jsonl.gz, medium.jsonl.gz" in said.err
+    assert "required only for the rows of 60,000 hours: small.jsonl.gz, medium.jsonl.gz" in said.err
     assert "large.jsonl.gz there too; missing: small.jsonl.gz, medium.jsonl.gz, large.jsonl.gz" in said.err
     assert not (data.parent / "runs").exists()
 

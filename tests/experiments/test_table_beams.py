@@ -22,7 +22,7 @@ def test_a_beam_shows_errors_and_what_both_models_say():
 
 def test_the_papers_beams_stand_below_ours_with_a_heading():
     legend, papers = sections(papers_beams())
-    assert "said→heard: a substitution" in legend
+    assert "reference→hypothesis: a substitution" in legend
     heading, _, head, _, first, *others = papers.splitlines()
     assert heading == "## The paper's beams, of word pieces"
     assert head == "| utterance | model | rank | log p(y) | hypothesis |"

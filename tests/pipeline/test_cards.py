@@ -69,7 +69,7 @@ def test_what_a_run_has_made_is_called_as_its_source() -> None:
     assert called(manifest, own) == "calls"
     assert called(Path("r/mine/data/text.txt"), own) == "books.txt"
     assert called(Path("elsewhere/labeled.jsonl.gz"), own) == "labeled"
-    assert called(manifest, replace(own, corpus="demo")) == "labeled of the demo's corpus"
+    assert called(manifest, replace(own, corpus="demo")) == "labeled of the demo corpus"
     assert title_of(Path("r/mine/lpm"), own) == "mine-lpm"
     assert title_of(Path("exp/lpm"), own) == "lpm"
 
@@ -86,10 +86,8 @@ def test_the_prior_is_told_with_the_text_it_has_learned_from(tiny_prior: Prior, 
 
 def test_language_and_date_are_told(tiny_recognizer: Recognizer) -> None:
     sections = trained(tiny_recognizer, language="en").sections
-    assert sections["Data"].splitlines()[-1] == (
-        "- language: en, text written as the normalizer `english` has it"
-    )
-    assert "language: not named (card.language)" in trained(tiny_recognizer).sections["Data"]
+    assert sections["Data"].splitlines()[-1] == ("- language: en, normalizer `english`")
+    assert "language: not set (card.language)" in trained(tiny_recognizer).sections["Data"]
     assert re.search(r"numpy [\w.]+, on \d{4}-\d\d-\d\d\.$", sections["Made with"])
 
 
@@ -103,7 +101,7 @@ def test_results_are_a_table_and_what_the_hub_reads(tiny_recognizer: Recognizer,
     assert card is not None
     assert card.sections["Results"].splitlines() == [
         "- CER: 5 %",
-        "- on test sets, by greedy search:",
+        "- on test sets, with greedy search:",
         "",
         "| test set | WER, % (95 %) | CER, % |",
         "|---|---|---|",

@@ -56,7 +56,7 @@ def test_hypotheses_become_texts_and_every_loss_is_told(cuts, out, tmp_path, cap
     assert f"{path}: 2 of 6 kept; " in told
     for reason in ("1 empty", "1 without an end", "1 repeating themselves", "1 not transcribed"):
         assert reason in told
-    assert "2 of 6 utterances are labeled" in told
+    assert "2 of 6 utterances labeled" in told
     assert [cut_text(cut) for cut in read_cuts(cuts)] == [None] * 6
 
 
@@ -85,7 +85,7 @@ def test_several_models_leave_all_their_texts(cuts, out, tmp_path, capsys):
         "tiny-3": ["with"],
         "tiny-4": ["doctor"],
     }
-    assert "5 of 6 utterances are labeled, 2 of them by several models" in said(capsys)
+    assert "5 of 6 utterances labeled, 2 of them by several models" in said(capsys)
 
 
 def test_what_most_models_heard_is_taught_most(cuts, out, tmp_path):
@@ -121,11 +121,11 @@ def test_packed_audio_keeps_all_texts(cuts, out, tmp_path):
 def test_bad_input_is_named_and_writes_nothing(cuts, out, tmp_path):
     stranger = tmp_path / "stranger.jsonl"
     write_transcripts(stranger, [Transcript("x", "at", 1, None, [])])
-    with pytest.raises(UserError, match=r"stranger\.jsonl and .*tiny\.jsonl\.gz share no utterance"):
+    with pytest.raises(UserError, match=r"stranger\.jsonl and .*tiny\.jsonl\.gz have no utterance in common"):
         label_cuts(cuts, [heard(tmp_path / "a.jsonl", A), stranger], out, LabelFilter())
-    with pytest.raises(UserError, match=r"a\.jsonl lacks the scores that --keep-best goes by"):
+    with pytest.raises(UserError, match=r"a\.jsonl has no scores, which --keep-best needs"):
         label_cuts(cuts, [tmp_path / "a.jsonl"], out, LabelFilter(keep_best=0.9))
-    with pytest.raises(UserError, match=r"no label is left for .*labeled\.jsonl\.gz"):
+    with pytest.raises(UserError, match=r"no labels are left for .*labeled\.jsonl\.gz"):
         label_cuts(cuts, [heard(tmp_path / "silent.jsonl", ["", ""])], out, LabelFilter())
     assert not out.exists()
 

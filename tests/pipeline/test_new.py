@@ -68,7 +68,7 @@ def test_its_data_and_pieces_are_accepted_by_a_run(folder):
 
 def test_the_commands_it_names_can_be_typed(folder, capsys):
     assert command("new", "my own.yaml", *WORDS[2:]) == 0
-    assert "`priormatch run 'my own.yaml'` runs it" in capsys.readouterr().err
+    assert "run it with `priormatch run 'my own.yaml'`" in capsys.readouterr().err
     assert "`priormatch run 'my own.yaml'`" in (folder / "my own.yaml").read_text()
 
 
@@ -82,8 +82,8 @@ def test_paths_are_written_as_they_stand(folder):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({1: "tiny.yaml"}, "tiny.yaml exists already"),
-        ({1: "no/such/my.yaml"}, "is no folder"),
+        ({1: "tiny.yaml"}, "tiny.yaml already exists"),
+        ({1: "no/such/my.yaml"}, "is not a folder"),
         ({3: "nowhere"}, "nowhere: there is no such"),
         ({3: "unlabeled"}, "holds no transcribed utterance"),
         ({5: "text.txt"}, "is not a list of audio"),

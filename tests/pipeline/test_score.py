@@ -81,11 +81,9 @@ def test_every_line_names_its_normalizer_and_both_sides_go_through_it(tmp_path):
 def test_a_note_on_many_files_stands_there_once(runs, tmp_path):
     write(runs[1] / "decoded" / "lpm" / "clean.jsonl", ["", *HEARD[1:]])
     text = text_of(score(runs, normalizers=["none", "basic"]))
-    assert text.count("too few to draw from") == 1
+    assert text.count("too few to resample") == 1
     assert "- all 8 files, normalizer none, basic: 3 utterances are too few" in text
-    assert (
-        f"- {runs[1]}/decoded/lpm/clean.jsonl, normalizer none, basic: hypotheses without a word: 1" in text
-    )
+    assert f"- {runs[1]}/decoded/lpm/clean.jsonl, normalizer none, basic: hypotheses without words: 1" in text
 
 
 def test_equal_systems_are_level(decoded):
@@ -96,16 +94,16 @@ def test_equal_systems_are_level(decoded):
 @pytest.mark.parametrize(
     ("heard", "said", "normalizer", "note"),
     [
-        (["at", ""], ["at", "ten"], "none", "hypotheses without a word: 1"),
+        (["at", ""], ["at", "ten"], "none", "hypotheses without words: 1"),
         (
             ["at", "ten"],
             ["at", ""],
             "none",
-            "references without a word, so that all heard there is inserted: 1",
+            "references without words, where every word of the hypothesis is an insertion: 1",
         ),
-        (["at", "?!"], ["at", "ten"], "basic", "hypotheses without a word: 1"),
+        (["at", "?!"], ["at", "ten"], "basic", "hypotheses without words: 1"),
         (["at 9", "ten"], ["at nine", "ten"], "english", "utterances whose digits were deleted"),
-        (["at", "ten"], ["at", "ten"], "none", "2 utterances are too few to draw from"),
+        (["at", "ten"], ["at", "ten"], "none", "2 utterances are too few to resample"),
     ],
 )
 def test_what_a_reader_should_know_is_said(tmp_path, heard, said, normalizer, note):
@@ -123,7 +121,7 @@ def test_no_word_at_all_has_no_rate(tmp_path):
     found = score([path, path])
     assert math.isnan(found.scores[0].wer)
     assert "|   n/a | n/a-n/a |" in text_of(found)
-    assert "no reference holds a word, so there is nothing to compare" in text_of(found)
+    assert "no reference has words, so there is nothing to compare" in text_of(found)
     entry = json.loads(as_json(found, 0))
     assert entry["scores"][0]["wer"] is None
     assert entry["comparisons"][0]["difference"] is None
@@ -233,11 +231,11 @@ def test_sets_without_a_counterpart_are_named_and_old_work_is_left_alone(runs):
 
 
 def test_what_cannot_be_compared_is_refused(runs, tmp_path, decoded):
-    with pytest.raises(UserError, match=r"\(clean, noisy\) hold no set of the same name: give two that do"):
+    with pytest.raises(UserError, match=r"\(clean, noisy\) have no set name in common: give two that do"):
         score([runs[0], runs[1] / "decoded" / "lpm"])
-    with pytest.raises(UserError, match=r"decoded\.jsonl and .*other\.jsonl share no utterance"):
+    with pytest.raises(UserError, match=r"decoded\.jsonl and .*other\.jsonl have no utterance in common"):
         score([decoded, write(tmp_path / "other.jsonl", ["at"], ["at"], first=9)])
-    with pytest.raises(UserError, match=r"have different references, the first for tiny-1: give --ref"):
+    with pytest.raises(UserError, match=r"have different references, first for tiny-1: give --ref"):
         score([decoded, write(tmp_path / "said.jsonl", HEARD, [SAID[0], "at night", SAID[2]])])
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"empty holds no transcripts: give a finished run"):
@@ -252,7 +250,7 @@ def test_references_that_a_normalizer_makes_one_can_be_compared(tmp_path, decode
 
 def test_an_utterance_that_stands_there_twice_is_refused(tmp_path, decoded):
     decoded.write_text(decoded.read_text() * 2)
-    with pytest.raises(UserError, match="3 utterances stand there more than once, the first is tiny-0: keep"):
+    with pytest.raises(UserError, match="3 utterances occur more than once, the first is tiny-0: keep"):
         score([decoded])
 
 
@@ -266,7 +264,7 @@ def test_speakers_are_drawn_where_the_references_know_them(bare, tiny_corpus, tm
     assert of_utterances.wer == found.wer
     (found,) = score([bare, bare], [cuts], resampled="recordings").comparisons
     assert (found.units, found.resampled) == (3, "recordings")
-    assert "bootstrap draws of speakers" in text_of(score([bare], [cuts], resampled="speakers"))
+    assert "bootstrap samples of speakers" in text_of(score([bare], [cuts], resampled="speakers"))
 
 
 def test_speakers_are_known_from_the_runs_own_data(runs, tiny_corpus):
@@ -288,9 +286,7 @@ def test_labels_of_a_manifest_are_scored_as_far_as_they_go(bare, tmp_path, tiny_
     found = score([bare, labeled], [cuts])
     assert [(each.utterances, round(each.wer, 2)) for each in found.scores] == [(3, 28.57), (2, 25.0)]
     assert not any("without a hypothesis" in note for note in found.scores[0].notes)
-    assert found.scores[1].notes[0] == (
-        "utterances of the references without a hypothesis, which do not count: 1"
-    )
+    assert found.scores[1].notes[0] == ("reference utterances without a hypothesis, not counted: 1")
 
 
 def test_several_references_are_taken_together(tmp_path, tiny_corpus):
@@ -298,7 +294,7 @@ def test_several_references_are_taken_together(tmp_path, tiny_corpus):
     write_transcripts(tmp_path / "x.jsonl", [Transcript("more-0", "at ten", 2, None, [])])
     (found,) = score([tmp_path / "x.jsonl"], manifests).scores
     assert found.wer == 0
-    assert found.notes[0].endswith("without a hypothesis, which do not count: 1"), "of the cuts it is of"
+    assert found.notes[0].endswith("without a hypothesis, not counted: 1"), "of the cuts it is of"
 
 
 def test_an_utterance_without_text_is_no_empty_reference(bare, tmp_path, tiny_corpus):
@@ -307,7 +303,9 @@ def test_an_utterance_without_text_is_no_empty_reference(bare, tmp_path, tiny_co
     CutSet.from_cuts(cuts).to_file(tmp_path / "some.jsonl.gz")
     with pytest.raises(UserError, match="3 utterances have no reference, the first is tiny-0: give --ref"):
         score([bare])
-    with pytest.raises(UserError, match="1 utterances have no reference, the first is tiny-1: give those"):
+    with pytest.raises(
+        UserError, match="1 utterances have no reference, the first is tiny-1: give references"
+    ):
         score([bare], [tmp_path / "some.jsonl.gz"])
     with pytest.raises(UserError, match=r"none\.jsonl\.gz holds no transcribed utterance"):
         score([bare], [tiny_corpus(2, "none", transcribed=False)])
@@ -343,12 +341,15 @@ def test_the_verb_writes_what_it_shows(decoded, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--out", "x.txt"), "--out x.txt: give a name that ends in .md or .json"),
-        (("--out", "old.md"), "old.md exists already: choose another name, or --overwrite it"),
+        (("--out", "x.txt"), "--out x.txt: give a file name that ends in .md or .json"),
+        (("--out", "old.md"), "old.md already exists: choose another name, or use --overwrite"),
         (("--out", "old.md/x.md", "--overwrite"), "cannot write old.md/x.md"),
-        (("--normalizer", "none,whisper"), "'whisper' is no normalizer: choose from none, basic, english"),
-        (("--normalizer", ""), "'' is no normalizer"),
-        (("--resample", "words"), "'words' is nothing to draw: choose from utterances, speakers, recordings"),
+        (("--normalizer", "none,whisper"), "'whisper' is not a normalizer: choose from none, basic, english"),
+        (("--normalizer", ""), "'' is not a normalizer"),
+        (
+            ("--resample", "words"),
+            "'words' is not a unit to resample: choose from utterances, speakers, recordings",
+        ),
         (("--resample", "speakers"), "the speakers of 3 utterances are not known"),
         (("--details", "-1"), "--details"),
         (("--prior", "nowhere"), "nowhere holds no prior"),
@@ -422,9 +423,9 @@ def test_nemos_manifest_holds_both_sides(tmp_path):
         ("x.csv", ["id,text", 'a,"at'], "check the quotes"),
         ("x.csv", ["id,text", ",at"], "x.csv, line 2: no id in id, text"),
         ("x.txt", [], "x.txt is empty: give JSON lines, a CSV or TSV table, Kaldi's `id words` or NIST's"),
-        ("x.txt", ["we met at ten"], "no utterance of x.txt is in the references: the first is we here, and"),
+        ("x.txt", ["we met at ten"], "no utterance of x.txt is in the references: its first is we, that"),
         ("x.txt", ["tiny-0 at", "more ten"], "x.txt: 1 utterances have no reference, the first is more"),
-        ("x.txt", ["a at", "a ten"], "1 utterances stand there more than once, the first is a"),
+        ("x.txt", ["a at", "a ten"], "1 utterances occur more than once, the first is a"),
     ],
 )
 def test_what_is_missing_in_text_from_elsewhere_is_named(tmp_path, monkeypatch, capsys, name, lines, said):

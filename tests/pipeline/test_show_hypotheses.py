@@ -135,7 +135,7 @@ def test_what_is_not_of_these_utterances_is_refused(
 ):
     (tmp_path / "lengths.jsonl").write_text('{"id": "stranger", "hypothesis": "x", "pieces": 3}\n')
     assert command(*words, "--lengths", "lengths.jsonl") == 2
-    assert "lengths.jsonl has no length of these utterances" in capsys.readouterr().err
+    assert "lengths.jsonl has no lengths of these utterances" in capsys.readouterr().err
     assert command(*words, "--id", "nobody") == 2
     assert "tiny.jsonl.gz holds no utterance nobody" in capsys.readouterr().err
     from priormatch.recognizers.prior import Prior

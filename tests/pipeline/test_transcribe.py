@@ -155,7 +155,7 @@ def test_transcripts_that_are_there_stay_until_told_otherwise(model, folder, tmp
     assert (out / "talk.txt").read_text() == "mended by hand"
     capsys.readouterr()
     assert command("transcribe", model, speech, "--out", out) == 0
-    assert "2 of 2 recordings have their transcripts already" in capsys.readouterr().err
+    assert "2 of 2 recordings already have transcripts" in capsys.readouterr().err
     assert command("transcribe", model, speech, "--out", out, "--overwrite") == 0
     assert (out / "talk.txt").read_text() != "mended by hand"
 
@@ -168,10 +168,10 @@ def test_what_was_stopped_goes_on(model, folder, tmp_path, capsys) -> None:
     with (out / RECORD).open("a") as record:
         record.write('{"file": "phone.txt", "mod')  # cut off by a kill
     assert command("transcribe", model, folder / "deep", "--out", out) == 0
-    assert "1 of 2 recordings have their transcripts already" in capsys.readouterr().err
+    assert "1 of 2 recordings already have transcripts" in capsys.readouterr().err
     assert transcripts(out) == whole
     assert command("transcribe", model, folder / "deep", "--out", out) == 0
-    assert "2 of 2 recordings have their transcripts already" in capsys.readouterr().err
+    assert "2 of 2 recordings already have transcripts" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_transcripts_of_another_model_or_recording_are_refused_until_told_otherw
 
 def test_files_of_unknown_making_are_refused(refusal, tmp_path) -> None:
     (tmp_path / "out" / RECORD).unlink()
-    assert f"exists, and {tmp_path / 'out' / RECORD} does not tell what wrote it" in refusal()
+    assert f"exists, and {tmp_path / 'out' / RECORD} does not record how it was made" in refusal()
 
 
 def test_without_a_folder_the_text_is_printed(model, folder, capsys) -> None:

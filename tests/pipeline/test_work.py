@@ -92,7 +92,7 @@ def test_utterances_in_which_nothing_was_heard_are_left_out(corpus, capsys):
     del lengths["tiny-5"]
     kept = with_lengths(corpus, lengths)
     assert ids(kept) == [each for each in ids(corpus) if each not in ("tiny-2", "tiny-5")]
-    assert "2 of 9 utterances have no reference length: left out" in capsys.readouterr().err
+    assert "2 of 9 utterances have no reference length and are left out" in capsys.readouterr().err
 
 
 def test_with_a_length_for_all_nothing_is_left_out(corpus, capsys):

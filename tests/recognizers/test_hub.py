@@ -93,7 +93,7 @@ def test_a_model_of_another_language_still_knows_how_it_is_written(
     card = (model_folder("ann/tones") / CARD).read_text()
     assert "the normalizer `unicode with 5 letters`" in card
     assert "`priormatch transcribe ann/tones recordings`" in card
-    assert "no more than 4.5 s" in card
+    assert "at most 4.5 s" in card
 
 
 def test_what_only_the_model_before_had_goes_and_nothing_else(
@@ -223,7 +223,7 @@ def test_a_license_goes_onto_the_card(hub: Hub, folder: Path, capsys: pytest.Cap
     assert "License" not in card.sections
     (folder / CARD).write_text("my own words\n")
     assert command("push", folder, "ann/tones", "--license", "mit") == 2
-    assert "README.md has been edited: write `license: mit` there" in capsys.readouterr().err
+    assert "README.md has been edited: add `license: mit` to it" in capsys.readouterr().err
 
 
 def test_where_xet_is_out_of_reach_the_other_way_is_named(

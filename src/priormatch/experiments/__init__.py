@@ -1,1 +1,1 @@
-"""Everything the paper compares: its tables' figures, the systems behind their rows, and ours beside them."""
+"""The paper's experiments: the figures of its tables, the systems of their rows, and our results."""

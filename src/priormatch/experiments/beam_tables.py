@@ -1,4 +1,4 @@
-"""Table 1: beams of two utterances, with what the prior says of them, before and after matching."""
+"""Table 1: beams of two utterances with the prior's scores, before and after matching."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ from priormatch.recognizers.prior import Prior
 from priormatch.recognizers.recognizer import Recognizer
 
 UTTERANCES = 2
-SHOWN = matched()  # beside the supervised model
+SHOWN = matched()  # shown together with the supervised model
 PAPERS = "The paper's beams, of word pieces"
 
 
 def beams(study: Study) -> Cells:
-    """The table: the reference, and each model's hypotheses, errors marked, with log q, log p_y and their weights."""
+    """The table: the reference, and each model's hypotheses with marked errors, log q, log p_y and weights."""
     device = find_device(study.settings.device)
     models = {"Supervised": study.models.supervised, "LPM": study.train(SHOWN)}
     prior, size = Prior.load(study.models.prior, device), study.settings.matching.beam_size
@@ -56,21 +56,21 @@ def of_model(number: str, model: str, inspection: Inspection) -> Cells:
 
 
 def papers_beams() -> Cells:
-    """The table as the paper has it."""
+    """The table of the paper."""
     rows = read_table(BEAMS)
     body = [["" if value == MISSING else value for value in row.values()] for row in rows]
     return [["utterance", "model", "rank", "log p(y)", "hypothesis"], *body]
 
 
 def sections(papers: Cells) -> list[str]:
-    """What stands below our beams on the page: how errors are marked, and the paper's beams as they are."""
+    """The sections below our beams: how errors are marked, and the paper's beams verbatim."""
     head, *body = papers
     verbatim = [[*line, f"`{pieces}`"] for *line, pieces in body]
     return [f"{LEGEND}.\n", f"## {PAPERS}\n\n{markdown([head, *verbatim])}"]
 
 
 def some_of(cuts: Path, study: Study) -> Corpus:
-    """The first utterances of a set that are neither short nor long."""
+    """The first utterances of a set that are near the median duration."""
     corpus = Corpus.load(cuts, study.settings.audio, transcribed=True)
     middle = sorted(corpus.durations)[len(corpus) // 2]
     near = [cut for cut in corpus.cuts if 0.75 * middle <= cut.duration <= 1.5 * middle]

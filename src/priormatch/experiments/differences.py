@@ -1,4 +1,4 @@
-"""How far the rows of a table lie from plain local prior matching, and what they recover, with 95 % intervals."""
+"""Differences of rows from plain local prior matching, and recovered word error rates, with 95 % intervals."""
 
 import math
 import statistics
@@ -22,15 +22,15 @@ from priormatch.scoring.bootstrap import (
 from priormatch.scoring.error_rates import ErrorCounts, summed, word_error_rate_recovered
 
 Seeds = Sequence[Found]
-"""What was measured of a row, with each seed."""
+"""The measurements of a row, one for each seed."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure of a row with its interval, over all seeds together.
+    """A figure of a row with its confidence interval, over all seeds.
 
-    Either an error rate less that of the row it stands `against`, in points, or so a perplexity; or a recovered word
-    error rate in percent, which stands against none.
+    Either the difference of an error rate (in points) or of a perplexity from that of the row `against`, or a
+    recovered word error rate in percent, without `against`.
     """
 
     line: Line
@@ -42,7 +42,7 @@ class Estimate:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the whole interval lies on one side of zero."""
+        """Whether the interval excludes zero."""
         low, high = self.interval
         return low > 0 or high < 0
 
@@ -50,7 +50,7 @@ class Estimate:
 def differences(
     table: str, lines: Sequence[Line], found: Sequence[Seeds], start: str = "C"
 ) -> list[Estimate]:
-    """Each row's error rates less those of the row of plain matching that it is compared with."""
+    """The error rates of each row minus those of its reference row of plain matching."""
     seeds = {line.number: its for line, its in zip(lines, found, strict=True)}
     pairs = [
         (line, plain) for line in lines if (plain := reference_of(table, lines, line, start)) is not None
@@ -64,7 +64,7 @@ def differences(
 
 
 def difference(column: str, line: Line, mine: Seeds, other: Line, theirs: Seeds) -> Estimate | None:
-    """A row's error rate or perplexity less that of another; None where utterances of both are not known."""
+    """A row's error rate or perplexity minus that of another; None without per-utterance data of both."""
     ours, others = in_common(column, mine, theirs)
     if ours:
         test = paired_bootstrap(ours, others)
@@ -76,7 +76,7 @@ def difference(column: str, line: Line, mine: Seeds, other: Line, theirs: Seeds)
 
 
 def recovered(lines: Sequence[Line], found: Sequence[Seeds]) -> list[Estimate]:
-    """The recovered word error rates of all rows but those at the ends."""
+    """The recovered word error rates of all rows except the supervised row and the topline."""
     rows, estimates = [line.row for line in lines], []
     for position, line in enumerate(lines):
         for column in line.row:
@@ -95,30 +95,30 @@ def recovered(lines: Sequence[Line], found: Sequence[Seeds]) -> list[Estimate]:
 
 
 def in_common(column: str, *rows: Seeds) -> list[list[ErrorCounts]]:
-    """The errors of a column for each of several rows, with those seeds that all of them have.
+    """The errors of a column for each of several rows, for the seeds that all of them have.
 
-    Nothing where they are errors of different utterances, some of which could not be read at one time or another.
+    Empty if they are of different utterances, because some could not be read in one of the runs.
     """
     whole = [each for each in zip(*rows, strict=True) if all(column in found.errors for found in each)]
     seeds = [[found.errors[column] for found in each] for each in whole]
     if any(not np.array_equal(each.lengths, seeds[0][0].lengths) for seed in seeds for each in seed):
-        say(f"{column}: not all rows were scored on the same utterances: those that differ are not compared")
+        say(f"{column}: rows scored on different utterances are not compared")
         seeds = []
     return [list(its) for its in zip(*seeds, strict=True)] or [[] for _ in rows]
 
 
 def scored_in_common(column: str, mine: Seeds, theirs: Seeds) -> list[tuple[ScoredTexts, ScoredTexts]]:
-    """What the prior says of two rows' transcripts, with those seeds that both have; nothing where some are missing."""
+    """The prior's scores of two rows' transcripts, for the seeds that both have; empty if utterances are missing."""
     both = [each for each in zip(mine, theirs, strict=True) if all(column in found.texts for found in each)]
     pairs = [(a.texts[column], b.texts[column]) for a, b in both]
     if len({len(each.pieces) for pair in pairs for each in pair}) > 1:
-        say(f"{column}: not all rows were scored on the same utterances: their difference has no interval")
+        say(f"{column}: rows were scored on different utterances, so their difference has no interval")
         return []
     return pairs
 
 
 def table_of(estimates: Sequence[Estimate]) -> Cells:
-    """Estimates as a table with a column for each figure, bold where zero is excluded."""
+    """A table of estimates with a column for each figure; bold if the interval excludes zero."""
     columns = list(dict.fromkeys(each.column for each in estimates))
     compared = any(each.against is not None for each in estimates)
     lines = {each.line.number: each for each in estimates}
@@ -133,7 +133,7 @@ def table_of(estimates: Sequence[Estimate]) -> Cells:
 
 
 def in_words(estimate: Estimate) -> str:
-    """A figure with its interval; a difference is bold where the interval excludes zero."""
+    """A figure with its interval; a difference is bold if the interval excludes zero."""
     if math.isnan(estimate.value):
         return ""
     low, high = estimate.interval
@@ -144,7 +144,7 @@ def in_words(estimate: Estimate) -> str:
 
 
 def for_machines(estimates: Sequence[Estimate]) -> Cells:
-    """Estimates one a line."""
+    """Estimates in machine-readable form, one per line."""
     head = ["row", "less_row", "column", "seeds", "value", "low", "high", "excludes_zero"]
     body = [
         [

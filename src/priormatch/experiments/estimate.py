@@ -1,4 +1,4 @@
-"""What tables would take: the data they need, the updates they make, and their time by a short probe."""
+"""`priormatch table --dry-run`: the data and updates that tables need, and their time by a short probe."""
 
 import itertools
 import math
@@ -45,24 +45,24 @@ from priormatch.training.optimizer import make_optimizer
 from priormatch.training.prior_step import PriorTraining, Sentences
 from priormatch.training.supervised_step import Supervised
 
-SECONDS, PIECES = 12.3, 43  # of an utterance of LibriSpeech's training sets
-WARM_UP, COUNTED = 6, 10  # updates, or fewer where they are slow
-ENOUGH = 2.0  # seconds of either on a CPU; a GPU first compiles and records
-MANY = 8  # batches of sentences, as those read with the one before fill more than one
-FEW = 6  # utterances that tell enough of a batch on a CPU, where a batch takes as long as its parts
+SECONDS, PIECES = 12.3, 43  # mean of an utterance in LibriSpeech's training sets
+WARM_UP, COUNTED = 6, 10  # updates; fewer if they are slow
+ENOUGH = 2.0  # seconds for each of the two on a CPU; a GPU first compiles and records
+MANY = 8  # batches of sentences, because sentences with context fill more than one
+FEW = 6  # utterances that represent a batch on a CPU, where a batch takes as long as its parts together
 
 DEV = {"demo": (150, 4.0), "small": (660, 4.2), "paper": (2783, 6.8)}
-"""Of each of a scale's two dev sets, about how many utterances it has, and the seconds of one."""
+"""For each of a scale's two dev sets: the approximate number of utterances, and seconds per utterance."""
 
 Step = Literal["prior", "supervised", "further", "labels", "matching", "validation"]
-"""An update of a prior, of a recognizer from scratch, with matching's batch, on fixed labels as well, of matching; and
-a recognizer that hears an utterance to be validated.
+"""An update of: a prior; a recognizer from scratch; a recognizer with matching's batch; a recognizer on transcripts and
+fixed labels; matching. `validation` is decoding of one utterance.
 """
 
 
 @dataclass(frozen=True)
 class Work:
-    """Updates of one kind with some settings, or validations, each of so many utterances."""
+    """Updates of one kind with some settings, or validations of `utterances` each."""
 
     name: str
     step: Step
@@ -72,7 +72,7 @@ class Work:
 
     @property
     def validations(self) -> int:
-        """How often a recognizer is validated in these updates; one that has been trained before, at first too."""
+        """The number of validations during these updates; further training also validates before the first update."""
         match self.step:
             case "prior" | "validation":
                 return 0
@@ -83,16 +83,16 @@ class Work:
 
 
 def tell(request: Request) -> None:
-    """What tables would take, without doing it: data, updates, and hours by a short probe on this machine."""
+    """Report what tables need, without running them: data, updates, and hours by a short probe on this machine."""
     device = find_device(request.plan(request.seeds[0]).settings.device)
     if request.scale != "demo":
         tell_files(request)
-    say(f"measuring what an update takes on {device}, on noise ...")
+    say(f"measuring the time of an update on {device}, with noise as input ...")
     shown = Table(
         title=f"{', '.join(TITLES[each] for each in request.tables)}: for each of {len(request.seeds)} seeds",
         title_justify="left",
     )
-    for name in ("training", "updates", "seconds of each", "hours"):
+    for name in ("training", "updates", "seconds each", "hours"):
         shown.add_column(name, overflow="fold")
     hours, measured = 0.0, Probe()
     for work in track(work_of(request), "trainings measured"):
@@ -101,26 +101,26 @@ def tell(request: Request) -> None:
         shown.add_row(work.name, f"{work.times:,}", f"{seconds:.3f}", f"{its:.2f}")
     Console(width=None if sys.stdout.isatty() else 160).print(shown)
     say(
-        f"{hours * len(request.seeds):.2f} hours in all on {device}, one after another;"
-        " tuning, decoding and the validation of priors not counted"
+        f"{hours * len(request.seeds):.2f} hours in total on {device}, one training at a time;"
+        " tuning, decoding and the validation of priors are not counted"
     )
 
 
 def tell_files(request: Request) -> None:
-    """What the folder of data must hold, and what it may hold besides."""
+    """Report the required and optional files of the data folder, and which are missing."""
     folder = request.data
 
     def missing(names: list[str]) -> str:
         return f"missing: {', '.join(missing_files(names, folder)) or 'nothing'}"
 
     wanted, more = wanted_files(request.scale), light_files(request.scale)
-    say(f"it needs {', '.join(wanted)} in --data {folder or 'FOLDER'}; {missing(wanted)}")
+    say(f"required: {', '.join(wanted)} in --data {folder or 'FOLDER'}; {missing(wanted)}")
     if more:
-        say(f"for the rows of 60,000 hours alone it needs {', '.join(more)} there too; {missing(more)}")
+        say(f"required only for the rows of 60,000 hours: {', '.join(more)}; {missing(more)}")
 
 
 def work_of(request: Request) -> list[Work]:
-    """The trainings of all tables, each once: the models that systems share, and the systems; and their validations."""
+    """The trainings of all tables, each once: shared models and systems; then their validations."""
     places = request.places(request.seeds[0])
     systems = {
         places.plan.name_of(line.system): line.system
@@ -132,14 +132,14 @@ def work_of(request: Request) -> list[Work]:
         systems.setdefault(places.plan.name_of(SHOWN), SHOWN)
     models = shared_models(places, list(systems.values()))
     if systems:
-        models.setdefault(places.folder / "prior", places.settings)  # which all figures need
+        models.setdefault(places.folder / "prior", places.settings)  # needed for all figures
     trainings = [of_model(path.relative_to(places.folder), settings) for path, settings in models.items()]
     trainings += [work for name, system in systems.items() for work in of_system(name, system, places.plan)]
     return [*trainings, *validations_of(trainings, request.scale)]
 
 
 def of_model(place: Path, settings: Settings) -> Work:
-    """The training of a prior or of a supervised model that systems share."""
+    """The training of a shared prior or supervised model."""
     name = f"shared: {place}"
     if place.name == "prior":
         return Work(name, "prior", settings.prior.updates, settings)
@@ -147,7 +147,7 @@ def of_model(place: Path, settings: Settings) -> Work:
 
 
 def validations_of(trainings: Sequence[Work], scale: str) -> list[Work]:
-    """The validations of all trainings together, by the size of the recognizer."""
+    """The validations of all trainings, grouped by the size of the recognizer."""
     found: dict[str, Work] = {}
     for training in trainings:
         if training.validations:
@@ -159,14 +159,14 @@ def validations_of(trainings: Sequence[Work], scale: str) -> list[Work]:
 
 
 def validated(scale: str, settings: Settings) -> float:
-    """The utterances of a validation on both dev sets, in ones as long as those of training."""
+    """The size of a validation on both dev sets, counted in utterances of the training length."""
     there, seconds = DEV[scale]
     each = min(settings.training.validate_on or there, there)
     return 2 * each * seconds / SECONDS
 
 
 def of_system(name: str, system: System, plan: Plan) -> list[Work]:
-    """What a system takes beyond the models that it shares."""
+    """The training of a system, without the shared models."""
     settings = plan.settings_of(system)
     updates = settings.matching.updates
     match system.kind:
@@ -181,7 +181,7 @@ def of_system(name: str, system: System, plan: Plan) -> list[Work]:
 
 
 class Numbers:
-    """Stands for a tokenizer: a text is the numbers of its classes."""
+    """A stand-in for a tokenizer; texts are class numbers."""
 
     def __init__(self, classes: int) -> None:
         self.classes, self.eos = classes, classes - 1
@@ -196,13 +196,13 @@ class Numbers:
 
 
 class Probe:
-    """Measures how long updates take, each kind once: on noise, with the device that the settings name."""
+    """Measures the time of updates on noise, each kind once, on the device in the settings."""
 
     def __init__(self) -> None:
         self.known: dict[str, float] = {}
 
     def seconds(self, work: Work) -> float:
-        """The seconds of an update of some work, or of an utterance that is validated."""
+        """The seconds per update, or per validated utterance."""
         settings = work.settings
         key: list[object] = [work.step]
         match work.step:
@@ -224,7 +224,7 @@ class Probe:
 
 
 def probe(step: Step, settings: Settings) -> float:
-    """Train on noise for a few updates with these settings, or hear it; the seconds of an update or an utterance."""
+    """Train on noise for a few updates, or decode it; return the seconds per update or utterance."""
     device = find_device(settings.device)
     settings = replace(
         settings,
@@ -245,7 +245,7 @@ def probe(step: Step, settings: Settings) -> float:
 
 
 def utterances_of(step: Step, settings: Settings) -> int:
-    """The utterances, or the sentences, of a batch."""
+    """The number of utterances, or sentences, in a batch."""
     if step == "prior":
         return max(settings.prior.batch_tokens // (PIECES + 1), 1)
     size = settings.training.batch if step == "supervised" else settings.matching.batch
@@ -253,7 +253,7 @@ def utterances_of(step: Step, settings: Settings) -> int:
 
 
 def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float:
-    """The same with the batches of the settings."""
+    """The seconds per update with exactly the batch size in the settings."""
     tokenizer, utterances = numbers_for(settings), utterances_of(step, settings)
     if step == "prior":
         text = Sentences(random_texts(MANY * utterances, tokenizer), tokenizer)
@@ -265,7 +265,7 @@ def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float
 
 
 def seconds_an_utterance(settings: Settings, device: torch.device) -> float:
-    """Hear noise as a validation does; the seconds of an utterance."""
+    """Decode noise as in a validation; return the seconds per utterance."""
     utterances = FEW if device.type == "cpu" else round(batch_seconds(device) / SECONDS)
     tokenizer = numbers_for(settings)
     with noise(utterances, tokenizer, settings) as corpus:
@@ -274,7 +274,7 @@ def seconds_an_utterance(settings: Settings, device: torch.device) -> float:
 
 
 def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -> Task:
-    """What makes the updates of a recognizer."""
+    """The task that makes the updates of a recognizer."""
     training, matching = settings.training, settings.matching
     if step in ("supervised", "further"):
         size = training.batch if step == "supervised" else matching.batch
@@ -292,26 +292,26 @@ def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -
 
 
 def endless(model: Recognizer) -> Recognizer:
-    """The same, and no hypothesis ends by itself."""
+    """The model with its end of sentence disabled, so that all hypotheses have the full length."""
     with torch.no_grad():
         model.decoder.output.bias[model.tokenizer.eos] = -30.0
     return model
 
 
 def numbers_for(settings: Settings) -> Tokenizer:
-    """What stands for a tokenizer of that many pieces."""
+    """A stand-in for a tokenizer with the number of pieces in the settings."""
     return cast(Tokenizer, Numbers(max(settings.tokenizer.pieces - 2, 8)))
 
 
 def random_texts(count: int, tokenizer: Tokenizer) -> list[str]:
-    """Random classes, as many as an utterance has."""
+    """Random texts with the number of pieces of a typical utterance."""
     drawn = np.random.default_rng(0).integers(0, tokenizer.eos, (count, PIECES))
     return [tokenizer.decode(row) for row in drawn.tolist()]
 
 
 @contextmanager
 def noise(utterances: int, tokenizer: Tokenizer, settings: Settings) -> Iterator[Corpus]:
-    """So many utterances of noise, with random classes as their texts, for a while."""
+    """A temporary corpus of noise, with random classes as texts."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "noise.wav"
         samples = np.random.default_rng(0).normal(0, 0.05, round(SECONDS * SAMPLE_RATE))
@@ -324,7 +324,7 @@ def noise(utterances: int, tokenizer: Tokenizer, settings: Settings) -> Iterator
 
 
 def seconds_an_update(task: Task, settings: Settings) -> float:
-    """The mean time of an update once everything has been met before; of matching, over its mixing."""
+    """The mean time of an update after warm-up; for matching, averaged over its mixing."""
     parameters = list(task.model.parameters())
     chosen = (settings.prior if isinstance(task, PriorTraining) else settings.matching).optimizer
     device, optimizer = parameters[0].device, make_optimizer(parameters, chosen)
@@ -337,13 +337,13 @@ def seconds_an_update(task: Task, settings: Settings) -> float:
 
 
 def steady_seconds(act: Callable[[], object], device: torch.device) -> float:
-    """The mean time of something once everything has been met before, or where that is slow on a CPU, of the first."""
+    """The mean time of a call after warm-up; if the warm-up is slow on a CPU, its own mean time."""
     first = mean_seconds(act, WARM_UP, device)
     return first if device.type == "cpu" and first > ENOUGH else mean_seconds(act, COUNTED, device)
 
 
 def mean_seconds(act: Callable[[], object], most: int, device: torch.device) -> float:
-    """Do something over and over; on a CPU no more of it than takes a while."""
+    """The mean time of repeated calls; on a CPU, stop early after `ENOUGH` seconds."""
     enough = ENOUGH if device.type == "cpu" else math.inf
     made, began = 0, time.perf_counter()
     while made < most and (not made or time.perf_counter() - began < enough):
@@ -354,7 +354,7 @@ def mean_seconds(act: Callable[[], object], most: int, device: torch.device) -> 
 
 
 def kinds_of(task: Task, settings: Settings) -> list[tuple[float, int]]:
-    """The kinds of updates that a task makes: the share of each, and the number of one behind the attention window."""
+    """The kinds of updates of a task: the share of each, and the number of one such update after the window."""
     first, mixing = settings.training.window_updates, settings.matching.mixing
     if isinstance(task, Supervised | PriorTraining) or settings.matching.combine == "sum":
         return [(1.0, first)]

@@ -1,4 +1,4 @@
-"""What was measured of the rows of tables, in files beside the systems, so that a page can be made without them."""
+"""Measurements of table rows, stored next to the systems, so that pages can be made without the models."""
 
 import json
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ from priormatch.scoring.bootstrap import ScoredTexts
 from priormatch.scoring.error_rates import ErrorCounts
 
 Values = dict[str, float]
-"""What was measured of a row, by column."""
+"""The measurements of a row, by column."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured of a row with one seed, and what lies behind it utterance by utterance, by column.
+    """The measurements of a row with one seed, and their per-utterance data, by column.
 
-    Behind error rates lie errors, and behind perplexities of transcripts what the prior says of each.
+    `errors` are those of error rates; `texts` are the prior's scores of transcripts, for perplexities.
     """
 
     values: Values = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Found:
 
 
 def write_found(study: Places, table: str, line: Line, found: Found) -> None:
-    """Put down what was measured of a row, with what it was made from; other figures of it are kept aside."""
+    """Write the measurements of a row, with the digest of their settings; differing old figures are kept as copies."""
     errors = {
         column: {"errors": each.errors.tolist(), "lengths": each.lengths.tolist()}
         for column, each in found.errors.items()
@@ -52,14 +52,14 @@ def write_found(study: Places, table: str, line: Line, found: Found) -> None:
     file, text = file_of(study, table, line), json.dumps(content) + "\n"
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.is_file() and file.read_bytes() != text.encode():
-        say(f"{file.name}: measured anew; the old figures are kept as {set_aside(file)}")
+        say(f"{file.name}: measured again; the old figures are kept as {set_aside(file)}")
     replace_text(file, text)
 
 
 def read_found(study: Places, table: str, line: Line) -> Found:
-    """What was measured of a row with these settings, the last time if more than once; nothing if never.
+    """Read the latest measurements of a row with these settings; empty if there are none.
 
-    Figures of a removed variant, whose settings cannot be told any more, are taken as they were recorded.
+    For a removed variant, whose settings no longer exist, the recorded figures are used.
     """
     file, wanted = file_of(study, table, line), made_from(study, line)
     recorded = line.system is not None and line.system.recorded != ""
@@ -73,28 +73,28 @@ def read_found(study: Places, table: str, line: Line) -> Found:
     }
     texts = {
         column: ScoredTexts(np.array(each["log_p"]), np.array(each["pieces"]))
-        for column, each in content.get("texts", {}).items()  # which older files have not
+        for column, each in content.get("texts", {}).items()  # missing in older files
     }
     return Found(content["values"], errors, texts)
 
 
 def read_content(file: Path) -> dict[str, Any]:
-    """What stands in a file of figures."""
+    """The content of a file of figures."""
     try:
         content: dict[str, Any] = parse_json(read_text(file))
     except ValueError as error:
-        raise UserError(f"{file} is damaged ({error}): remove it, and run its table again") from error
+        raise UserError(f"{file} is damaged ({error}): remove it and run its table again") from error
     return content
 
 
 def file_of(study: Places, table: str, line: Line) -> Path:
-    """Where the figures of a row are put down."""
+    """The file with the figures of a row."""
     assert line.system is not None
     return study.folder_of(line.system) / "figures" / f"{table}-{line.number}.json"
 
 
 def made_from(study: Places, line: Line) -> str:
-    """What tells figures from those of other settings; of fusion's only where the prior had a say in a search."""
+    """A digest of the settings of a row's figures; fusion settings count only if a search used the prior."""
     assert line.system is not None
     settings = study.settings_of(line.system)
     recipe = {name: plain(value) for name, value in recipe_of_matching(settings).items()}

@@ -1,4 +1,4 @@
-"""A table as the paper lays it out, with our figures beside its own."""
+"""Tables in the paper's layout, with our figures next to the paper's."""
 
 import statistics
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from priormatch.experiments.measure import is_measured
 from priormatch.experiments.paper import MISSING, Row
 
 Seeds = Sequence[Values]
-"""What was measured of a row, with each seed."""
+"""The measurements of a row, one for each seed."""
 
 Cells = list[list[str]]
-"""The head of a table and its rows."""
+"""The header of a table and its rows."""
 
 
 def cells(rows: Sequence[Row], found: Sequence[Seeds]) -> Cells:
-    """The table with two columns for each figure: the paper's, and ours as the mean of the seeds.
+    """The table with two columns for each figure: the paper's, and ours as the mean over seeds.
 
-    Ours stand alone where the paper has no figure in any of the rows.
+    If the paper has no figure in any row, there is only our column.
     """
     columns = list(rows[0])
     quoted = {column for column in columns if any(row[column] != MISSING for row in rows)}
@@ -45,7 +45,7 @@ def _heads(column: str, quoted: bool) -> list[str]:
 
 
 def ours(values: Sequence[float | None]) -> str:
-    """The mean of the seeds, and where there are several, each of them, with a dash for one that is not done."""
+    """The mean over seeds and, if there are several, each seed, with a dash for a missing one."""
     done = [each for each in values if each is not None]
     if not done:
         return ""
@@ -55,7 +55,7 @@ def ours(values: Sequence[float | None]) -> str:
 
 
 def named(row: Row) -> str:
-    """A row in words: what it says besides figures."""
+    """A description of a row: its values that are not figures."""
     return ", ".join(value for column, value in row.items() if not is_measured(column) and value != MISSING)
 
 
@@ -78,12 +78,12 @@ def on_screen(title: str, table: Cells) -> Table:
 
 
 def as_tsv(table: Cells) -> str:
-    """A table for machines."""
+    """A table as TSV."""
     return "".join("\t".join(line) + "\n" for line in table)
 
 
 def tsv(rows: Sequence[Row], found: Sequence[Seeds], seeds: Sequence[int]) -> str:
-    """The table for machines: the paper's columns, and behind them ours, one for each figure and seed."""
+    """The table as TSV: the paper's columns, then ours, one for each figure and seed."""
     measured = [column for column in rows[0] if is_measured(column)]
     head = [*rows[0], *(f"ours_{column}_seed{seed}" for column in measured for seed in seeds)]
     body = [

@@ -1,4 +1,4 @@
-"""What the columns of the paper's tables measure, of our systems."""
+"""Measurements of our systems for the columns of the paper's tables."""
 
 import re
 from collections.abc import Sequence
@@ -27,25 +27,28 @@ from priormatch.scoring.transcripts import Transcript, both_sides, read_transcri
 
 RATE = re.compile(r"(?P<part>dev|test)_(?P<kind>clean|other)_(?P<rate>wer|cer)")
 RECOVERED = re.compile(r"(?P<wer>test_(clean|other)_wer)r(_(?P<top>\d+))?_pct")
-BASE_HOURS, TOP_HOURS = "100", "460"  # labeled speech at the ends of the recovered share
+BASE_HOURS, TOP_HOURS = (
+    "100",
+    "460",
+)  # labeled hours of the supervised row and of the topline, for the recovered share
 LABELS = re.compile(r"train_(?P<kind>clean|other)_\d+_wer")
 PERPLEXITY = re.compile(r"lm_ppl_dev_(?P<kind>clean|other)")
-STRENGTH = "lm_token_ppl"  # of the prior itself
-MOST_SENTENCES = 2000  # of the held-out text, to measure it on
+STRENGTH = "lm_token_ppl"  # perplexity of the prior itself
+MOST_SENTENCES = 2000  # of the held-out text, for that perplexity
 
 
 def is_measured(column: str) -> bool:
-    """Whether a column holds figures, and does not name a row."""
+    """Whether a column holds figures, not descriptions of rows."""
     return column == STRENGTH or any(each.fullmatch(column) for each in (RATE, RECOVERED, LABELS, PERPLEXITY))
 
 
 def is_better_lower(column: str) -> bool:
-    """Whether a column holds error rates, or how unlikely the prior finds transcripts."""
+    """Whether a column holds error rates or the prior's perplexities of transcripts."""
     return any(each.fullmatch(column) for each in (RATE, LABELS, PERPLEXITY))
 
 
 def measure(study: Study, row: Row, system: System) -> Found:
-    """The figures of one row, of those columns that are measured and do not follow from others."""
+    """Measure the figures of one row, except those that are computed from others."""
     errors, scored, values = {}, {}, {}
     decoded = cache(partial(study.decode, system))
     for column in row:
@@ -74,13 +77,13 @@ def measure(study: Study, row: Row, system: System) -> Found:
 
 
 def errors_of(transcripts: Sequence[Transcript], rate: str) -> ErrorCounts:
-    """Word or character errors of transcripts that know their references."""
+    """Word or character errors of transcripts with references."""
     count = word_errors if rate == "wer" else character_errors
     return count(*both_sides(transcripts))
 
 
 def scored_by(study: Study, prior: Path, texts: Sequence[str]) -> ScoredTexts:
-    """How likely a prior finds texts, one by one."""
+    """The prior's score of each text."""
     judge = Prior.load(prior, find_device(study.settings.device))
     return in_order(likelihoods(judge, texts), texts)
 
@@ -90,7 +93,7 @@ def _set_of(match: re.Match[str]) -> str:
 
 
 def labels_of(study: Study, row: Row, system: System) -> Path:
-    """What unlabeled speech is taught by: fixed labels, or the greedy transcripts of a proposal, first or last."""
+    """The labels of unlabeled speech: fixed labels, or the greedy transcripts of the first or last proposal."""
     if system.kind == "pseudo_labels":
         assert system.labels is not None
         return study.models.transcripts(system.labels, system.unlabeled)
@@ -98,7 +101,7 @@ def labels_of(study: Study, row: Row, system: System) -> Path:
 
 
 def ends_of(rows: Sequence[Row], row: Row, column: str) -> tuple[str, int, int] | None:
-    """Of a column of recovered rates, that of the word error rates, and the positions of supervised row and topline."""
+    """For a column of recovered rates: the column of WER, and the positions of the supervised row and the topline."""
     if not (match := RECOVERED.fullmatch(column)):
         return None
     found = {
@@ -111,7 +114,7 @@ def ends_of(rows: Sequence[Row], row: Row, column: str) -> tuple[str, int, int] 
 
 
 def with_recovered(rows: Sequence[Row], values: Sequence[Values]) -> list[Values]:
-    """Add the recovered word error rates, between the rows of the supervised system and of a topline."""
+    """Add the recovered word error rates, between the supervised row and the topline."""
     completed = []
     for row, found in zip(rows, values, strict=True):
         more = {}

@@ -1,4 +1,4 @@
-"""The figures of the paper's tables (Hsu, Lee, Synnaeve, Hannun, 2020, arXiv 2002.10336), as they are printed there."""
+"""The figures of the paper's tables (Hsu, Lee, Synnaeve, Hannun, 2020, arXiv 2002.10336), as printed."""
 
 import csv
 from pathlib import Path
@@ -27,26 +27,26 @@ TITLES = {
     "x2_main_settings": "Table X2: settings of the main results, to choose among on the dev sets",
     "x3_prior_in_search": "Table X3: hypotheses of a search with the prior",
 }
-BEAMS = "tab1_hypotheses"  # shows beams, and has no figures
-OWN = ("x1_open_questions", "x2_main_settings", "x3_prior_in_search")  # tables that the paper has not
+BEAMS = "tab1_hypotheses"  # shows beams; has no figures
+OWN = ("x1_open_questions", "x2_main_settings", "x3_prior_in_search")  # tables that are not in the paper
 
 MISPRINTS = {("test_other_werr_pct", "132.19"): "127.69", ("test_clean_werr_pct", "55.47"): "55.61"}
-"""Recovered word error rates as the paper prints them, and what its own word error rates give."""
+"""Recovered word error rates as printed in the paper, and the values that follow from its word error rates."""
 
 Row = dict[str, str]
 
 
 def table_name(given: str) -> str:
-    """The whole name of a table that is called by its number (2, A1), tab2, or its name."""
+    """The full name of a table given by its number (2, A1), as tab2, or by its name."""
     for name in TITLES:
         number = name.removeprefix("tab").partition("_")[0]
         if given.lower() in (name.lower(), number.lower(), f"tab{number}".lower()):
             return name
-    raise UserError(f"there is no table {given}: choose one of {', '.join(TITLES)}")
+    raise UserError(f"there is no table {given}: choose from {', '.join(TITLES)}")
 
 
 def read_table(name: str) -> list[Row]:
-    """The rows of a table, each with its columns in their order; what the paper does not give is NA."""
+    """The rows of a table, with columns in order; values that the paper does not give are NA."""
     if name in OWN:
         return []
     with (FOLDER / f"{name}.tsv").open(encoding="utf-8", newline="") as file:

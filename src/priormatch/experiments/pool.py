@@ -1,4 +1,4 @@
-"""Tasks done one after another, or several at a time in processes of their own."""
+"""Run tasks one at a time, or several in parallel in separate processes."""
 
 import contextlib
 import gc
@@ -20,18 +20,18 @@ import torch
 from priormatch.progress import Meter, say
 
 Key = TypeVar("Key", bound=Hashable)
-PATIENCE = 20.0  # seconds that a process has to end by itself
-GRACE = 5.0  # the same, when nobody waits for it: about as long as a new command takes to start
-KILLED = "its process was killed, perhaps for want of memory"
+PATIENCE = 20.0  # seconds before a process that was asked to end is killed
+GRACE = 5.0  # the same if the parent is gone: about the time a new command takes to start
+KILLED = "its process was killed, perhaps because memory ran out"
 WANT_OF_MEMORY = (KILLED, "MemoryError", "out of memory", "allocate memory", "signal: Killed")
-"""Words of the reasons, Python's, torch's and ours, of what failed because there was too little memory."""
+"""Parts of error messages (Python's, torch's and ours) of tasks that ran out of memory."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Work under a name, which must be importable for a process of its own, and where its messages go there.
+    """Named work, which must be picklable to run in another process, and the log file for its messages there.
 
-    `after` has the keys of tasks that must be done before.
+    `after` holds the keys of tasks that must finish first.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Task:
 
 
 class Pool:
-    """Does tasks in this process, or several at a time in others that live as long as it does."""
+    """Runs tasks in this process, or several in parallel in worker processes that live as long as the pool."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
@@ -57,10 +57,10 @@ class Pool:
             each.end()
 
     def perform(self, tasks: Mapping[Key, Task], title: str) -> dict[Key, str]:
-        """Do tasks, those that may begin in their order; the ones that failed, and why.
+        """Run tasks, in order among those that are ready; return the failed tasks with reasons.
 
-        What comes after a task that failed is not begun, and fails for the same reason; all others are done. One that
-        fails beside others for want of memory is tried once more when nothing else is left to begin or at work.
+        Tasks that depend on a failed task are not started and fail for the same reason; all others run. With several
+        jobs, a task that runs out of memory is retried once, when no other task is ready or running.
         """
         failed: dict[Key, str] = {}
         left, running, alone = dict(tasks), dict[Worker, tuple[Key, Task]](), set[Key]()
@@ -79,7 +79,7 @@ class Pool:
         alone: set[Key],
         failed: Mapping[Key, str],
     ) -> Iterator[tuple[Key, str]]:
-        """The tasks that end next, with the reason where they fail; begins those that may, of `alone` one by itself."""
+        """Start ready tasks, those in `alone` one at a time; yield the next tasks to end, with reasons if failed."""
         for key, task in list(left.items()):
             if not task.after.isdisjoint(failed):
                 del left[key]
@@ -87,28 +87,28 @@ class Pool:
                 return
         unfinished = {*left, *(key for key, _ in running.values())}
         ready = [key for key, task in left.items() if task.after.isdisjoint(unfinished)]
-        assert ready or running, "tasks wait for each other"
+        assert ready or running, "tasks depend on each other in a cycle"
         if self.jobs == 1:
             yield ready[0], attempt(left.pop(ready[0]).work)
             return
         together = [key for key in ready if key not in alone]
         for key in together[: self.jobs - len(running)] if together or running else ready[:1]:
             worker, task = self._idle(running), left.pop(key)
-            say(f"{task.name}, told in {task.log}")
+            say(f"{task.name}, log: {task.log}")
             worker.begin(task)
             running[worker] = key, task
         heard = wait([each.connection for each in running])
         for worker in [each for each in running if each.connection in heard]:
             (key, task), reason = running.pop(worker), worker.outcome()
             if key not in alone and any(words in reason for words in WANT_OF_MEMORY):
-                say(f"{task.name} is tried again by itself: {reason}")
+                say(f"{task.name} will be retried alone: {reason}")
                 alone.add(key)
                 left[key] = task
             else:
                 yield key, reason
 
     def _idle(self, running: Mapping["Worker", object]) -> "Worker":
-        """A process that has nothing to do, a new one where none is left."""
+        """An idle worker; a new one if there is none."""
         self.workers = [each for each in self.workers if each in running or each.process.is_alive()]
         for each in self.workers:
             if each not in running:
@@ -118,7 +118,7 @@ class Pool:
 
 
 class Worker:
-    """A process that does one task after another; a task that takes it down with it fails alone."""
+    """A process that runs one task at a time; if a task crashes it, only that task fails."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -128,12 +128,12 @@ class Worker:
         theirs.close()
 
     def begin(self, task: Task) -> None:
-        """Hand over a task."""
-        with contextlib.suppress(BrokenPipeError):  # it has just ended: the outcome tells
+        """Send a task to the process."""
+        with contextlib.suppress(BrokenPipeError):  # the process has just ended: `outcome` reports it
             self.connection.send((task.work, task.log))
 
     def outcome(self) -> str:
-        """Wait until its task is over; why it failed, if so."""
+        """Wait for the task to end; return the reason if it failed."""
         try:
             return str(self.connection.recv())
         except (EOFError, ConnectionResetError):
@@ -142,18 +142,16 @@ class Worker:
             return KILLED if code == -signal.SIGKILL else f"its process ended with exit code {code}"
 
     def end(self) -> None:
-        """Wait for its end, which it has been asked for, but not forever."""
+        """Wait for a process that was asked to end, and kill it after `PATIENCE` seconds."""
         self.process.join(PATIENCE)
         self.process.kill()
         self.process.join()
 
 
 def serve(connection: Connection) -> None:
-    """Do the tasks that come, until this process is told to end, or the one that sends them is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the one that sends tasks gets it too
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(1)
-    )  # so that a stage puts down how far it came, or saves
+    """Run incoming tasks until this process is terminated or its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the parent gets it too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a stage saves its progress
     threading.Thread(target=end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError):
         while True:
@@ -162,7 +160,7 @@ def serve(connection: Connection) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it is gone, which may have been killed; soon, as it holds a lock."""
+    """End this process soon after its parent is gone, perhaps killed, because this process holds a lock."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -172,7 +170,7 @@ def end_with_parent() -> None:
 
 
 def attempt(work: Callable[[], object]) -> str:
-    """Do a task; why it failed, if so."""
+    """Run a task; return the reason if it failed."""
     try:
         work()
     except Exception as error:
@@ -182,10 +180,10 @@ def attempt(work: Callable[[], object]) -> str:
 
 
 def attempt_apart(work: Callable[[], object], log: Path) -> str:
-    """The same with its messages in a file."""
+    """Run a task with its messages in a log file; return the reason if it failed."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file, contextlib.redirect_stderr(file):
         reason = attempt(work)
     gc.collect()
-    torch.cuda.empty_cache()  # for those who work beside it
+    torch.cuda.empty_cache()  # for the other processes
     return reason

@@ -1,4 +1,4 @@
-"""What the command line asks of tables."""
+"""The request of a `priormatch table` command."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,22 +17,22 @@ SCALES = ("demo", "small", "paper")
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for."""
+    """The arguments of a `priormatch table` command."""
 
     tables: tuple[str, ...]
     scale: str
     seeds: tuple[int, ...] = (0,)
-    rows: Mapping[str, str] = field(default_factory=dict)  # of a table, as they were given; none means all
+    rows: Mapping[str, str] = field(default_factory=dict)  # by table, as given; without an entry, all rows
     data: Path | None = None
     jobs: int = 1
-    so_far: bool = False  # show what has been measured, and train nothing
+    so_far: bool = False  # show existing measurements and train nothing
     overrides: tuple[str, ...] = ()
 
     @property
     def recipe(self) -> Path:
-        """The settings of the scale."""
+        """The recipe of the scale."""
         if self.scale not in SCALES:
-            raise UserError(f"there is no scale {self.scale}: choose one of {', '.join(SCALES)}")
+            raise UserError(f"there is no scale {self.scale}: choose from {', '.join(SCALES)}")
         return recipe_path(f"table-{self.scale}")
 
     def plan(self, seed: int) -> Plan:
@@ -40,7 +40,7 @@ class Request:
         return make_plan(self.scale, self.recipe, seed, self.overrides)
 
     def places(self, seed: int) -> Places:
-        """Where the study of one seed lies."""
+        """The folders of the study of one seed."""
         return places_of(self.scale, self.recipe, seed, self.overrides)
 
     def study(self, seed: int) -> Study:
@@ -48,7 +48,7 @@ class Request:
         return open_study(self.scale, self.recipe, seed, self.data, self.overrides)
 
     def command(self, table: str) -> str:
-        """The command line that runs one of the tables; FOLDER stands for data that were not named."""
+        """The command that runs one of the tables, with FOLDER as the data folder if none was given."""
         name = f"{table}:{self.rows[table]}" if table in self.rows else table
         seeds = ",".join(map(str, self.seeds))
         words = ["priormatch", "table", name, "--scale", self.scale, "--seeds", seeds]
@@ -57,16 +57,16 @@ class Request:
         return shlex.join([*words, *self.overrides])
 
     def lines(self, table: str) -> list[Line]:
-        """The rows asked for of a table; those of others' papers and empty ones are shown and not run.
+        """The requested rows of a table; rows quoted from other papers and empty rows are shown but not run.
 
-        What a scale has no speech or model for is shown as the paper's alone; a row of ours, not at all.
+        If a scale lacks the speech or model of a row, only the paper's figures are shown; rows of ours are left out.
         """
         if table == BEAMS and table in self.rows:
-            raise UserError(f"{table} shows whole beams: name it without rows")
+            raise UserError(f"{table} shows beams and has no rows to select: name it without rows")
         lines = lines_of(table)
         rows = numbers(f"{table}:", self.rows[table]) if table in self.rows else range(1, len(lines) + 1)
         if bad := [number for number in rows if not 1 <= number <= len(lines)]:
-            raise UserError(f"{table} has {len(lines)} rows, and no row {bad[0]}")
+            raise UserError(f"{table} has no row {bad[0]}: choose from 1 to {len(lines)}")
         found = []
         for line in (each for each in lines if each.number in rows):
             if line.system is None or is_of_scale(line.system, self.scale):
@@ -74,27 +74,27 @@ class Request:
             elif line.number <= len(read_table(table)):
                 found.append(line._replace(system=None))
         if not found:
-            raise UserError(f"the {self.scale} scale can run none of these rows: choose others")
+            raise UserError(f"none of these rows can run at {self.scale} scale: choose others")
         return found
 
 
 def make_request(
     words: list[str], scale: str, seeds: str, data: Path | None, jobs: int, so_far: bool
 ) -> Request:
-    """A request from the words of the command line: tables, each perhaps with rows, and settings behind them."""
+    """Parse the arguments: tables, with optional rows, followed by settings."""
     named = [word.partition(":") for word in words if "=" not in word]
     if not named:
-        raise UserError("no table is named: give its number or its name, such as 2 or A1")
+        raise UserError("no table given: give its number or name, such as 2 or A1")
     tables = tuple(table_name(name) for name, _, _ in named)
     if len(set(tables)) < len(tables):
-        raise UserError("a table is named twice: name each once, with all its rows, such as 2:1-5,11")
+        raise UserError("a table is given twice: give each once, with all its rows, such as 2:1-5,11")
     rows = {table: rows for table, (_, colon, rows) in zip(tables, named, strict=True) if colon}
     overrides = tuple(word for word in words if "=" in word)
     return Request(tables, scale, numbers("--seeds ", seeds), rows, data, jobs, so_far, overrides)
 
 
 def numbers(what: str, given: str) -> tuple[int, ...]:
-    """Numbers and ranges of them, separated by commas: 1-3,7."""
+    """Parse numbers and ranges separated by commas: 1-3,7."""
     found: list[int] = []
     for each in given.split(","):
         first, dash, last = each.strip().partition("-")
@@ -107,7 +107,7 @@ def numbers(what: str, given: str) -> tuple[int, ...]:
 
 
 def as_ranges(rising: Sequence[int]) -> str:
-    """Numbers as the command line takes them: 1-3,7."""
+    """Format increasing numbers for the command line: 1-3,7."""
     runs: list[list[int]] = []
     for each in rising:
         if runs and each == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""The rows of tables with the systems behind them: the paper's, and behind those the ones that it has not."""
+"""The rows of tables with their systems: the paper's rows, then our additional rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ USUAL, PAPERS, OFF = (
     "usual",
     "[0.95,1.05]",
     "[]",
-)  # bounds of the length filter: the scale's, the paper's, none
+)  # bounds of the length filter: those of the scale, those of the paper, none
 WEIGHTS: dict[str, dict[str, object]] = {
     "prior": {},
     "uniform": {"prior_exponent": 0},
@@ -32,17 +32,17 @@ BY_BOTH: dict[str, object] = {"hypotheses": "asr_lm"}
 """The proposal searches with the prior."""
 
 LABELS: dict[str, object] = {**BY_BOTH, **WEIGHTS["uniform"], "beam_size": 1}
-"""What it finds best is a label."""
+"""The best hypothesis of that search is the label."""
 
 TWO_ROUNDS = "matched-all-second_round=0.4-longer"
 LABELS_TWICE = (
     "matched-all-hypotheses=asr_lm-prior_exponent=0-beam_size=1-refresh=never-second_round=0.4-longer"
 )
-"""Folders of two rounds of matching, and of labels that stay: a second round did not help, and was removed."""
+"""Folders of two rounds of matching, and of fixed labels: a second round did not help and was removed."""
 
 BOTH = "860h(S)+All(T)"
 Named = tuple[str, str, System]
-"""A method, the unlabeled speech and text that it has, and its system."""
+"""A method, its unlabeled speech and text, and its system."""
 
 PLAIN: dict[str, dict[str, str]] = {
     "tab2_beam_mix": {"beam_k": "4", "mix_paired_to_unpaired": "1:4"},
@@ -61,11 +61,11 @@ PLAIN: dict[str, dict[str, str]] = {
     "x2_main_settings": {"method": "LPM", "settings": "T = 100, rate 0.0005"},
     "x3_prior_in_search": {"search": "ASR"},
 }
-"""What the row of plain local prior matching says, which the others of a table are compared with."""
+"""Values that identify the row of plain local prior matching, the reference for the other rows of a table."""
 
 
 class Line(NamedTuple):
-    """A row with its number from 1, and its system; None for one that is printed and not run."""
+    """A row with its number, from 1, and its system; None if the row is printed but not run."""
 
     number: int
     row: Row
@@ -83,7 +83,7 @@ def lines_of(table: str) -> list[Line]:
 
 
 def own_rows(table: str) -> list[tuple[Row, System]]:
-    """Rows that the paper has not."""
+    """Rows that are not in the paper."""
     match table:
         case "tab6_kd":
             row = {"method": "KD, length filter", "hyp_source": "ASR", "teacher": "Imp", "k": "4"}
@@ -106,7 +106,7 @@ def own_rows(table: str) -> list[tuple[Row, System]]:
 
 
 def main_systems() -> list[Named]:
-    """A topline with the labels of all unlabeled speech, and other ways to use that speech without them."""
+    """A topline with the labels of all unlabeled speech, and other methods that use that speech without labels."""
     return [
         ("Supervised", MISSING, System("topline", "all")),
         ("LPM_large", BOTH, with_settings(matched("all"), *LARGE)),
@@ -117,7 +117,7 @@ def main_systems() -> list[Named]:
 
 
 def in_two_rounds() -> list[Named]:
-    """Labels and matching, and then what the model of that finds with the prior's help."""
+    """Two rounds of labels and of matching; in the second, the first round's model searches with the prior."""
     return [
         ("PL(ASR+LM), two rounds", BOTH, System("matched", "all", recorded=LABELS_TWICE)),
         ("LPM, two rounds", BOTH, System("matched", "all", recorded=TWO_ROUNDS)),
@@ -125,7 +125,7 @@ def in_two_rounds() -> list[Named]:
 
 
 def main_rows(systems: Sequence[Named], decode_lm: str) -> list[tuple[Row, System]]:
-    """The rows of systems that stand behind the main results."""
+    """The rows of systems that follow the main results."""
     recovered = {f"test_{kind}_werr_960_pct": MISSING for kind in ("clean", "other")}
     return [
         (
@@ -144,7 +144,7 @@ def main_rows(systems: Sequence[Named], decode_lm: str) -> list[tuple[Row, Syste
 
 
 def open_questions() -> list[tuple[Row, System]]:
-    """What the paper leaves open: weights by filters, more hypotheses, and directions that it only names."""
+    """Open questions of the paper: weights with different filters, more hypotheses, directions that it only names."""
     grid = [(weights, bounds, 4) for weights, bounds in product(WEIGHTS, (USUAL, PAPERS, OFF))]
     grid += [(weights, bounds, 8) for weights, bounds in product(("prior", "uniform"), (USUAL, OFF))]
     row, context = open_row("LPM, context", context="true")
@@ -161,7 +161,7 @@ def open_questions() -> list[tuple[Row, System]]:
 def open_row(
     method: str, weights: str = "prior", bounds: str = USUAL, k: int = 4, /, **matching: object
 ) -> tuple[Row, System]:
-    """A row of our own table with its system, on all unlabeled speech."""
+    """A row of Table X1 with its system, on all unlabeled speech."""
     row = {"method": method, "weights": weights, "length_filter": bounds, "k": str(k)}
     row |= {f"dev_{kind}_wer": MISSING for kind in ("clean", "other")}
     chosen = {} if bounds == USUAL else {"length_filter": bounds}
@@ -169,13 +169,13 @@ def open_row(
 
 
 def removed_row(method: str, recorded: str) -> tuple[Row, System]:
-    """A row of our own table whose variant has been removed, with the folder of its figures."""
+    """A row of Table X1 whose variant was removed, with the folder of its figures."""
     row, _ = open_row(method)
     return row, System("matched", "all", recorded=recorded)
 
 
 def main_settings() -> list[tuple[Row, System]]:
-    """What the settings of the main results are chosen from."""
+    """Candidate settings for the main results."""
     unless_told = overrides({"refresh_every": 200, "reference_lengths": "greedy"})
     often = {"refresh_every": 100}
     spoken = often | {"reference_lengths": "speaking_rate"}
@@ -217,11 +217,12 @@ def main_settings() -> list[tuple[Row, System]]:
 
 
 def searches() -> list[tuple[Row, System]]:
-    """Hypotheses of a search with the prior, and what may weigh them.
+    """Hypotheses of a search with the prior, and their weights.
 
-    The prior's weight is tuned, or said in the row: as much as is best for the first proposal at small scale, or scores
-    that are not centered and have a bonus for each piece instead, what a piece costs on average. The last two rows are
-    only recorded: in a second round the first one's model proposed with the prior's help and was not replaced.
+    The LM weight is tuned or given in the row: 0.4 is best for the first proposal at small scale. Some rows use scores
+    that are not centered, with a bonus for each piece instead, equal to the mean cost of a piece. The last two rows
+    are only recorded: in a second round, the first round's model was the proposal, searched with the prior, and was not
+    replaced.
     """
     tuned, posterior = BY_BOTH, WEIGHTS["posterior"]
     none, much, by_bonus, much_by_bonus = (
@@ -262,10 +263,10 @@ def searches() -> list[tuple[Row, System]]:
 
 
 def reference_of(table: str, lines: Sequence[Line], line: Line, start: str = "C") -> Line | None:
-    """The row of plain matching that a row is compared with: decoded alike, with the same speech and first proposal.
+    """The row of plain matching that a row is compared with, with the same decoding, speech and first proposal.
 
-    Where a table has several starts of the online model, plain rows have the scale's, `start`; C is the paper's.
-    What learns from more speech than any row of plain matching is compared with the one that has most.
+    If a table has several starts of the online model, the plain row has that of the scale, `start`; the paper's is C.
+    A row with more speech than any row of plain matching is compared with the one that has most.
     """
     if line.system is None or table not in PLAIN:
         return None

@@ -1,4 +1,4 @@
-"""`priormatch table`: train the systems of tables, side by side where there is room, and show them."""
+"""`priormatch table`: train the systems of tables, several in parallel with `--jobs`, and show the results."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,18 +24,16 @@ from priormatch.runs.lock import RUN_LOCK, alone_in
 
 
 def run_tables(request: Request) -> list[Path]:
-    """Do what is not done yet of tables, print them, and write each as Markdown and TSV; where the pages are.
+    """Run the unfinished work of tables, print them, write each as Markdown and TSV, and return the pages.
 
-    With `so_far` nothing is done, and the tables show what there is.
+    With `so_far` nothing is run, and the tables show existing measurements.
     """
     lines = {table: request.lines(table) for table in request.tables}
     if request.so_far:
         return show_so_far(request, lines)
     folders = [request.places(seed).folder for seed in request.seeds]
-    data_of(request.scale, request.data)  # refuses before a folder is made
-    with (
-        ExitStack() as locks
-    ):  # taken before anything is read or written; the pool's processes work under them
+    data_of(request.scale, request.data)  # raises before a folder is created
+    with ExitStack() as locks:  # taken before anything is read or written; they cover the pool's processes
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
             locks.enter_context(alone_in(folder, RUN_LOCK))
@@ -43,7 +41,7 @@ def run_tables(request: Request) -> list[Path]:
 
 
 def run_studies(request: Request, lines: Mapping[str, Sequence[Line]]) -> list[Path]:
-    """Do what is not done yet of tables, in folders that this process holds; where the pages are."""
+    """Run the unfinished work of tables in folders that this process has locked; return the pages."""
     studies = {seed: request.study(seed) for seed in request.seeds}
     lines = {table: with_speech(request, table, its) for table, its in lines.items()}
     wanted = jobs_of(lines, studies)
@@ -57,14 +55,14 @@ def run_studies(request: Request, lines: Mapping[str, Sequence[Line]]) -> list[P
     if failed:
         job, reason = next(iter(failed.items()))
         raise UserError(
-            f"{len(failed)} of {len(wanted)} systems failed and are left out of {', '.join(map(str, pages))}, the first"
-            f" {job.folder.name} with seed {job.seed} ({reason}): the same command tries them again"
+            f"{len(failed)} of {len(wanted)} systems failed and are left out of {', '.join(map(str, pages))}; the first"
+            f" is {job.folder.name} with seed {job.seed} ({reason}): run the same command to try them again"
         )
     return pages
 
 
 def beams_page(request: Request, studies: Studies) -> Path:
-    """Show beams of the first seed, and below them the paper's, and write both down."""
+    """Print and write the beams of the first seed and, below them, the paper's."""
     ours, papers = beams(studies[request.seeds[0]]), papers_beams()
     lines, files = [Line(1, {}, SHOWN)], {"": as_tsv(ours)}
     page = write_page(request, BEAMS, studies, lines, ours, files, sections(papers))
@@ -73,7 +71,7 @@ def beams_page(request: Request, studies: Studies) -> Path:
 
 
 def with_speech(request: Request, table: str, lines: Sequence[Line]) -> list[Line]:
-    """The rows of a table, as the paper's alone where the data folder lacks their 60,000 hours, which is said."""
+    """The rows of a table; those whose 60,000 hours are missing in the data folder are reported and not run."""
     missing = missing_files(light_files(request.scale), request.data)
     silent = [
         line.number
@@ -82,15 +80,15 @@ def with_speech(request: Request, table: str, lines: Sequence[Line]) -> list[Lin
     ]
     if silent:
         rows = f"row{'s' if len(silent) > 1 else ''} {as_ranges(silent)}"
-        say(f"{table}: {rows} not run, as {request.data} lacks {', '.join(missing)}")
+        say(f"{table}: {rows} not run because {request.data} lacks {', '.join(missing)}")
     if recorded := [line.number for line in lines if line.system is not None and line.system.recorded]:
         rows = f"row{'s' if len(recorded) > 1 else ''} {as_ranges(recorded)}"
-        say(f"{table}: {rows} not run: a removed variant, which commit {LAST_TRAINED} can train")
+        say(f"{table}: {rows} not run: this variant was removed; commit {LAST_TRAINED} can train it")
     return [line._replace(system=None) if line.number in silent else line for line in lines]
 
 
 def train_all(request: Request, wanted: Wanted, studies: Studies) -> dict[Job, str]:
-    """Train and decode each system once, several at a time, behind what they share; those that failed, and why."""
+    """Train and decode each system once, after the shared models; return the failed jobs with reasons."""
     for study in studies.values():
         replace_text(study.folder / "settings.yaml", to_yaml(study.settings))
     tasks = tasks_of(request, wanted, studies)
@@ -100,16 +98,16 @@ def train_all(request: Request, wanted: Wanted, studies: Studies) -> dict[Job, s
 
 
 def show_so_far(request: Request, lines: Mapping[str, Sequence[Line]]) -> list[Path]:
-    """Print and write what has been measured of tables, which lies in the folders of their studies; without data."""
+    """Print and write the existing measurements of tables from the study folders; needs no data."""
     places = {seed: request.places(seed) for seed in request.seeds}
     if not any(each.folder.is_dir() for each in places.values()):
         nowhere = " nor ".join(str(each.folder) for each in places.values())
         raise UserError(
-            f"there is no folder {nowhere}, so nothing has been measured: give runs=FOLDER with the runs, or run it"
-            " without --so-far"
+            f"there is no folder {nowhere}, so nothing has been measured: give runs=FOLDER with the runs, or run the"
+            " table without --so-far"
         )
     if BEAMS in lines:
-        say(f"{BEAMS}: its beams are not kept, and need the models: run it without --so-far")
+        say(f"{BEAMS}: its beams are not kept and need the models: run it without --so-far")
     return [figures_page(request, table, its, places) for table, its in lines.items() if table != BEAMS]
 
 
@@ -120,7 +118,7 @@ def figures_page(
     studies: Mapping[int, Places],
     failed: Collection[Job] = (),
 ) -> Path:
-    """Show what was measured of a table, and write it down; what failed may have figures of another time."""
+    """Print and write the measurements of a table; failed jobs are left out, as their figures may be old."""
     found = [
         [
             read_found(study, table, line)

@@ -1,4 +1,4 @@
-"""The corpora of the scales: what their folders hold, and studies on them."""
+"""The corpora of the scales: the files in their folders, and studies on them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -30,24 +30,24 @@ LAYOUTS: dict[str, dict[str, str]] = {
         "transcribed": "train-clean-360 train-other-500",
     },
 }
-"""What the manifests of a scale's data folder are called."""
+"""Names of the manifests in the data folder of a scale."""
 
 LIGHT = ("small", "medium", "large")
-"""The manifests of Libri-Light, which the rows of 60,000 hours alone need."""
+"""The manifests of Libri-Light, needed only for the rows of 60,000 hours."""
 
 OF_ROWS = ("matching.start=", "matching.proposal=", "matching.prior=")
-"""Settings that rows are about: without their own value they would mean whatever the command says."""
+"""Settings that rows define: a value on the command line would change the meaning of rows without their own."""
 
 PARTS: tuple[Part, ...] = get_args(Part)
 ENSEMBLE = {"demo": 2, "small": 4, "paper": 4}
-"""The models of an ensemble: four, as Kahn et al. have, and fewer for the demo."""
+"""The number of models in an ensemble: four, as in Kahn et al., and fewer for the demo."""
 
 CHOSEN = [
     "matching.updates=5000",
     "matching.optimizer.learning_rate=0.001",
     "matching.reference_lengths=speaking_rate",
 ]
-"""What Table X2 was run to choose."""
+"""Settings chosen with Table X2."""
 
 LONGER: dict[str, dict[Unlabeled, list[str]]] = {
     "paper": {
@@ -61,7 +61,7 @@ LONGER: dict[str, dict[Unlabeled, list[str]]] = {
             "matching.optimizer.decay_every=640000",
             "matching.reference_lengths=asr_lm",
         ],
-        "light": [  # for how many updates the paper does not say
+        "light": [  # the paper does not state the number of updates
             "matching.updates=3200000",
             "matching.optimizer.decay_every=0",
             "matching.batch.utterances=128",
@@ -70,16 +70,16 @@ LONGER: dict[str, dict[Unlabeled, list[str]]] = {
     },
     "small": {"clean": CHOSEN, "all": CHOSEN},
 }
-"""What the main results have that other tables have not."""
+"""Settings of the main results that differ from those of other tables."""
 
 
 @cache
 def make_plan(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Plan:
     """The settings of a scale and a seed."""
     if any(each.startswith("training.seed=") for each in given):
-        raise UserError("training.seed is not for tables: give --seeds")
+        raise UserError("training.seed cannot be set for tables: give --seeds")
     if taken := [each for each in given if each.startswith(OF_ROWS)]:
-        raise UserError(f"{taken[0]} is not for tables, whose rows say it: leave it out")
+        raise UserError(f"{taken[0]} cannot be set for tables, because their rows define it: leave it out")
     seeded = [*given, f"training.seed={seed}"]
     settings, longer = load_settings(recipe, seeded), LONGER.get(scale, {})
     main: dict[Unlabeled, Settings] = dict.fromkeys(get_args(Unlabeled), settings)
@@ -88,14 +88,14 @@ def make_plan(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Pl
 
 
 def places_of(scale: str, recipe: Path, seed: int, given: tuple[str, ...] = ()) -> Places:
-    """Where the study of a scale and a seed lies, whether or not its data are there."""
+    """The folders of the study of a scale and a seed; its data need not exist."""
     plan = make_plan(scale, recipe, seed, given)
     folder = Path(plan.settings.runs) / plan.settings.name / f"seed-{seed}"
     return Places(folder, plan, ENSEMBLE[scale])
 
 
 def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: tuple[str, ...] = ()) -> Study:
-    """The study of a scale and a seed, with its data in place."""
+    """The study of a scale and a seed, with its data."""
     places = places_of(scale, recipe, seed, given)
     use_threads(places.settings.threads)
     found = data_of(scale, data)
@@ -103,7 +103,7 @@ def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: tu
 
 
 def data_of(scale: str, data: Path | None) -> Path | None:
-    """The data folder of a scale, with all it must hold; None of the demo scale, which makes its own."""
+    """The data folder of a scale, checked to be complete; None for the demo scale, which makes its own data."""
     if scale == "demo":
         return None
     if data is None:
@@ -118,7 +118,7 @@ def data_of(scale: str, data: Path | None) -> Path | None:
 
 
 def demo_study(places: Places) -> Study:
-    """A study on the embedded corpus: half of its unlabeled speech stands for the paper's 360 hours."""
+    """A study on the built-in corpus; half of its unlabeled speech represents the paper's 360 hours."""
     folder = places.folder
     data = make_demo_data(places.settings, folder)
     assert data.topline is not None
@@ -146,7 +146,7 @@ def demo_study(places: Places) -> Study:
 
 
 def write_half(cuts: Path, first: int, out: Path) -> None:
-    """Every second cut of a manifest."""
+    """Write every second cut of a manifest, starting at `first`."""
     from lhotse import CutSet
 
     with replacing(out) as temporary:
@@ -154,7 +154,7 @@ def write_half(cuts: Path, first: int, out: Path) -> None:
 
 
 def wanted_files(scale: str) -> list[str]:
-    """What a scale's data folder must hold."""
+    """The required files of a scale's data folder."""
     layout = LAYOUTS[scale]
     names = [*layout["labeled"].split(), *layout["unlabeled"].split(), *layout["transcribed"].split()]
     sets = [f"{part}-{kind}" for part in ("dev", "test") for kind in PARTS]
@@ -162,7 +162,7 @@ def wanted_files(scale: str) -> list[str]:
 
 
 def light_files(scale: str) -> list[str]:
-    """What a scale's data folder may hold besides, for the rows of 60,000 hours."""
+    """The optional files of a scale's data folder, for the rows of 60,000 hours."""
     return [f"{name}{SUFFIX}" for name in LIGHT] if scale == "paper" else []
 
 
@@ -174,7 +174,7 @@ def is_of_scale(system: System, scale: str) -> bool:
 
 
 def missing_files(names: Iterable[str], data: Path | None) -> list[str]:
-    """Those of the files that the data folder lacks."""
+    """The files that are missing in the data folder."""
     return [name for name in names if data is None or not (data / name).is_file()]
 
 
@@ -206,7 +206,7 @@ def prepared_study(scale: str, places: Places, data: Path) -> Study:
 
 
 def joined(folder: Path, manifests: Mapping[str, list[Path]]) -> dict[str, Path]:
-    """Several manifests as one, for each name."""
+    """Join several manifests into one, for each name."""
     whole = {name: folder / f"{name}{SUFFIX}" for name in manifests}
     inputs = {path.name: path for paths in manifests.values() for path in paths}
     with Stage(folder, {}, inputs, keep_old=True).work() as todo:

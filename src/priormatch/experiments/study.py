@@ -1,4 +1,4 @@
-"""A study: one corpus and one seed, with the models that all systems of the tables share, and the systems."""
+"""A study: one corpus and one seed, with the shared models and the systems of the tables."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from priormatch.runs.stage import differences
 
 Part = Literal["clean", "other"]
 LABELS: dict[Part, LabelFilter] = {"clean": LabelFilter(keep_best=0.9), "other": LabelFilter(keep_best=0.4)}
-"""What Kahn et al. keep of the labels of each part of the unlabeled speech."""
+"""The label filters of Kahn et al. for each part of the unlabeled speech."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of a scale and seed: of most systems, and of the main results by their unlabeled speech."""
+    """The settings of a scale and seed: those of most systems, and those of the main results by unlabeled speech."""
 
     settings: Settings
     main: Mapping[Unlabeled, Settings]
@@ -41,16 +41,16 @@ class Plan:
         return self.known[system]
 
     def base_of(self, system: System) -> Settings:
-        """The settings that a system's own change: the scale's, or those of its main results."""
+        """The settings that a system's own settings override: those of the scale, or of its main results."""
         return self.main[system.unlabeled] if system.main else self.settings
 
     def differs(self, system: System, setting: str) -> bool:
-        """Whether a setting of a system is not what it has anyway."""
+        """Whether a setting of a system differs from its base settings."""
         value = attrgetter(setting.partition("=")[0])
         return value(self.settings_of(system)) != value(self.base_of(system))
 
     def name_of(self, system: System) -> str:
-        """A name for a system's folder: what differs from the scale's settings, or from those of its main results."""
+        """The folder name of a system, from what differs from the scale's settings or those of its main results."""
         if system.recorded:
             return system.recorded
         different = [each for each in system.settings if self.differs(system, each)]
@@ -78,17 +78,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Places:
-    """A folder with the work of one scale and seed: what lies where in it, and with which settings it is made.
+    """The folder of one scale and seed: its subfolders and their settings.
 
-    What all systems share lies at its top: tokenizer, prior, supervised model; `others/NAME` has further models that
-    a few systems need. `unlabeled/NAME` holds what belongs to a set of unlabeled speech, and `systems/NAME` a system,
-    its transcripts and its figures.
+    The top level has what all systems share: tokenizer, prior, supervised model; `others/NAME` has further models that
+    a few systems need. `unlabeled/NAME` has the files for a set of unlabeled speech, and `systems/NAME` a system with
+    its transcripts and figures.
     """
 
     folder: Path
     plan: Plan
     ensemble: int
-    """How many models an ensemble has."""
+    """The number of models in an ensemble."""
 
     @property
     def settings(self) -> Settings:
@@ -100,16 +100,16 @@ class Places:
         return self.plan.settings_of(system)
 
     def folder_of(self, system: System) -> Path:
-        """Where a system is trained."""
+        """The folder of a system."""
         return self.folder / "systems" / self.plan.name_of(system)
 
     def settings_of_models(self, system: System) -> list[Settings]:
-        """The settings of the models that a system needs: those it starts from, and with them those of an ensemble."""
+        """The settings of the models that a system needs: its start and, for an ensemble, the other members."""
         members = self.plan.members(self.ensemble)[1:] if system.ensemble else []
         return [self.settings_of(system), *members]
 
     def folder_of_models(self, settings: Settings) -> Path:
-        """Where models of these settings lie: at the top, or beside the shared ones, named by what differs."""
+        """The folder of models with these settings: the top level, or a folder in `others` named by the differences."""
         wanted = recipe_of_models(settings)
         different, values = differences(recipe_of_models(self.settings), wanted), flat(wanted)
         if not different:
@@ -118,16 +118,16 @@ class Places:
         return self.folder / "others" / name
 
     def is_tuned(self, system: System) -> bool:
-        """Whether a search for hypotheses is tuned: one with the prior, by no values of the row's own."""
+        """Whether the search for hypotheses is tuned: it uses the prior, and the row sets no fusion values."""
         by_row = any(each.startswith("fusion.") for each in system.settings)
         return self.settings_of(system).matching.hypotheses == "asr_lm" and not by_row
 
     def feeds_back(self, system: System) -> bool:
-        """Whether a search is tuned for hypotheses that come back in later ones."""
+        """Whether hypotheses influence later searches, which changes how the search is tuned."""
         return feeds_back(self.settings_of(system).matching)
 
     def source_of(self, system: System) -> Labels:
-        """Whether its teachers hear by themselves or with the prior."""
+        """Whether the teachers of a system decode without or with the prior."""
         if system.labels is not None:
             return system.labels
         return "asr_lm" if self.settings_of(system).matching.reference_lengths == "asr_lm" else "asr"
@@ -135,12 +135,12 @@ class Places:
 
 @dataclass(frozen=True)
 class Study(Places):
-    """The same with its data; every method does what is not done yet."""
+    """A folder with its data; every method runs the unfinished work that it needs."""
 
     data: RunData
     speech: Speech
     parts: Mapping[Part, tuple[Path, Path]]
-    """The cuts of the clean and of the other part of all unlabeled speech, without and with their transcripts."""
+    """The cuts of the clean and the other part of all unlabeled speech, without and with transcripts."""
     others: dict[Path, Models] = field(default_factory=dict)
 
     @cached_property
@@ -149,7 +149,7 @@ class Study(Places):
         return Models(self.folder, self.settings, self.data, self.speech)
 
     def models_with(self, settings: Settings) -> Models:
-        """Models of these settings: the shared ones, or others beside them."""
+        """The models with these settings: the shared ones or others."""
         folder = self.folder_of_models(settings)
         if folder == self.folder:
             return self.models
@@ -157,11 +157,11 @@ class Study(Places):
         return self.others.setdefault(folder, made)
 
     def models_of(self, system: System) -> list[Models]:
-        """The models that a system needs: those it starts from, and with them those of an ensemble."""
+        """The models that a system needs: its start and, for an ensemble, the other members."""
         return [self.models_with(each) for each in self.settings_of_models(system)]
 
     def teachers(self, system: System) -> list[tuple[Models, str]]:
-        """Who hears the unlabeled speech for a system: models, and which copy of their recognizer."""
+        """The teachers that decode the unlabeled speech for a system: models, and the copy of their recognizer."""
         models = self.models_of(system)
         if system.kind == "pseudo_labels":
             return [(each, system.labeler) for each in models]
@@ -169,13 +169,13 @@ class Study(Places):
         return [(models[0], copy)] if system.kind == "matched" else []
 
     def heard_by(self, teacher: Models, system: System) -> Path:
-        """What a teacher hears for a system: transcripts to be labels, or reference lengths."""
+        """The output of a teacher for a system: transcripts for labels, or reference lengths."""
         if system.labels is not None:
             return teacher.transcripts(system.labels, system.unlabeled, system.labeler)
         return teacher.lengths(system.unlabeled, self.settings_of(system))
 
     def needs(self, system: System) -> list[tuple[Models, Literal["prior", "supervised"]]]:
-        """The models that must be there before a system can be trained; a topline begins from nothing."""
+        """The models that a system needs before its training; none for a topline, which is trained from scratch."""
         if system.kind == "topline":
             return []
         models = self.models_of(system)
@@ -186,14 +186,14 @@ class Study(Places):
         return needed
 
     def fusion(self, system: System) -> Path | None:
-        """Tuned values for the proposal's search with the prior, where a system has such hypotheses."""
+        """The tuned values for the proposal's search with the prior; None if the search is not tuned."""
         if not self.is_tuned(system):
             return None
         copy = self.settings_of(system).matching.proposal
         return self.models_of(system)[0].fusion(system.unlabeled, copy, self.feeds_back(system))
 
     def prepare(self, system: System) -> Path | None:
-        """Make what a system shares with others: what it learns unlabeled speech by, labels or reference lengths."""
+        """Make the inputs that a system may share with others: pseudo-labels or reference lengths."""
         heard = [self.heard_by(teacher, system) for teacher, _ in self.teachers(system)]
         if not heard:
             return None
@@ -215,7 +215,7 @@ class Study(Places):
         return run.pseudo_label(models.supervised, taught_by)
 
     def labels(self, system: System, transcripts: Sequence[Path]) -> Path:
-        """The pseudo-labels of a system, each part of the speech filtered as Kahn et al. do, or none."""
+        """Make the pseudo-labels of a system, each part of the speech filtered as in Kahn et al., or unfiltered."""
         pieces, place = self.filtered_parts(system), self.place_of_labels(system)
         run = self.models.run_on(system.unlabeled, system.labeler)
         out = place / f"labeled{SUFFIX}"
@@ -231,20 +231,20 @@ class Study(Places):
         return out
 
     def place_of_labels(self, system: System) -> Path:
-        """Where the pseudo-labels of a system lie."""
+        """The folder with the pseudo-labels of a system."""
         ends = [*(["ensemble"] if system.ensemble else []), *([] if system.filtered else ["unfiltered"])]
         folder = self.models.run_on(system.unlabeled, system.labeler).folder
         return folder / "-".join(["labels", str(system.labels), *ends])
 
     def filtered_parts(self, system: System) -> dict[str, tuple[Path, LabelFilter]]:
-        """The speech to label, part by part, with the filter of each."""
+        """The parts of the speech to label, with their filters."""
         if not system.filtered:
             return {"whole": (self.speech[system.unlabeled][0], ALL)}
         parts: Sequence[Part] = ("clean",) if system.unlabeled == "clean" else ("clean", "other")
         return {part: (self.parts[part][0], LABELS[part]) for part in parts}
 
     def decode(self, system: System, part: str, with_prior: bool = False) -> dict[str, Path]:
-        """Transcripts of the dev or of the test sets, greedy ones or with the prior, tuned for this system."""
+        """Decode the dev or test sets, greedily or with the prior, tuned for this system."""
         model = self.train(system)
         sets = self.data.validation if part == "dev" else self.data.test
         run = Run(self.folder_of(system), self.settings, replace(self.data, test=sets), self.folder)
@@ -260,5 +260,5 @@ class Study(Places):
 
 
 def as_file_name(words: str) -> str:
-    """The same with an underscore for whatever does not belong into the name of a folder."""
+    """Replace characters that do not belong in a folder name by underscores."""
     return re.sub(r"[^\w.=,+\-]+", "_", words)

@@ -1,4 +1,4 @@
-"""The systems behind the rows of the paper's tables, as settings of one training."""
+"""The systems of the rows of the paper's tables, each as the settings of one training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ KEPT = {
     "A": "",
     "B": "B",
     "C": "C",
-}  # where trainings start: A is the best supervised model, the others kept copies
+}  # starting points: A is the best supervised model, the others are copies kept during its training
 UPDATES = {"On": "on_policy", "Off_never": "never", "Off_always": "always", "Off_better": "better"}
 ALPHA = 0.2  # the paper's default
 LARGE = ("model.channels=[10,14,18]", "model.blocks=[2,3,6]")  # the paper's larger model, of 11 blocks
@@ -23,16 +23,16 @@ LENGTHS = {"Oracle": "oracle", "ASR+LM_decode": "asr_lm", "ASR_only_decode": "gr
 
 
 LAST_TRAINED = "2df2819"
-"""The last commit that could train the variants whose figures are only recorded."""
+"""The last commit that can train the variants whose figures are only recorded."""
 
 
 @dataclass(frozen=True)
 class System:
-    """One trained recognizer: how, on which unlabeled speech, and what differs from the scale's settings.
+    """One trained recognizer: the method, the unlabeled speech, and the settings that differ from the scale's.
 
-    A `supervised` one is trained on for as long as matching is; a `topline` has the transcripts of the unlabeled
-    speech; `pseudo_labels` learns from fixed labels, by the best supervised model, by a copy that was kept, or by an
-    ensemble: several supervised models, one of whose labels is drawn at each visit of an utterance.
+    `supervised` is trained further for as many updates as matching; `topline` has the transcripts of the unlabeled
+    speech; `pseudo_labels` learns from fixed labels of the best supervised model, of a kept copy, or of an ensemble:
+    several supervised models, the label of one of which is drawn at each visit of an utterance.
     """
 
     kind: Kind
@@ -41,33 +41,31 @@ class System:
     labels: Labels | None = None
     labeler: str = ""
     ensemble: bool = False
-    filtered: bool = True  # whether labels are filtered as Kahn et al. do
-    loss_scale: float = 1.0  # times the scale's own loss weight, which stands for the paper's 0.2
-    main: bool = False  # of the main results, which the paper trains for longer
-    recorded: str = (
-        ""  # the folder of a variant that has been removed: its figures are shown, and it is not trained
-    )
+    filtered: bool = True  # whether labels are filtered as in Kahn et al.
+    loss_scale: float = 1.0  # factor of the scale's loss weight, which corresponds to the paper's 0.2
+    main: bool = False  # part of the main results, which the paper trains longer
+    recorded: str = ""  # the folder of a removed variant: its figures are shown, but it is not trained
 
 
 def matched(unlabeled: Unlabeled = "clean", /, **matching: object) -> System:
-    """Matching of some kind, by default as the scale has it; the proposal starts from A."""
+    """A matched system, by default with the scale's settings; the first proposal is A."""
     return System("matched", unlabeled, overrides(matching))
 
 
 def with_settings(system: System, *more: str) -> System:
-    """The same with these settings too, where it has none of that name."""
+    """Add settings to a system; its own settings of the same name take precedence."""
     own = {each.partition("=")[0] for each in system.settings}
     missing = (each for each in more if each.partition("=")[0] not in own)
     return replace(system, settings=(*missing, *system.settings))
 
 
 def overrides(values: Mapping[str, object], part: str = "matching") -> tuple[str, ...]:
-    """Settings of a part as overrides."""
+    """Format the settings of a section as overrides."""
     return tuple(f"{part}.{name}={str(value).replace(' ', '')}" for name, value in values.items())
 
 
 def distilled(teacher: str, beam_size: str, proposal: str = "A") -> System:
-    """Distillation of the proposal: all hypotheses of its beam weigh the same, and no length filter is used."""
+    """Distillation from the proposal: uniform weights on its beam, and no length filter."""
     return matched(
         prior_exponent=0,
         length_filter=[],
@@ -80,15 +78,15 @@ def distilled(teacher: str, beam_size: str, proposal: str = "A") -> System:
 def labeled(
     source: Labels, unlabeled: Unlabeled = "clean", labeler: str = "A", filtered: bool = True
 ) -> System:
-    """Fixed pseudo-labels, learned from where matching starts."""
+    """Training on fixed pseudo-labels, from the same start as matching."""
     return System("pseudo_labels", unlabeled, (), source, KEPT[labeler], filtered=filtered)
 
 
 def system_of(table: str, row: Row, position: int) -> System | None:
-    """The system of a row; None for one that is quoted from elsewhere, or that the paper leaves empty."""
+    """The system of a row; None if the row is quoted from elsewhere or empty in the paper."""
     match table:
         case "tab1_hypotheses":
-            return None  # beams, not error rates: tables/hypotheses.py
+            return None  # beams, not error rates: see beam_tables.py
         case "tab2_beam_mix":
             mixing = row["mix_paired_to_unpaired"].replace(":", ",")
             speech: Unlabeled = "clean" if row["unlabeled_hours"] == "360" else "all"
@@ -125,7 +123,7 @@ def system_of(table: str, row: Row, position: int) -> System | None:
 
 
 def main_system(row: Row) -> System | None:
-    """The system of a row of the main results and of the analyzes of them."""
+    """The system of a row of the main results or of their analyses."""
     method, speech = row.get("method") or row["system"], row.get("unlabeled_hours") or row["unlabeled"]
     unlabeled: Unlabeled = "all" if speech.startswith("860") else "clean"
     if row.get("source", "this") not in ("this", "kahn2019"):

@@ -1,4 +1,4 @@
-"""What there is to do for tables, each task behind what it needs: models, what they hear, labels, systems, figures."""
+"""The tasks of tables with their dependencies: models, their transcripts, labels, systems and figures."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
@@ -20,14 +20,14 @@ from priormatch.pipeline.run import FUSION
 
 
 class Job(NamedTuple):
-    """A seed and the folder of a system, which several rows, and systems that come to the same, may have in common."""
+    """A seed and the folder of a system; several rows and equivalent systems may share it."""
 
     seed: int
     folder: Path
 
 
 class Figures(NamedTuple):
-    """A row of a table whose figures are wanted of its system."""
+    """A row of a table whose figures are to be measured."""
 
     table: str
     line: Line
@@ -44,7 +44,7 @@ Studies = Mapping[int, Study]
 
 
 def jobs_of(lines: Mapping[str, Sequence[Line]], studies: Studies) -> Wanted:
-    """The systems of all tables, each once for a seed, the longest first."""
+    """The systems of all tables, each once per seed, longest training first."""
     wanted: Wanted = {}
     for seed, study in studies.items():
         for table, its in lines.items():
@@ -64,7 +64,7 @@ def jobs_of(lines: Mapping[str, Sequence[Line]], studies: Studies) -> Wanted:
 
 
 def effort_of(system: System, settings: Settings) -> float:
-    """About how long a training takes, in updates of supervised training."""
+    """The approximate time of a training, in updates of supervised training."""
     matching = settings.matching
     if system.kind == "topline":
         return settings.training.updates + matching.updates
@@ -75,7 +75,7 @@ def effort_of(system: System, settings: Settings) -> float:
 
 
 class Shared(NamedTuple):
-    """What systems share: `prior`, `supervised`, one of `FUSION`, what a model hears (`asr`, `asr_lm`), `labels`."""
+    """A shared result: `prior`, `supervised`, one of `FUSION`, transcripts (`asr`, `asr_lm`), or `labels`."""
 
     seed: int
     folder: Path
@@ -84,13 +84,13 @@ class Shared(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The training of a system; the job itself stands for its figures."""
+    """The key of a system's training; the job itself is the key of its figures."""
 
     job: Job
 
 
 def tasks_of(request: Request, wanted: Wanted, studies: Studies) -> dict[Hashable, Task]:
-    """All tasks; models come first where several may begin, and the systems in their own order."""
+    """All tasks; among those that are ready, models come first, then transcripts, labels, and systems in order."""
     work = Work(request, studies)
     for job, its in wanted.items():
         work.add(job, its)
@@ -98,7 +98,7 @@ def tasks_of(request: Request, wanted: Wanted, studies: Studies) -> dict[Hashabl
 
 
 class Work:
-    """Collects the tasks of systems, with what they share once."""
+    """Collects the tasks of systems; shared tasks are added once."""
 
     def __init__(self, request: Request, studies: Studies) -> None:
         self.request, self.studies = request, studies
@@ -109,9 +109,9 @@ class Work:
         self.listeners: dict[Shared, list[System]] = {}
 
     def add(self, job: Job, its: list[Figures]) -> None:
-        """The training of a system and its figures, which may need the prior, and what must be done before."""
+        """Add the training of a system, its figures, which may need the prior, and the tasks they depend on."""
         study, system = self.studies[job.seed], its[0].system
-        _ = study.models.tokenizer  # learned here, before tasks side by side ask for it
+        _ = study.models.tokenizer  # trained here, before parallel tasks need it
         after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
         teachers = study.teachers(system)
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
@@ -130,7 +130,7 @@ class Work:
         self.systems[job] = Task(f"{name}: figures", figures, log, frozenset({Trained(job), prior}))
 
     def model(self, seed: int, models: Models, what: str) -> Shared:
-        """The training of a prior or of a supervised model."""
+        """Add the training of a prior or a supervised model."""
         key = Shared(seed, models.folder, what)
         work = partial(make_model, self.request, seed, models.settings, what)
         name = f"{what} of {models.folder.name}, seed {seed}"
@@ -138,7 +138,7 @@ class Work:
         return key
 
     def hearing(self, seed: int, teacher: Models, copy: str, system: System) -> Shared:
-        """What a teacher hears for all systems that it teaches, by itself or with the prior."""
+        """Add the decoding of a teacher, without or with the prior, for all its systems."""
         source = self.studies[seed].source_of(system)
         after = {self.model(seed, teacher.hearing, "supervised")}
         if source == "asr_lm":
@@ -155,7 +155,7 @@ class Work:
     def tuning(
         self, seed: int, teacher: Models, copy: str, unlabeled: Unlabeled, for_matching: bool
     ) -> Shared:
-        """Values for a teacher's search with the prior."""
+        """Add the tuning of a teacher's search with the prior."""
         after = {self.model(seed, teacher.hearing, "supervised"), self.model(seed, teacher.judging, "prior")}
         what, which = FUSION[for_matching], copy or "best"
         key = Shared(seed, teacher.folder, what, copy)
@@ -165,7 +165,7 @@ class Work:
         return key
 
     def labeling(self, seed: int, place: Path, system: System, after: set[Shared]) -> Shared:
-        """The pseudo-labels of a system, and of others with the same."""
+        """Add the pseudo-labels of a system, shared by systems with the same labels."""
         key = Shared(seed, place, "labels")
         work = partial(make_labels, self.request, seed, system)
         log = place.with_name(f"log-{place.name}.txt")
@@ -176,7 +176,7 @@ class Work:
 def make_model(request: Request, seed: int, settings: Settings, what: str) -> None:
     """Train a prior or a supervised model."""
     models = request.study(seed).models_with(settings)
-    _ = models.prior if what == "prior" else models.supervised  # to ask for one is to train it
+    _ = models.prior if what == "prior" else models.supervised  # reading the property trains the model
 
 
 def tune_fusion(
@@ -187,7 +187,7 @@ def tune_fusion(
 
 
 def hear(request: Request, key: Shared, systems: Sequence[System]) -> None:
-    """Let one teacher hear what systems need of it."""
+    """Decode what systems need from one teacher."""
     study = request.study(key.seed)
     for system in systems:
         for models, copy in study.teachers(system):
@@ -206,7 +206,7 @@ def train_one(request: Request, seed: int, system: System) -> None:
 
 
 def put_down(request: Request, seed: int, wanted: Sequence[Figures]) -> None:
-    """Decode a system as its rows want, and put down their figures."""
+    """Decode a system as its rows require, and write their figures."""
     study = request.study(seed)
     for each in wanted:
         write_found(study, each.table, each.line, measure(study, each.line.row, each.system))

@@ -1,4 +1,4 @@
-"""Models that systems share, and what the recognizer among them hears in unlabeled speech."""
+"""Models shared by systems, and their transcripts of unlabeled speech."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,14 +16,14 @@ from priormatch.pipeline.run_data import RunData
 from priormatch.runs.stage import plain
 
 Speech = Mapping[Unlabeled, tuple[Path, Path | None]]
-"""Unlabeled cuts, and the same with their transcripts where there are any."""
+"""Unlabeled cuts, and the same cuts with transcripts if there are any."""
 
 
 @dataclass(frozen=True)
 class Models:
-    """A tokenizer, a prior and a supervised model, whose training also keeps the copies that others start from.
+    """A tokenizer, a prior and a supervised model, whose training also keeps copies that other systems start from.
 
-    Those that a few systems need beside the first ones of a study take over from them what their settings do not
+    Further models, which a few systems need, reuse from the `first` models of a study what their settings do not
     change: always the tokenizer, and either the prior or the supervised model.
     """
 
@@ -35,17 +35,17 @@ class Models:
 
     @property
     def own(self) -> list[str]:
-        """Which of the two models is trained here: `prior`, `supervised`, or both."""
+        """The models that are trained here: `prior`, `supervised`, or both."""
         return trained_for(self.settings, (self.first or self).settings)
 
     @property
     def hearing(self) -> "Models":
-        """Those whose supervised model these have: themselves, or the first ones."""
+        """The models that own the supervised model: these or the first ones."""
         return self if self.first is None or "supervised" in self.own else self.first
 
     @property
     def judging(self) -> "Models":
-        """Those whose prior these have: themselves, or the first ones."""
+        """The models that own the prior: these or the first ones."""
         return self if self.first is None or "prior" in self.own else self.first
 
     @cached_property
@@ -55,31 +55,31 @@ class Models:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """Word pieces."""
+        """The tokenizer, trained if necessary."""
         return self.base.tokenizer() if self.first is None else self.first.tokenizer
 
     @cached_property
     def prior(self) -> Path:
-        """The language model."""
+        """The folder of the prior, trained if necessary."""
         if self.judging is not self:
             return self.judging.prior
         return self.base.prior(self.tokenizer)
 
     @cached_property
     def supervised(self) -> Path:
-        """The supervised model."""
+        """The folder of the supervised model, trained if necessary."""
         if self.hearing is not self:
             return self.hearing.supervised
         return self.base.supervised("supervised", self.tokenizer, self.settings.training.updates)
 
     def greedy(self, unlabeled: Unlabeled, copy: str = "") -> Path:
-        """What the supervised model, or a copy that was kept, hears in unlabeled speech, by itself."""
+        """Greedy transcripts of unlabeled speech by the supervised model or a kept copy."""
         if self.hearing is not self:
             return self.hearing.greedy(unlabeled, copy)
         return self.run_on(unlabeled, copy).lengths(work.kept_copy(self.supervised, copy))
 
     def transcripts(self, source: Labels, unlabeled: Unlabeled, copy: str = "") -> Path:
-        """What the supervised model, or a copy of it, hears in unlabeled speech, by itself or with the prior."""
+        """Transcripts of unlabeled speech by the supervised model or a kept copy, without or with the prior."""
         if source == "asr":
             return self.greedy(unlabeled, copy)
         model = work.kept_copy(self.supervised, copy)
@@ -88,13 +88,13 @@ class Models:
         )
 
     def fusion(self, unlabeled: Unlabeled, copy: str = "", for_matching: bool = False) -> Path:
-        """Values for decoding or matching with the prior, tuned for the supervised model or a copy that was kept."""
+        """Values for decoding or matching with the prior, tuned for the supervised model or a kept copy."""
         model = work.kept_copy(self.supervised, copy)
         run = self.run(self.folder / "fusion" / (copy or "best"), unlabeled)
         return run.fusion(model, self.prior, for_matching)
 
     def lengths(self, unlabeled: Unlabeled, settings: Settings) -> Path:
-        """Reference lengths as the settings want them, by the model that proposes at first."""
+        """Reference lengths from the source in the settings, by the first proposal."""
         copy = settings.matching.proposal
         match settings.matching.reference_lengths:
             case "greedy":
@@ -106,12 +106,12 @@ class Models:
                 return run.lengths_without_hearing(self.tokenizer)
 
     def run_on(self, unlabeled: Unlabeled, copy: str = "", settings: Settings | None = None) -> Run:
-        """The run of what a model hears in a set of unlabeled speech."""
+        """The run for a model's transcripts of a set of unlabeled speech."""
         name = f"{unlabeled}-by-{copy}" if copy else unlabeled
         return self.run(self.folder / "unlabeled" / name, unlabeled, settings)
 
     def run(self, folder: Path, unlabeled: Unlabeled, settings: Settings | None = None) -> Run:
-        """A run with that unlabeled speech, and the tokenizer that all share."""
+        """A run with the given unlabeled speech and the shared tokenizer."""
         cuts, transcribed = self.speech[unlabeled]
         data = replace(self.data, unlabeled=cuts, topline=transcribed)
         first = self if self.first is None else self.first
@@ -119,12 +119,12 @@ class Models:
 
 
 def trained_for(settings: Settings, first: Settings) -> list[str]:
-    """Which models settings have of their own, `prior` or `supervised`: both, where they want the first ones."""
+    """The models to train for these settings: those that differ from the first ones; both if none differs."""
     mine, theirs = recipe_of_models(settings), recipe_of_models(first)
     return [name for name in mine if mine[name] != theirs[name]] or list(mine)
 
 
 def recipe_of_models(settings: Settings) -> dict[str, Any]:
-    """What the prior and the supervised model of a study depend on; the seed of a prior is that of the first."""
+    """Settings that the prior and the supervised model of a study depend on; all priors have the first one's seed."""
     supervised = {name: plain(value) for name, value in recipe_of_training(settings).items()}
     return {"prior": plain(settings.prior), "supervised": supervised}

@@ -1,1 +1,1 @@
-"""What the verbs do: stages of a run, and single jobs."""
+"""Implementation of the commands: the stages of a run, and single jobs."""

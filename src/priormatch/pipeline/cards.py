@@ -1,4 +1,4 @@
-"""What the cards of models say: how they came to be, what they scored, how to load them, what not to expect."""
+"""Content of model cards: how a model was trained, its scores, its use and its limits."""
 
 import math
 import time
@@ -22,15 +22,15 @@ from priormatch.runs.stage import plain, versions
 
 PAPER = "[local prior matching](https://arxiv.org/abs/2002.10336)"
 NO_LICENSE = (
-    "None has been chosen yet. Whoever publishes this model must: `priormatch push --license cc-by-4.0` does it, or a"
-    " line `license: cc-by-4.0` among those at the top of this file, and this section can go."
+    "None has been chosen yet. Choose one before you publish this model: use `priormatch push --license cc-by-4.0`, or"
+    " add a line such as `license: cc-by-4.0` to the metadata at the top of this file and remove this section."
 )
 TEXT = "- text: "
 TASKS = {"automatic-speech-recognition": "Automatic Speech Recognition", "text-generation": "Text Generation"}
 
 
 def plain_card(name: str, model: Recognizer | Prior) -> Card:
-    """What can be said of any model by looking at it."""
+    """The card of any model, from the model alone."""
     hears = isinstance(model, Recognizer)
     facts = {
         "library_name": "priormatch",
@@ -40,16 +40,16 @@ def plain_card(name: str, model: Recognizer | Prior) -> Card:
     what = (
         "A speech recognizer for audio at 16 kHz: time-depth separable convolutions, and a GRU that attends to them"
         if hears
-        else "A prior: a gated convolutional language model that judges what a speech recognizer may have heard"
+        else "A prior: a gated convolutional language model that scores the hypotheses of a speech recognizer"
     )
     summary = f"{what}. {parameters(model)} parameters, {model.tokenizer.classes} classes."
     if (normalizer := model.tokenizer.normalizer) != ENGLISH:
-        summary += f" Its text is written as the normalizer `{normalizer.name}` has it ({LANGUAGE_FILE})."
+        summary += f" Its text uses the normalizer `{normalizer.name}` ({LANGUAGE_FILE})."
     return Card(facts, name, summary, {"Use": usage(model), "Limits": limits(model), "License": NO_LICENSE})
 
 
 def usage(model: Recognizer | Prior, name: str = "MODEL") -> str:
-    """How to use a model; one that has no name yet is called MODEL."""
+    """How to use a model; without a name it is called MODEL."""
     kind = type(model).__name__
     hears = isinstance(model, Recognizer)
     lines = [
@@ -59,23 +59,23 @@ def usage(model: Recognizer | Prior, name: str = "MODEL") -> str:
         'print(model.transcribe("talk.wav").text)' if hears else 'print(model.score_texts(["good morning"]))',
     ]
     words = f"{name} recordings" if hears else f"RECOGNIZER recordings --prior {name}"
-    where = " MODEL is this folder, or its name on the Hub." if name == "MODEL" else ""
+    where = " MODEL is this folder or its name on the Hub." if name == "MODEL" else ""
     code = "\n".join(lines)
     return f"```python\n{code}\n```\n\nOn the command line: `priormatch transcribe {words}`.{where}"
 
 
 def limits(model: Recognizer | Prior) -> str:
-    """What not to expect."""
+    """The limits of a model."""
     if isinstance(model, Prior):
         return (
-            "It knows the text it was trained on, in that text's spelling, and is of use to recognizers with the same"
-            " word pieces alone."
+            "It models text like its training text, in the same spelling, and works only with recognizers that have"
+            " the same word pieces."
         )
-    heard = f" and has learned from no more than {model.longest_heard:.1f} s" if model.longest_heard else ""
+    heard = f" and was trained on at most {model.longest_heard:.1f} s" if model.longest_heard else ""
     return (
-        "It knows the voices, the rooms, the words and the spelling of its training data: on other speech it may make"
-        " far more errors than on its test sets. What it writes can be fluent and still not what was said: do"
-        f" not rely on it unread. It writes at most {model.settings.longest_output} word pieces at a time{heard}:"
+        "It fits the voices, rooms, words and spelling of its training data: on other speech it may make far more"
+        " errors than on its test sets. Its output can be fluent and still wrong: do not rely on it without checking."
+        f" It writes at most {model.settings.longest_output} word pieces at a time{heard}:"
         " longer recordings must be cut, as `priormatch transcribe` does."
     )
 
@@ -89,12 +89,12 @@ def trained_card(
     recipe: Mapping[str, Any],
     wanted: CardSettings,
 ) -> Card:
-    """The card of a model whose training has just ended."""
+    """The card of a newly trained model."""
     card = plain_card(name, model)
     given = {key: value for key, value in plain(wanted).items() if value}
     used = {key: plain(value) for key, value in recipe.items()}
-    written = f"text written as the normalizer `{model.tokenizer.normalizer.name}` has it"
-    language = f"language: {wanted.language or 'not named (card.language)'}, {written}"
+    written = f"normalizer `{model.tokenizer.normalizer.name}`"
+    language = f"language: {wanted.language or 'not set (card.language)'}, {written}"
     listing = yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=100)
     sections = {
         "Data": "\n".join(f"- {line}" for line in (*data, language)),
@@ -109,13 +109,13 @@ def trained_card(
 
 
 def with_license(card: Card, license: str) -> Card:
-    """A card that names a license, by the Hub's name for it, and no longer asks for one."""
+    """The card with a license, by its name on the Hub, and without the section that asks for one."""
     sections = {name: text for name, text in card.sections.items() if name != "License"}
     return replace(card, facts=card.facts | {"license": license}, sections=sections)
 
 
 def made_with(found: Mapping[str, str]) -> str:
-    """When, and with which versions."""
+    """The date and the versions."""
     others = {name: version for name, version in found.items() if name not in ("priormatch", "commit")}
     commit = f" (commit {found['commit']})" if "commit" in found else ""
     used = [f"priormatch {__version__}{commit}", *(f"{name} {version}" for name, version in others.items())]
@@ -123,18 +123,18 @@ def made_with(found: Mapping[str, str]) -> str:
 
 
 def heard(role: str, corpus: Corpus, settings: Settings) -> str:
-    """A line about speech: what it is for, what it is called, its duration and utterances."""
+    """A line about speech: its role, name, duration and number of utterances."""
     names = ", ".join(called(Path(name), settings) for name in corpus.name.split(", "))
     return f"{role}: {names} ({duration_text(3600 * corpus.hours)}, {len(corpus):,} utterances)"
 
 
 def called(file: Path, settings: Settings) -> str:
-    """What people call the data in a file, without its place; what a run has made is called as its source."""
+    """The name of the data in a file, without its folder; data made by a run has the name of its source."""
     name = file.name.removesuffix(SUFFIX).removesuffix(".txt")
     if file.parent.resolve() != (Path(settings.runs) / settings.name / "data").resolve():
         return name
     if settings.corpus == "demo":
-        return f"{name} of the demo's corpus"
+        return f"{name} of the demo corpus"
     sources = {
         "labeled": settings.labeled,
         "unlabeled": settings.unlabeled,
@@ -145,7 +145,7 @@ def called(file: Path, settings: Settings) -> str:
 
 
 def judged(prior: Prior, folder: Path | None) -> str:
-    """A line about the prior behind a recognizer: its size, and the name and the text that its own card tells."""
+    """A line about a recognizer's prior: its size, and the name and text in its own card."""
     card = None if folder is None else read_card(folder)
     size = f"a language model of {parameters(prior)} parameters"
     if card is None:
@@ -157,30 +157,30 @@ def judged(prior: Prior, folder: Path | None) -> str:
 
 
 def title_of(out: Path, settings: Settings) -> str:
-    """What to call the model of a folder: in a run, by the run's name too."""
+    """The title of the model in a folder; within a run it includes the run's name."""
     out = out.resolve()
     within = out.parent == (Path(settings.runs) / settings.name).resolve()
     return f"{settings.name}-{out.name}" if within else out.name
 
 
 def leave_card(folder: Path, card: Card) -> None:
-    """Write a card into a model folder, or say that the one there has been edited."""
+    """Write a card into a model folder, unless the existing one was edited."""
     if not write_card(folder, card):
-        say(f"{folder / CARD} has been edited: left as it is")
+        say(f"{folder / CARD} has been edited: not changed")
 
 
 def add_results(models: Mapping[str, Path], results: Mapping[str, Any]) -> None:
-    """Tell on the card of every system's model what it scored on the test sets, as results.json has it."""
+    """Add the test results of every system, as in results.json, to the card of its model."""
     for system, folder in models.items():
         card = read_card(folder)
         if card is not None:
             write_card(folder, with_results(card, results["systems"][system], results["notes"]))
         elif (folder / CARD).exists():
-            say(f"{folder / CARD} has been edited: its results are left to you")
+            say(f"{folder / CARD} has been edited: add its results yourself")
 
 
 def with_results(card: Card, tests: Mapping[str, Mapping[str, Any]], notes: Sequence[str]) -> Card:
-    """A card that tells of error rates, as a table and as the Hub reads them, with notes on what they are of."""
+    """The card with error rates, as a table and as metadata for the Hub, with notes on them."""
     tests = {test: rates for test, rates in tests.items() if math.isfinite(rates["wer"])}
     if not tests:
         return card
@@ -203,7 +203,7 @@ def with_results(card: Card, tests: Mapping[str, Mapping[str, Any]], notes: Sequ
     ]
     table = "\n".join(["| test set | WER, % (95 %) | CER, % |", "|---|---|---|", *rows])
     validation = card.sections["Results"].partition("\n")[0]
-    lines = [validation, "- on test sets, by greedy search:", "", table, *(f"\n{note}" for note in notes)]
+    lines = [validation, "- on test sets, with greedy search:", "", table, *(f"\n{note}" for note in notes)]
     return replace(
         card,
         facts=card.facts | {"model-index": [{"name": card.title, "results": entries}]},
@@ -212,6 +212,6 @@ def with_results(card: Card, tests: Mapping[str, Mapping[str, Any]], notes: Sequ
 
 
 def parameters(model: Recognizer | Prior) -> str:
-    """The number of a model's parameters, as people say it."""
+    """The number of a model's parameters, in readable form."""
     count = sum(each.numel() for each in model.parameters())
     return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k"

@@ -1,4 +1,4 @@
-"""`priormatch compare`: one recipe run with several seeds, seen together."""
+"""`priormatch compare`: results of one recipe with several seeds, in one table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ Counts = dict[str, dict[str, ErrorCounts]]
 
 
 def read_counts(run: Path) -> Counts:
-    """Word errors of everything a run has decoded."""
+    """Word errors of all decoded test sets of a run."""
     counts = {
         system: {test: word_errors(*both_sides(transcribed(path))) for test, path in tests.items()}
         for system, tests in decoded_files(run / "decoded").items()
@@ -27,7 +27,7 @@ def read_counts(run: Path) -> Counts:
 
 
 def compare_runs(runs: Sequence[Path]) -> str:
-    """A Markdown table of all runs, their means, and paired tests over all of them."""
+    """Markdown tables of all runs with their means, and paired tests over all runs."""
     found = {run: read_counts(run) for run in runs}
     systems = [system for system in NAMES if all(system in counts for counts in found.values())]
     tests = list(found[runs[0]][BASE])

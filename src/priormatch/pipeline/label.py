@@ -1,4 +1,4 @@
-"""`priormatch label`: decoded files turned into transcripts to train on."""
+"""`priormatch label`: turn decoded files into labels for training."""
 
 import math
 from collections import Counter
@@ -17,14 +17,14 @@ from priormatch.progress import say
 from priormatch.scoring.transcripts import read_transcripts
 
 ALL = LabelFilter(most_repeats=0, keep_unended=True)
-"""Drops empty hypotheses alone."""
+"""Drops only empty hypotheses."""
 
 
 def label_cuts(cuts: Path, transcripts: Sequence[Path], out: Path, keep: LabelFilter) -> None:
-    """Write cuts with what the filter keeps of the transcripts as their text, and say what it drops.
+    """Write cuts with the transcripts that the filter keeps as their text, and report what it drops.
 
-    Where several models have transcribed an utterance, it keeps all their texts, and training draws one of them
-    at each visit. Utterances without any are left out.
+    If several models transcribed an utterance, all their texts are kept, and training draws one of them at each visit.
+    Utterances without a text are left out.
     """
     speech = read_cuts(cuts)
     ids = {cut.id for cut in speech}
@@ -32,24 +32,24 @@ def label_cuts(cuts: Path, transcripts: Sequence[Path], out: Path, keep: LabelFi
     texts = {each: [labels[each] for labels in kept if each in labels] for each in ids}
     labeled = [with_texts(cut, texts[cut.id]) for cut in speech if texts[cut.id]]
     if not labeled:
-        raise UserError(f"no label is left for {out}: filter less, or train a better model first")
+        raise UserError(f"no labels are left for {out}: relax the filter, or train a better model first")
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary:
         CutSet.from_cuts(labeled).to_file(temporary)
     several = sum(len(each) > 1 for each in texts.values())
     more = f", {several:,} of them by several models" if len(transcripts) > 1 else ""
-    say(f"{out}: {len(labeled):,} of {len(speech):,} utterances are labeled{more}")
+    say(f"{out}: {len(labeled):,} of {len(speech):,} utterances labeled{more}")
 
 
 def kept_labels(path: Path, ids: Collection[str], cuts: Path, keep: LabelFilter) -> dict[str, str]:
-    """The hypotheses of a file that the filter keeps, by utterance, of those with the given ids."""
+    """The hypotheses that the filter keeps, by utterance, among those of a file with the given ids."""
     found = {each.id: each for each in read_transcripts(path) if each.id in ids}
     if not found:
-        raise UserError(f"{path} and {cuts} share no utterance: give transcripts of that speech")
+        raise UserError(f"{path} and {cuts} have no utterance in common: give transcripts of that speech")
     transcripts = list(found.values())
     scores = [math.nan if each.score is None else each.score for each in transcripts]
     if keep.keep_best < 1 and any(map(math.isnan, scores)):
-        raise UserError(f"{path} lacks the scores that --keep-best goes by: decode again")
+        raise UserError(f"{path} has no scores, which --keep-best needs: decode again")
     reasons = keep(
         [each.hypothesis for each in transcripts],
         [each.pieces for each in transcripts],
@@ -67,7 +67,7 @@ def kept_labels(path: Path, ids: Collection[str], cuts: Path, keep: LabelFilter)
 
 
 def with_texts(cut: Cut, texts: Sequence[str]) -> Cut:
-    """The cut with the first text as its transcript, and the others, should any differ, as alternatives."""
+    """The cut with the first text as its transcript; if the texts differ, the others are its alternatives."""
     first = next(iter(cut.supervisions), SupervisionSegment(cut.id, cut.id, 0.0, cut.duration))
     custom = {name: value for name, value in (first.custom or {}).items() if name != ALTERNATIVES}
     if len(set(texts)) > 1:

@@ -1,4 +1,4 @@
-"""Matching, and training on labels that stay as they are, from files or from corpora into a folder."""
+"""Local prior matching, and training on fixed pseudo-labels, from files or corpora into a folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ from priormatch.training.matching_step import Matching
 def weighing_of(
     settings: Settings, reference_lengths: Mapping[str, int], contexts: Mapping[str, str]
 ) -> Weighing:
-    """How the settings ask for beams to be filtered and weighed."""
+    """The filter and the weights of beams, from the settings."""
     matching = settings.matching
     return Weighing(
         LengthFilter(*matching.length_filter) if matching.length_filter else keep_all,
@@ -55,7 +55,7 @@ def weighing_of(
 
 
 def transcribed_sample(transcribed: Path, unlabeled: Corpus, settings: Settings) -> Corpus | None:
-    """Of the unlabeled utterances whose transcripts are known, those to score a proposal's labels on, if any."""
+    """Unlabeled utterances with known transcripts, to score the proposal's labels on; None if there are none."""
     most = settings.matching.score_labels_on
     if most == 0:
         return None
@@ -63,7 +63,7 @@ def transcribed_sample(transcribed: Path, unlabeled: Corpus, settings: Settings)
     known = [cut for cut in read_cuts(transcribed) if cut.id in ids and cut_text(cut)]
     if not known:
         say(
-            f"{transcribed} has no transcript of an utterance of {unlabeled.name}:"
+            f"{transcribed} has no transcripts of utterances of {unlabeled.name}:"
             " the proposal's labels are not scored"
         )
         return None
@@ -72,14 +72,14 @@ def transcribed_sample(transcribed: Path, unlabeled: Corpus, settings: Settings)
 
 @dataclass(frozen=True, kw_only=True)
 class MatchJob:
-    """One training by local prior matching: models, speech, settings, and where the results go.
+    """One training by local prior matching: models, speech, settings and output folder.
 
-    The online model is trained in place; its best version ends up in `out/model`. Without a `proposal` it proposes for
-    itself at the start. The prior may be missing if neither the weights nor the search use it. `reference_lengths`
-    holds tokens per utterance; they may be missing if there is no length filter, or to use the labeled speaking rate.
-    `contexts` holds texts that the prior reads before utterances. The proposal is scored on `transcribed` utterances.
-    Beams of a few utterances, transcribed ones if there are any, go to `out/inspected.jsonl`. The model's card repeats
-    what the prior's card in `prior_folder` says.
+    The online model is trained in place; its best version is saved in `out/model`. Without a `proposal`, the online
+    model is also the first proposal. The prior may be missing if neither the weights nor the search use it.
+    `reference_lengths` are tokens per utterance; they may be missing if there is no length filter, or to use the
+    speaking rate of the labeled speech. `contexts` are the texts that the prior reads before utterances. The proposal
+    is scored on `transcribed` utterances. Beams of a few utterances, transcribed ones if there are any, are written to
+    `out/inspected.jsonl`. The model's card includes facts from the prior's card in `prior_folder`.
     """
 
     online: Recognizer
@@ -112,7 +112,7 @@ class MatchJob:
         proposal: Path | None = None,
         transcribed: Path | None = None,
     ) -> "MatchJob":
-        """The job of these files; `lengths` are transcripts, which give reference lengths and contexts."""
+        """Load the inputs from files; `lengths` are transcripts, which give reference lengths and contexts."""
         device = find_device(settings.device)
         online = Recognizer.load(model, device)
         judge = None if prior is None else Prior.load(prior, device)
@@ -137,7 +137,7 @@ class MatchJob:
         )
 
     def run(self) -> None:
-        """Train, and write the models and the card."""
+        """Train; write the models and the card."""
         settings, matching, prior, out = self.settings, self.settings.matching, self.prior, self.out
         self._check()
         start = self.proposal or self.online
@@ -146,10 +146,10 @@ class MatchJob:
         lengths = self._lengths()
         speech = with_lengths(self.unlabeled, lengths) if matching.length_filter else self.unlabeled
         say(
-            f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, proposal's validation CER {cer:.2f} %"
+            f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, validation CER of the proposal {cer:.2f} %"
         )
         if prior is not None and matching.hypotheses == "asr" and matching.prior_exponent == 0:
-            say(f"{out.name}: the prior has no say here; matching.prior_exponent=1 would give it the weights")
+            say(f"{out.name}: the prior is not used; set matching.prior_exponent=1 to weigh hypotheses by it")
         averaged = matching.baseline == "topipl"
         proposal = (AveragedProposal if averaged else Proposal)(start, cer, matching.refresh)
         weighing = weighing_of(settings, lengths, self.contexts or {})
@@ -187,7 +187,7 @@ class MatchJob:
         )
 
     def _check(self) -> None:
-        """Refuse models that do not fit together, and missing inputs."""
+        """Refuse missing inputs and models that do not fit together."""
         require_inputs(self.prior, self.reference_lengths, self.settings)
         if self.prior is not None:
             self.prior.require_tokenizer(self.online.tokenizer, "the recognizer")
@@ -195,11 +195,11 @@ class MatchJob:
                 self.prior.require_context()
         if self.proposal is not None and self.proposal.tokenizer != self.online.tokenizer:
             raise UserError(
-                "the proposal's tokenizer is not that of the online model: train both with one tokenizer"
+                "the proposal's tokenizer differs from that of the online model: train both with one tokenizer"
             )
 
     def _lengths(self) -> Mapping[str, int]:
-        """Reference lengths: those given, or those of the labeled speaking rate."""
+        """The given reference lengths, or those from the speaking rate of the labeled speech."""
         if self.reference_lengths is None and self.settings.matching.reference_lengths == "speaking_rate":
             rate = pieces_a_second(self.labeled.cuts, self.online.tokenizer)
             return lengths_by_rate(self.unlabeled.cuts, rate)
@@ -209,78 +209,76 @@ class MatchJob:
 def inspector_of(
     speech: Corpus, prior: Prior, weighing: Weighing, settings: Settings, out: Path
 ) -> Inspector:
-    """Keeps the beams of a few utterances, read in this process, as a training goes on."""
+    """An inspector that records the beams of a few utterances during training; it reads audio in this process."""
     shown, matching = thin(speech, settings.matching.inspect_on), settings.matching
     few = Corpus(shown.cuts, replace(settings.audio, workers=0), shown.name)
     return Inspector(few, prior, matching.beam_size, weighing, out / INSPECTED)
 
 
 def refuse_names(settings: Settings) -> None:
-    """Refuse settings that name what only a run knows, where models and lengths are given by their paths."""
+    """Refuse settings that only `priormatch run` can resolve, when models and lengths are given as paths."""
     nothing, known = ("",), ("greedy", "speaking_rate")
     allowed = {"start": nothing, "proposal": nothing, "prior": nothing, "reference_lengths": known}
     for name, values in allowed.items():
         value = getattr(settings.matching, name)
         if value not in values:
             raise UserError(
-                f"matching.{name}={value} is for `priormatch run`: here give the path of what it names instead"
+                f"matching.{name}={value} is for `priormatch run`: give the path of what it names instead"
             )
 
 
 def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
-    """Refuse to match without what the settings need."""
+    """Refuse to match without the inputs that the settings need."""
     matching = settings.matching
     if prior is None and matching.hypotheses == "asr_lm":
-        raise UserError(
-            "there is no prior: give one, or leave it out of the search too (matching.hypotheses=asr)"
-        )
+        raise UserError("there is no prior: give one, or search without it (matching.hypotheses=asr)")
     if prior is None and matching.prior_exponent != 0:
         raise UserError(
-            "there is no prior: give one, or leave it out of the weights (matching.prior_exponent=0)"
+            "there is no prior: give one, or weigh hypotheses without it (matching.prior_exponent=0)"
         )
     if lengths is None and matching.length_filter and matching.reference_lengths != "speaking_rate":
         raise UserError(
-            "there are no reference lengths: give them, take those of the labeled speaking rate"
-            " (matching.reference_lengths=speaking_rate), or switch the filter off (matching.length_filter=[])"
+            "there are no reference lengths: give them, use the speaking rate of the labeled speech"
+            " (matching.reference_lengths=speaking_rate), or disable the filter (matching.length_filter=[])"
         )
 
 
 def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> dict[str, str]:
-    """What was heard before each utterance in its recording, for the prior to read; there must be something."""
+    """The transcript before each utterance in its recording, as context for the prior; there must be at least one."""
     heard = {each.id: each.hypothesis for each in transcripts or []}
     if not any(heard.values()):
         raise UserError(
-            "matching.context needs transcripts of the unlabeled speech, not lengths alone: give what"
-            " `priormatch decode` wrote, or match without (matching.context=false)"
+            "matching.context needs transcripts of the unlabeled speech, not only lengths: give the output of"
+            " `priormatch decode`, or match without context (matching.context=false)"
         )
     require_recordings(corpus.cuts, corpus.name)
     found = contexts_of(corpus.cuts, heard)
     say(
-        f"{corpus.name}: {len(found)} of {len(corpus)} utterances are judged after what was heard before them"
+        f"{corpus.name}: for {len(found)} of {len(corpus)} utterances the prior reads the previous transcript"
     )
     return found
 
 
 def require_recordings(cuts: Sequence[Cut], name: str) -> None:
-    """Refuse speech in which nothing comes before anything, where the prior is to read that."""
+    """Refuse speech in which no utterance follows another in its recording, when the prior needs context."""
     if not previous_in_recording(cuts):
         raise UserError(
             f"matching.context: no utterance of {name} follows another in its recording: give cuts of longer"
-            " recordings, or match without (matching.context=false)"
+            " recordings, or match without context (matching.context=false)"
         )
 
 
 def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
-    """Leave out utterances in which greedy decoding heard nothing, as the authors do."""
+    """Leave out utterances with an empty greedy transcript, as the authors do."""
     kept = [cut for cut in corpus.cuts if lengths.get(cut.id, 0) > 0]
     if len(kept) == len(corpus):
         return corpus
     if not kept:
         raise UserError(
-            f"no utterance of {corpus.name} has a reference length: make them of it with `priormatch decode`"
+            f"no utterance of {corpus.name} has a reference length: decode that speech with `priormatch decode`"
         )
     without = len(corpus) - len(kept)
-    say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length: left out")
+    say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length and are left out")
     return Corpus(kept, corpus.audio, corpus.name)
 
 
@@ -294,7 +292,7 @@ def train_on_pseudo_labels(
     out: Path,
     log: Path,
 ) -> None:
-    """Train on from `model` on transcripts and fixed pseudo-labels, mixed and scheduled as in matching."""
+    """Train `model` further on transcripts and fixed pseudo-labels, with the mixing and schedule of matching."""
     online = Recognizer.load(model, find_device(settings.device))
     paired = Corpus.load(labeled, settings.audio, transcribed=True)
     speech = Corpus.load(pseudo_labeled, settings.audio, transcribed=True)

@@ -1,4 +1,4 @@
-"""`priormatch new`: a commented recipe for a user's folders, sized by what is in them and by what computes."""
+"""`priormatch new`: write a commented recipe for a user's data, with sizes chosen for the data and the device."""
 
 import os
 import shlex
@@ -29,7 +29,7 @@ PIECES = 1000
 UPDATES, UPDATES_AN_HOUR = 10_000, 1_000
 CPU_UPDATES = 2_000
 MOST_WORKERS = 8
-MANY_HOURS = 50  # of labeled speech, from which on the paper's own sizes may pay
+MANY_HOURS = 50  # hours of labeled speech from which the paper's model sizes may help
 OF_THE_DEMO = """
     model.n_mels model.channels model.blocks model.kernel model.size model.dropout
     prior.model.embedding prior.model.width prior.model.bottlenecks prior.model.head prior.batch_tokens
@@ -39,7 +39,7 @@ OF_THE_DEMO = """
     matching.batch.seconds matching.optimizer.learning_rate matching.mixing
 """
 
-# What a user is likely to change, beside what was chosen for the data at hand.
+# Settings that a user is likely to change, besides those chosen for the data.
 SHOWN = """
     name labeled unlabeled text validation test topline device wandb
     audio.longest audio.workers language.normalizer language.alphabet tokenizer.pieces
@@ -54,18 +54,20 @@ SHOWN = """
 
 @dataclass(frozen=True)
 class Rule:
-    """What was chosen, by key, and why."""
+    """Chosen values by key, and the reason."""
 
     why: str
     chosen: dict[str, Any]
 
 
 def new_recipe(file: Path, labeled: str, unlabeled: str, text: str, tests: Mapping[str, str]) -> None:
-    """Look at the data and write the recipe, unless the file exists."""
+    """Examine the data and write the recipe; refuse if the file exists."""
     if file.exists():
-        raise UserError(f"{file} exists already: give another name, or remove it first")
+        raise UserError(f"{file} already exists: give another name, or remove it first")
     if not file.parent.is_dir():
-        raise UserError(f"{file.parent} is no folder: make it first, or give another place for the recipe")
+        raise UserError(
+            f"{file.parent} is not a folder: create it first, or give another path for the recipe"
+        )
     speech = {"labeled": look(labeled, "labeled", transcribed=True)}
     speech["unlabeled"] = look(unlabeled, "unlabeled", transcribed=False)
     for name, path in tests.items():
@@ -89,77 +91,77 @@ def new_recipe(file: Path, labeled: str, unlabeled: str, text: str, tests: Mappi
     try:
         with replacing(file) as temporary:
             temporary.write_text(recipe_text(given, rules, speech, file), encoding="utf-8")
-            load_settings(temporary)  # what does not load is not left behind
+            load_settings(temporary)  # a recipe that does not load is not kept
     except OSError as error:
-        raise UserError(f"cannot write {file} ({error.strerror}): choose another place") from error
+        raise UserError(f"cannot write {file} ({error.strerror}): choose another path") from error
     typed = shlex.quote(str(file))
-    say(f"{file}: written; `priormatch doctor {typed}` looks closer, `priormatch run {typed}` runs it")
+    say(f"{file}: written; check it with `priormatch doctor {typed}`, run it with `priormatch run {typed}`")
 
 
 def look(path: str, name: str, transcribed: bool) -> Speech:
-    """Speech at a path, of which some must be transcribed where so wanted; says what is there."""
+    """Examine and report the speech at a path; with `transcribed`, some of it must have transcripts."""
     found = look_at_speech(Path(path))
     if transcribed and not found.transcribed:
         raise UserError(
-            f"{name}: {path} holds no transcribed utterance; put NAME.txt beside NAME.wav, or give a table or cuts"
+            f"{name}: {path} holds no transcribed utterance: put NAME.txt next to NAME.wav, or give a table or cuts"
         )
     say(f"{name}: {found}")
     return found
 
 
 def pieces_for(sentences: Sequence[str]) -> int:
-    """How many pieces to ask for: every letter needs one, and a word that comes three times can fill another."""
+    """The number of word pieces: one per letter and per word that occurs at least three times."""
     words = Counter(word for sentence in sentences for word in sentence.split())
     fewest = len(letters(sentences)) + len(MARK) + CONTROL_PIECES
     return max(fewest, min(PIECES, fewest + sum(count > 2 for count in words.values())))
 
 
 def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
-    """What to choose for so many hours of labeled speech, so many word pieces, and a machine."""
+    """Choose settings for the hours of labeled speech, the number of word pieces, and the machine."""
     rules = [
         Rule(
-            f"{pieces:,} word pieces: {PIECES:,}, or as many as the text has letters and words that come three times.",
+            f"{pieces:,} word pieces: {PIECES:,}, or one per letter and per word that occurs at least three times.",
             {"tokenizer.pieces": pieces},
         ),
         gpu_rule(hours, cores) if gpu else cpu_rule(),
     ]
     if gpu and hours >= MANY_HOURS:
-        why = f"From {MANY_HOURS} labeled hours on, the larger models of recipes/librispeech-100h-360h.yaml may pay."
+        why = f"From {MANY_HOURS} labeled hours, the larger models of recipes/librispeech-100h-360h.yaml may help."
         rules.append(Rule(why, {}))
     return rules
 
 
 def language_rule(kind: NormalizerKind) -> Rule:
-    """The way of writing for a language that is not English."""
-    why = f"The normalizer {kind}, as many letters of the text are not English."
+    """The normalizer for a language other than English."""
+    why = f"The normalizer {kind}, because many letters of the text are not English."
     return Rule(why, {"language.normalizer": kind})
 
 
 def gpu_rule(hours: float, cores: int) -> Rule:
-    """The models of the base recipe, trained for longer where there is more labeled speech."""
+    """The models of the base recipe, trained longer if there is more labeled speech."""
     updates = max(UPDATES, round(UPDATES_AN_HOUR * hours))
     workers = min(max(cores // 2, 1), MOST_WORKERS)
     return Rule(
-        f"{updates:,} updates: {UPDATES:,}, or {UPDATES_AN_HOUR:,} for each labeled hour if that is more;"
-        f" {workers} processes that read audio: half of the cores, at most {MOST_WORKERS}.",
+        f"{updates:,} updates: {UPDATES:,}, or {UPDATES_AN_HOUR:,} per labeled hour if that is more;"
+        f" {workers} processes read audio: half of the cores, at most {MOST_WORKERS}.",
         schedule(updates, updates // 20) | {"audio.workers": workers},
     )
 
 
 def cpu_rule() -> Rule:
-    """The demo's models and a short training."""
+    """The small models of the demo, and a short training."""
     demo = load_settings(recipe_path("demo"))
     small = {key: attrgetter(key)(demo) for key in keys_of(OF_THE_DEMO)}
     return Rule(
-        f"{CPU_UPDATES:,} updates of the demo's small models, as there is no GPU here: enough to see it work. They are"
-        " trained as in the demo, since what keeps larger ones from learning by heart keeps these from learning. For"
-        " more, write the recipe where a GPU is.",
+        f"{CPU_UPDATES:,} updates of the demo's small models, because there is no GPU: enough to see it work. They are"
+        " trained as in the demo, because the regularization that keeps larger models from overfitting keeps these from"
+        " learning. For larger models, write the recipe on a machine with a GPU.",
         small | schedule(CPU_UPDATES, CPU_UPDATES // 10) | {"prior.updates": CPU_UPDATES, "audio.workers": 0},
     )
 
 
 def schedule(updates: int, validate_every: int) -> dict[str, Any]:
-    """Settings that go with a number of updates."""
+    """Settings that depend on the number of updates."""
     return {
         "training.updates": updates,
         "training.optimizer.warm_up": updates // 20,
@@ -172,7 +174,7 @@ def schedule(updates: int, validate_every: int) -> dict[str, Any]:
 def recipe_text(
     given: Mapping[str, Any], rules: Sequence[Rule], speech: Mapping[str, Speech], file: Path
 ) -> str:
-    """The recipe: how it came about as comments, then every setting that was chosen or may be changed."""
+    """The recipe: comments that explain the choices, then every setting that was chosen or may be changed."""
     chosen = dict(given) | {key: value for rule in rules for key, value in rule.chosen.items()}
     settings = load_settings(recipe_path(BASE))
     for key, value in chosen.items():
@@ -184,8 +186,8 @@ def recipe_text(
     typed = shlex.quote(str(file))
     paragraphs = [
         f"Written by `priormatch new` for {heard}. Run it with `priormatch run {typed}`.",
-        f"What is not set here is as in the recipe `{BASE}`; `priormatch settings --recipe {typed}` prints every"
-        " setting with what it means. Sizes were chosen by these rules:",
+        f"Settings not listed here are those of the recipe `{BASE}`; `priormatch settings --recipe {typed}` prints and"
+        " explains every setting. Sizes were chosen by these rules:",
         *(f"- {rule.why}" for rule in rules),
     ]
     head = "".join(

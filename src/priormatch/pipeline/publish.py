@@ -1,4 +1,4 @@
-"""`priormatch push`: a model, once it has proved whole, with a card, on the Hub."""
+"""`priormatch push`: check a model, complete its card, and upload it to the Hub."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ from priormatch.recognizers.hub import require_name, upload
 from priormatch.recognizers.load import load_model
 
 FILES = [WEIGHTS, SETTINGS, MODEL_FILE, LANGUAGE_FILE, CARD]
-"""Of a model's folder, all that goes to the Hub."""
+"""The files of a model folder that are uploaded."""
 
 
 def publish(
     folder: Path, name: str, private: bool = False, revision: str | None = None, license: str = ""
 ) -> None:
-    """Load a model to see that it is whole, complete its card unless that has been edited, and upload it."""
+    """Load a model to check that it is intact, complete its card unless it was edited, and upload it."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: give the folder of a trained model")
     require_name(name)
@@ -32,10 +32,12 @@ def publish(
         card = with_license(card, license) if license else card
         write_card(folder, replace(card, sections=card.sections | {"Use": usage(model, name)}))
         if "license" not in card.facts:
-            say(f"{folder / CARD} names no license: give --license, or others may not use the model")
+            say(
+                f"{folder / CARD} names no license: give --license; without one, others may not use the model"
+            )
     elif license:
-        raise UserError(f"{folder / CARD} has been edited: write `license: {license}` there yourself")
+        raise UserError(f"{folder / CARD} has been edited: add `license: {license}` to it yourself")
     files = [folder / file for file in FILES if (folder / file).is_file()]
     size = sum(file.stat().st_size for file in files)
-    say(f"{folder}: {size / 1e6:,.1f} MB go to {name} ...")
+    say(f"{folder}: pushing {size / 1e6:,.1f} MB to {name} ...")
     say(f"pushed to {upload(folder, FILES, name, private, revision)}")

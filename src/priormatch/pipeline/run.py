@@ -1,4 +1,4 @@
-"""`priormatch run`: from data to a table of results, stage by stage."""
+"""`priormatch run`: all stages from data to a table of results."""
 
 import time
 from dataclasses import dataclass, field
@@ -38,21 +38,21 @@ from priormatch.runs.stage import MATCHING, Stage, read_record
 from priormatch.training.wandb_log import wandb_plan
 
 FUSION = {False: "fusion", True: "fusion-matching"}
-"""What the stages are called that tune searches with the prior: those for decoding and those for matching."""
+"""Names of the stages that tune the search with the prior, for decoding and for matching."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, its settings and its data; each method is a stage that is skipped when nothing changed."""
+    """The folder, settings and data of a run; each method is a stage, which is skipped if nothing changed."""
 
     folder: Path
     settings: Settings
     data: RunData
-    shared: Path | None = None  # the folder of the tokenizer, where it is not the run's own
+    shared: Path | None = None  # the folder with the tokenizer, if it is not the run's own
     stages: dict[str, Stage] = field(default_factory=dict)
 
     def stage(self, name: str, settings: dict[str, Any], inputs: dict[str, Path]) -> Stage:
-        """A stage in the run's folder; the old work is kept aside when the settings have changed."""
+        """A stage in the run's folder; if its settings changed, the old results are kept under another name."""
         self.stages[name] = Stage(self.folder / name, settings, inputs, keep_old=True)
         return self.stages[name]
 
@@ -62,7 +62,7 @@ class Run:
         return (self.shared or self.folder) / "tokenizer"
 
     def tokenizer(self) -> Tokenizer:
-        """Word pieces from the transcripts or from the text."""
+        """Train the tokenizer on the transcripts or the text."""
         wanted, out = self.settings.tokenizer, self.pieces
         source = self.data.labeled if wanted.source == "transcripts" else self.data.text
         with self.stage("tokenizer", {"tokenizer": wanted}, {"source": source}).work() as todo:
@@ -74,7 +74,7 @@ class Run:
         return Tokenizer.load(out)
 
     def prior(self, tokenizer: Tokenizer) -> Path:
-        """The language model."""
+        """Train the prior."""
         out = self.folder / "prior"
         wanted = {"prior": self.settings.prior, "seed": self.settings.training.seed}
         text, held_out = self.data.text, self.data.held_out_text
@@ -86,7 +86,7 @@ class Run:
         return out / "model"
 
     def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:
-        """A recognizer trained from scratch on the labeled speech, and on `more`."""
+        """Train a recognizer from scratch on the labeled speech, and on `more` if given."""
         out = self.folder / name
         inputs = {
             "labeled": self.data.labeled,
@@ -111,7 +111,7 @@ class Run:
         return out / "model"
 
     def longer(self, start: Path, tokenizer: Tokenizer) -> Path:
-        """The supervised recognizer trained on for as long as matching will, on the labeled speech alone."""
+        """Train the supervised recognizer further, for as many updates as matching, on the labeled speech only."""
         out = self.folder / "supervised-longer"
         wanted = recipe_of_schedule(self.settings)
         inputs = {"labeled": self.data.labeled, "start": start, **self.data.validation}
@@ -139,7 +139,7 @@ class Run:
         return out
 
     def labels(self, transcripts: Path) -> Path:
-        """The unlabeled speech with transcripts as its text, less what has an empty one."""
+        """The unlabeled speech labeled with transcripts; utterances with an empty one are left out."""
         out, cuts = existing_manifest(self.folder / "labels", "labeled", SUFFIX), self.data.unlabeled
         with self.stage("labels", {}, {"unlabeled": cuts, "transcripts": transcripts}).work() as todo:
             if todo:
@@ -147,7 +147,7 @@ class Run:
         return out
 
     def fusion(self, model: Path, prior: Path, for_matching: bool = False) -> Path:
-        """Values for decoding with the prior, or for searching hypotheses with it, tuned on the validation sets."""
+        """Tune the search with the prior on the validation sets, for decoding or for matching."""
         from priormatch.pipeline.tune import tune
 
         name = FUSION[for_matching]
@@ -175,7 +175,7 @@ class Run:
         return out
 
     def reference_lengths(self, tokenizer: Tokenizer, greedy: Path, model: Path, prior: Path) -> Path:
-        """The reference lengths that the settings ask for, one estimate for each unlabeled utterance."""
+        """The reference length of each unlabeled utterance, from the source in the settings."""
         match self.settings.matching.reference_lengths:
             case "greedy":
                 return greedy
@@ -185,7 +185,7 @@ class Run:
                 return self.lengths_without_hearing(tokenizer)
 
     def lengths_without_hearing(self, tokenizer: Tokenizer) -> Path:
-        """Reference lengths by the speaking rate, or of the true transcripts, as the settings ask."""
+        """Reference lengths without decoding: from the speaking rate or the true transcripts, as set."""
         source, data = self.settings.matching.reference_lengths, self.data
         name = f"lengths-{source}"
         out = self.folder / name / "lengths.jsonl"
@@ -193,7 +193,7 @@ class Run:
         if known is None:
             raise UserError(
                 "matching.reference_lengths=oracle needs the transcripts of the unlabeled speech: give"
-                " topline=CUTS, or choose another source"
+                " topline=CUTS, or choose another source of reference lengths"
             )
         inputs = {"known": known, "unlabeled": data.unlabeled, "tokenizer": self.pieces}
         with self.stage(name, {}, inputs).work() as todo:
@@ -202,13 +202,13 @@ class Run:
                     lengths = oracle_lengths(read_cuts(known), tokenizer)
                 else:
                     rate = pieces_a_second(read_cuts(known), tokenizer)
-                    say(f"{name}: {rate:.2f} pieces a second")
+                    say(f"{name}: {rate:.2f} pieces per second")
                     lengths = lengths_by_rate(read_cuts(data.unlabeled), rate)
                 work.write_lengths(lengths, out)
         return out
 
     def pseudo_label(self, model: Path, labels: Path) -> Path:
-        """A recognizer trained on fixed pseudo-labels, from `model` or from the copy that matching starts from."""
+        """Train a recognizer on fixed pseudo-labels, from `model` or from the copy that matching starts from."""
         out, model = self.folder / "pseudo_label", work.kept_copy(model, self.settings.matching.start)
         wanted = recipe_of_schedule(self.settings)
         inputs = {
@@ -231,9 +231,9 @@ class Run:
         return out / "model"
 
     def lpm(self, model: Path, prior: Path, lengths: Path, fusion: Path | None = None) -> Path:
-        """Local prior matching from `model` or from copies that its training kept.
+        """Run local prior matching from `model`, or from copies kept during its training.
 
-        `fusion` has the tuned values for hypotheses found with the prior's help.
+        `fusion` holds the tuned values if the proposal searches with the prior.
         """
         matching, data = self.settings.matching, self.data
         start, proposal = (work.kept_copy(model, name) for name in (matching.start, matching.proposal))
@@ -261,7 +261,7 @@ class Run:
     def decode(
         self, system: str, model: Path, prior: Path | None = None, fusion: Path | None = None
     ) -> dict[str, Path]:
-        """Transcripts of the test sets, greedy ones or with a prior and tuned values."""
+        """Transcribe the test sets, greedily or with a prior and tuned values."""
         out = self.folder / "decoded" / system
         wanted = {"audio": audible(self.settings)}
         inputs = {"model": model, **{f"test/{name}": path for name, path in self.data.test.items()}}
@@ -277,9 +277,9 @@ class Run:
 
 
 def run(settings: Settings) -> Path:
-    """Run all stages that are not finished; ends with results.json, a table, a picture and a report."""
+    """Run all unfinished stages, then write results.json, a table, a chart and a report."""
     use_threads(settings.threads)
-    wandb_plan(settings)  # refuses a missing package before any work
+    wandb_plan(settings)  # raises if the package is missing, before any work
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)
     with alone_in(folder, RUN_LOCK):  # before anything is read or written
@@ -288,7 +288,7 @@ def run(settings: Settings) -> Path:
 
 
 def run_in(folder: Path, settings: Settings) -> None:
-    """Run all stages in a folder that this process holds."""
+    """Run all stages in a folder that this process has locked."""
     replace_text(folder / "settings.yaml", to_yaml(settings))
     data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
     this = Run(folder, settings, data)
@@ -320,7 +320,7 @@ def run_in(folder: Path, settings: Settings) -> None:
 
 
 def finish(this: Run, results: dict[str, Any]) -> None:
-    """Write, draw and show the results, and make a page of the run."""
+    """Write, plot and print the results, and write the report of the run."""
     folders = {"data": this.folder / "data"} | {name: stage.folder for name, stage in this.stages.items()}
     records = {
         name: record for name, folder in folders.items() if (record := read_record(folder)) is not None
@@ -338,17 +338,19 @@ def finish(this: Run, results: dict[str, Any]) -> None:
     if path.exists() and not same_systems(path, results):
         for old in (path, path.with_suffix(".png"), this.folder / REPORT):
             if old.exists():
-                say(f"{old.name}: the old one is kept as {set_aside(old)}")
+                say(f"{old.name}: the old file is kept as {set_aside(old)}")
     write_results(path, results)
     drawn = draw(results, this.folder / "results.png")
     show(results, f"{this.settings.name}: word error rates")
     for note in this.data.notes:
         say(note)
-    say(f"{duration_text(results['seconds']['total'])} of work, {results['peak_memory_mb']:.0f} MB at most")
+    say(
+        f"{duration_text(results['seconds']['total'])} in total, peak memory {results['peak_memory_mb']:.0f} MB"
+    )
     picture = f" and {path.with_suffix('.png')}" if drawn else ""
     say(f"results: {path}{picture}")
     events = this.folder / "tensorboard"
     say(
-        f"models: {this.folder / 'lpm' / 'model'} and its neighbors{f'; TensorBoard: {events}' * events.is_dir()}"
+        f"models: {this.folder / 'lpm' / 'model'} and the other stages{f'; TensorBoard: {events}' * events.is_dir()}"
     )
     say(f"report, to open in a browser: {write_report([this.folder])}")

@@ -1,4 +1,4 @@
-"""The data of a run: whatever the user has, as manifests and sentences in the run's own folder."""
+"""The data of a run: the user's data, converted to manifests and sentences in the run's folder."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +23,12 @@ from priormatch.progress import say
 from priormatch.runs.stage import Stage
 
 CONSECUTIVE = 10
-"""How many sentences are held out in a row for a prior that reads the sentence before."""
+"""The number of consecutive sentences held out together for a prior that reads the previous sentence."""
 
 
 @dataclass(frozen=True)
 class RunData:
-    """Where a run finds its data: manifests of cuts, and files of sentences."""
+    """Paths of a run's data: manifests of cuts, and files of sentences."""
 
     labeled: Path
     unlabeled: Path
@@ -38,11 +38,11 @@ class RunData:
     test: dict[str, Path]
     topline: Path | None = None
     notes: list[str] = field(default_factory=list)
-    stage: Stage | None = None  # that made them
+    stage: Stage | None = None  # the stage that made the data
 
 
 def make_demo_data(settings: Settings, folder: Path) -> RunData:
-    """The embedded corpus, made on the spot."""
+    """Make the built-in corpus."""
     from priormatch.prepare.demo import VERSION, prepare_demo
 
     corpus = folder / "data"
@@ -63,12 +63,12 @@ def make_demo_data(settings: Settings, folder: Path) -> RunData:
 
 
 def make_own_data(settings: Settings, folder: Path) -> RunData:
-    """The user's audio, whatever holds it, and text; without a validation set, speakers are held out for one."""
+    """Convert the user's audio and text; without a validation set, some speakers are held out for one."""
     named = {"labeled": settings.labeled, "unlabeled": settings.unlabeled, "text": settings.text}
     for name, value in named.items():
         if not value:
             raise UserError(
-                f"{name} is not set: give {name}=PATH, of a file or of a folder (see `priormatch run --help`)"
+                f"{name} is not set: give {name}=PATH, a file or a folder (see `priormatch run --help`)"
             )
     validation = named_sets([Path(path) for path in settings.validation], "validation")
     given = {
@@ -97,7 +97,9 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
     sets = {name: data / f"{name}{SUFFIX}" for name in validation or ["validation"]}
     tests = {name: data / f"test-{name}{SUFFIX}" for name in settings.test}
     notes = (
-        [] if tests else ["no test set was given: scored on the validation sets, which also chose the models"]
+        []
+        if tests
+        else ["no test set was given: scored on the validation sets, which also selected the models"]
     )
     topline = data / f"topline{SUFFIX}" if settings.topline else None
     return RunData(
@@ -114,7 +116,7 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
 
 
 def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> None:
-    """Turn every input into the run's own manifests and sentences; what a kill left half done is made again."""
+    """Convert every input to the run's manifests and sentences; incomplete files of an interrupted run are replaced."""
     cuts = {}
     for name, path in inputs.items():
         if name != "text":
@@ -129,7 +131,7 @@ def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> N
 
 
 def hold_out_speakers(labeled: CutSet, data: Path, settings: Settings) -> None:
-    """Write the transcribed part of the labeled cuts anew, less some speakers, who become the validation set."""
+    """Split the transcribed labeled cuts by speaker into the labeled set and a validation set, and write both."""
     transcribed = [cut for cut in labeled if cut_text(cut)]
     if missing := len(labeled) - len(transcribed):
         say(f"labeled: {missing} of {len(labeled)} utterances have no transcript and are left out")
@@ -142,7 +144,7 @@ def hold_out_speakers(labeled: CutSet, data: Path, settings: Settings) -> None:
 
 
 def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet:
-    """Cuts of whatever the user has, written to `target`; unlabeled speech may be long, and badly transcribed."""
+    """Convert the user's audio to cuts in `target`; unlabeled speech may be long, and its transcripts may be bad."""
     heard_only = name == "unlabeled"
     segment = settings.audio.segment if heard_only else 0.0
     intake = Intake(normalizer_of(settings.language), transcripts_needed=not heard_only, segment=segment)
@@ -151,7 +153,7 @@ def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet
 
 
 def take_text(path: Path, data: Path, settings: Settings) -> None:
-    """Normalized sentences for the prior, some held out, with a word about overlap with the transcripts."""
+    """Write normalized sentences for the prior, some held out, and report overlap with the transcripts."""
     spoken = [text for cuts in sorted(data.glob(f"*{SUFFIX}")) for text in transcripts_of(cuts)]
     whole = data / "text-all.txt"
     normalizer = normalizer_of(settings.language)
@@ -170,7 +172,7 @@ def take_text(path: Path, data: Path, settings: Settings) -> None:
 
 
 def existing(name: str, value: str) -> Path:
-    """The path of an input, or a word about what is missing."""
+    """The path of an input; raise an error if it does not exist."""
     path = Path(value)
     if not path.exists():
         raise UserError(f"{name}={value}: there is no such file or folder")

@@ -1,4 +1,4 @@
-"""`priormatch score`: error rates of decoded files under named normalizers, and two systems compared."""
+"""`priormatch score`: error rates of transcripts under several normalizers, and comparison of two systems."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,14 +21,14 @@ from priormatch.scoring.transcripts import Transcript, both_sides
 Name = TypeVar("Name", bound=str)
 
 FEW = 10
-"""Draws of fewer units than this are too much alike to tell how sure a figure is."""
+"""With fewer units than this, bootstrap samples are too similar to estimate the uncertainty."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Error rates of a file under one normalizer, in percent; `units` is how many of `resampled` the interval draws.
+    """Error rates of a file under one normalizer, in percent; the interval resamples `units` of the kind `resampled`.
 
-    `misheard` are the utterances with errors, worst first; `notes` what a reader should know before trusting it.
+    `misheard` are the utterances with errors, worst first; `notes` are warnings for the reader.
     """
 
     transcripts: Path
@@ -47,7 +47,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The second file against the first, on the utterances that both hold; `left_out` counts those of one alone."""
+    """The second file compared with the first, on common utterances; `left_out` counts those in only one file."""
 
     name: str
     first: Path
@@ -63,7 +63,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Scoring:
-    """All that `score` finds; `compared` are the first path and the second, where there are two.
+    """The results of `score`; `compared` are the first and second path, if there are two.
 
     `notes` name the sets without a counterpart.
     """
@@ -76,7 +76,7 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Heard:
-    """A file under one normalizer: the word errors of each utterance, the unit each is drawn with, and notes."""
+    """A file under one normalizer: the word errors and the bootstrap unit of each utterance, and notes."""
 
     path: Path
     normalizer: str
@@ -86,11 +86,11 @@ class Heard:
     notes: list[str]
 
     def drawn(self) -> ErrorCounts:
-        """The word errors of each unit that the bootstrap draws."""
+        """The word errors of each bootstrap unit."""
         return self.errors if self.units is None else grouped(self.errors, self.units)
 
     def only(self, ids: Sequence[str]) -> "Heard":
-        """The file with these utterances alone, in this order."""
+        """The file with only these utterances, in this order."""
         places = {each.id: place for place, each in enumerate(self.transcripts)}
         chosen = [places[each] for each in ids]
         return replace(
@@ -108,12 +108,14 @@ def score(
     normalizers: Sequence[str] = ("none",),
     resampled: str = "utterances",
 ) -> Scoring:
-    """Score files, or all files of folders, under each normalizer; of two paths the second is compared with the first.
+    """Score files, or all files in folders, under each normalizer; with two paths, compare the second with the first.
 
-    A prior adds its perplexity a piece of the hypotheses and of the references.
+    A prior adds the perplexity per piece of the hypotheses and of the references.
     """
-    unit = require_known(resampled, UNITS, "nothing to draw")
-    normalizers = [require_known(name, NORMALIZERS, "no normalizer") for name in dict.fromkeys(normalizers)]
+    unit = require_known(resampled, UNITS, "not a unit to resample")
+    normalizers = [
+        require_known(name, NORMALIZERS, "not a normalizer") for name in dict.fromkeys(normalizers)
+    ]
     found = [found_sets(path) for path in paths]
     pairs, notes = pairs_of(paths, found)
     said = [references_of(path) for path in references]
@@ -143,7 +145,7 @@ def score(
 
 
 def require_known(name: str, known: Collection[Name], what: str) -> Name:
-    """The one of the known names, or a word about which there are."""
+    """Return a known name; raise an error that lists the known names otherwise."""
     for each in known:
         if each == name:
             return each
@@ -151,7 +153,7 @@ def require_known(name: str, known: Collection[Name], what: str) -> Name:
 
 
 def normalized(transcripts: Sequence[Transcript], name: str) -> list[Transcript]:
-    """Both sides of every utterance under the normalizer of that name."""
+    """Normalize the hypothesis and the reference of every utterance."""
     apply = NORMALIZERS[name]
     return [
         replace(each, hypothesis=apply(each.hypothesis), reference=apply(each.reference or ""))
@@ -160,38 +162,36 @@ def normalized(transcripts: Sequence[Transcript], name: str) -> list[Transcript]
 
 
 def missing(transcripts: Sequence[Transcript], said: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """A note on utterances of the references that were not transcribed."""
+    """A note on reference utterances without a hypothesis."""
     ids = {each.id for each in transcripts}
     if count := sum(len(each.keys() - ids) for each in said if not ids.isdisjoint(each)):
-        yield f"utterances of the references without a hypothesis, which do not count: {count:,}"
+        yield f"reference utterances without a hypothesis, not counted: {count:,}"
 
 
 def noteworthy(raw: Sequence[Transcript], clean: Sequence[Transcript]) -> Iterator[str]:
-    """Notes on texts without words, and on what the normalizer takes away that was spoken."""
+    """Notes on texts without words, and on digits that the normalizer deletes."""
     if count := sum(not each.reference for each in clean):
-        yield f"references without a word, so that all heard there is inserted: {count:,}"
+        yield f"references without words, where every word of the hypothesis is an insertion: {count:,}"
     if count := sum(not each.hypothesis for each in clean):
-        yield f"hypotheses without a word: {count:,}"
+        yield f"hypotheses without words: {count:,}"
     if count := sum(digits(one) > digits(other) for one, other in zip(raw, clean, strict=True)):
-        yield f"utterances whose digits were deleted (write numbers as words, or normalize otherwise): {count:,}"
+        yield f"utterances whose digits were deleted (write numbers as words, or use another normalizer): {count:,}"
 
 
 def digits(transcript: Transcript) -> int:
-    """How many digits both sides hold."""
+    """The number of digits in the hypothesis and the reference."""
     return sum(map(str.isdigit, transcript.hypothesis + (transcript.reference or "")))
 
 
 def few(units: int, resampled: Resampled) -> list[str]:
-    """A note on too small a number of units."""
+    """A note if there are too few units."""
     if units >= FEW:
         return []
-    return [
-        f"{units} {resampled} are too few to draw from: intervals come out too narrow, p-values too small"
-    ]
+    return [f"{units} {resampled} are too few to resample: intervals are too narrow and p-values too small"]
 
 
 def score_of(heard: Heard, likely: tuple[float, float] | None, resampled: Resampled) -> Score:
-    """The rates of a file and all that explains them."""
+    """The error rates of a file and their details."""
     drawn = heard.drawn()
     return Score(
         heard.path,
@@ -210,15 +210,17 @@ def score_of(heard: Heard, likely: tuple[float, float] | None, resampled: Resamp
 
 
 def compared(name: str, first: Heard, second: Heard, resampled: Resampled) -> Comparison:
-    """The paired bootstrap of two files on the utterances they have in common."""
+    """Paired bootstrap of two files on their common utterances."""
     others = {each.id: each.reference for each in second.transcripts}
     common = [each.id for each in first.transcripts if each.id in others]
     if not common:
-        raise UserError(f"{first.path} and {second.path} share no utterance, so they cannot be compared")
+        raise UserError(
+            f"{first.path} and {second.path} have no utterance in common, so they cannot be compared"
+        )
     one, two = first.only(common), second.only(common)
     if other := [each.id for each in one.transcripts if each.reference != others[each.id]]:
         raise UserError(
-            f"{first.path} and {second.path} have different references, the first for {other[0]}:"
+            f"{first.path} and {second.path} have different references, first for {other[0]}:"
             " give --references CUTS"
         )
     drawn = one.drawn()
@@ -237,7 +239,7 @@ def compared(name: str, first: Heard, second: Heard, resampled: Resampled) -> Co
 
 
 def perplexities(decoded: Sequence[list[Transcript]], folder: Path) -> list[tuple[float, float]]:
-    """The prior's perplexity a piece of each file's hypotheses and of its references."""
+    """The prior's perplexity per piece of each file's hypotheses and references."""
     prior = Prior.load(folder, find_device("auto"))
     pairs = [both_sides(transcripts) for transcripts in decoded]
     scored = likelihoods(prior, [text for pair in pairs for texts in pair for text in texts])

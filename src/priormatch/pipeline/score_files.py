@@ -1,4 +1,4 @@
-"""What `priormatch score` reads: files, folders of test sets or runs, and what is known of their utterances."""
+"""Inputs of `priormatch score`: files, folders of test sets or runs, and the bootstrap units of utterances."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from priormatch.scoring.texts import FORMS, hypotheses_in, transcribed_in
 from priormatch.scoring.transcripts import Transcript
 
 Resampled = Literal["utterances", "speakers", "recordings"]
-"""What the bootstrap draws."""
+"""The unit of the bootstrap."""
 UNITS: tuple[Resampled, ...] = get_args(Resampled)
 
 
 def found_sets(path: Path) -> dict[str, Path]:
-    """Transcripts by name: a file, what `transcribe` wrote, a folder of test sets, or all of a run.
+    """Transcripts by name: a file, the output of `transcribe`, a folder of test sets, or a whole run.
 
-    What a run has set aside, in folders called NAME.1 and so on, is not among them.
+    Old results of a run, in folders called NAME.1 and so on, are not included.
     """
     if not path.is_dir():
         return {path.name.split(".")[0]: path}
@@ -33,8 +33,8 @@ def found_sets(path: Path) -> dict[str, Path]:
     current = [each for each in whole if each.parent == base or not each.parent.suffix[1:].isdigit()]
     if not current:
         raise UserError(
-            f"{path} holds no transcripts: give a finished run, what `priormatch decode` or `transcribe` wrote, or a"
-            " file of text"
+            f"{path} holds no transcripts: give a finished run, the output of `priormatch decode` or `transcribe`, or"
+            " a text file"
         )
     return {each.relative_to(base).with_suffix("").as_posix(): each for each in current}
 
@@ -42,7 +42,7 @@ def found_sets(path: Path) -> dict[str, Path]:
 def pairs_of(
     paths: Sequence[Path], found: Sequence[Mapping[str, Path]]
 ) -> tuple[dict[str, tuple[Path, Path]], list[str]]:
-    """Which files of two paths to compare, by the name of the set, and notes on those without a counterpart."""
+    """The files of two paths to compare, by the name of the set, and notes on those without a counterpart."""
     if len(found) != 2:
         return {}, []
     first, second = found
@@ -52,9 +52,7 @@ def pairs_of(
     common = {name: (path, second[name]) for name, path in first.items() if name in second}
     if not common:
         held = [f"{path} ({', '.join(sets)})" for path, sets in zip(paths, found, strict=True)]
-        raise UserError(
-            f"{held[0]} and {held[1]} hold no set of the same name: give two that do, or two files"
-        )
+        raise UserError(f"{held[0]} and {held[1]} have no set name in common: give two that do, or two files")
     return common, [
         f"{name}: only in {path}, so not compared"
         for path, sets in zip(paths, found, strict=True)
@@ -64,12 +62,12 @@ def pairs_of(
 
 
 def read_scored(path: Path, said: Sequence[Mapping[str, str]]) -> list[Transcript]:
-    """Transcripts with what was really said, from the file itself or from given references."""
+    """Read transcripts with references, from the file itself or from the given references."""
     transcripts = read_hypotheses(path)
     counts = Counter(each.id for each in transcripts)
     if twice := [name for name, count in counts.items() if count > 1]:
         raise UserError(
-            f"{path}: {len(twice)} utterances stand there more than once, the first is {twice[0]}: keep one of each"
+            f"{path}: {len(twice)} utterances occur more than once, the first is {twice[0]}: keep one of each"
         )
     if said:
         transcripts = with_references(
@@ -78,11 +76,11 @@ def read_scored(path: Path, said: Sequence[Mapping[str, str]]) -> list[Transcrip
     without = [each.id for each in transcripts if each.reference is None]
     if said and len(without) == len(transcripts):
         raise UserError(
-            f"no utterance of {path} is in the references: the first is {without[0]} here, and"
-            f" {next(iter(said[0]))} there"
+            f"no utterance of {path} is in the references: its first is {without[0]}, that of the references is"
+            f" {next(iter(said[0]))}: give references of the same utterances"
         )
     if without:
-        way_out = "give those too" if said else "give --references, cuts or text"
+        way_out = "give references for them too" if said else "give --references, as cuts or text"
         raise UserError(
             f"{path}: {len(without)} utterances have no reference, the first is {without[0]}: {way_out}"
         )
@@ -90,11 +88,11 @@ def read_scored(path: Path, said: Sequence[Mapping[str, str]]) -> list[Transcrip
 
 
 def read_hypotheses(path: Path) -> list[Transcript]:
-    """Decoded utterances, text as other tools write it, what `transcribe` wrote, or the labels of cuts."""
+    """Read decoded utterances, text of other tools, the output of `transcribe`, or the labels of cuts."""
     if path.is_dir():
         return transcribed_in(path)
     if not path.is_file():
-        raise UserError(f"no transcripts at {path}: give what `priormatch decode` wrote, or {FORMS}")
+        raise UserError(f"no transcripts at {path}: give the output of `priormatch decode`, or {FORMS}")
     if not holds_cuts(path):
         return hypotheses_in(path)
     labels = [(cut.id, cut_text(cut)) for cut in read_cuts(path)]
@@ -104,7 +102,7 @@ def read_hypotheses(path: Path) -> list[Transcript]:
 def units_for(
     path: Path, transcripts: Sequence[Transcript], references: Sequence[Path], resampled: Resampled
 ) -> list[str] | None:
-    """The unit that each utterance is drawn with, as the references or else the run's own cuts know it."""
+    """The bootstrap unit of each utterance, from the references or else the run's own cuts; None for utterances."""
     if resampled == "utterances":
         return None
     known: dict[str, str] = {}
@@ -113,13 +111,13 @@ def units_for(
     if unknown := [each.id for each in transcripts if each.id not in known]:
         raise UserError(
             f"{path}: the {resampled} of {len(unknown)} utterances are not known, the first is {unknown[0]}:"
-            " give --references CUTS that name them, or draw utterances"
+            " give --references CUTS that name them, or resample utterances"
         )
     return [known[each.id] for each in transcripts]
 
 
 def own_cuts(path: Path) -> list[Path]:
-    """The cuts behind RUN/decoded/SYSTEM/SET.jsonl, which lie in the run's data."""
+    """The cuts of RUN/decoded/SYSTEM/SET.jsonl, in the run's data folder."""
     data = path.parent.parent.parent / "data"
     places = [data / f"{prefix}{path.stem}{SUFFIX}" for prefix in ("test-", "")]
     return [place for place in places if place.is_file()][:1]

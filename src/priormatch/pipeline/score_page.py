@@ -1,4 +1,4 @@
-"""Scores as Markdown, on the screen and in a file, and as JSON."""
+"""Scores as Markdown, on the terminal or in a file, and as JSON."""
 
 import json
 import math
@@ -22,12 +22,12 @@ from priormatch.scoring.confusions import KINDS, AlignedUtterance, confusions, m
 
 LETTERS = {"equal": "", "substitute": "S", "delete": "D", "insert": "I"}
 PLACES = ("the first", "the second")
-INDENT = "    "  # Markdown's sign for lines to be left as they are
+INDENT = "    "  # marks a code block in Markdown
 WIDTH = 110
 
 
 def show(scoring: Scoring, details: int | None) -> None:
-    """Print the page on standard output, in colors where that is a terminal."""
+    """Print the page on standard output, with colors on a terminal."""
     console = Console()
     width = console.width if console.is_terminal else WIDTH
     for line in page(scoring, details, width):
@@ -35,35 +35,35 @@ def show(scoring: Scoring, details: int | None) -> None:
 
 
 def require_place(out: Path, overwrite: bool) -> None:
-    """Refuse a file that could not be written, or that is there already."""
+    """Refuse a file with another suffix than .md or .json, or one that already exists."""
     if out.suffix not in (".md", ".json"):
-        raise UserError(f"--out {out}: give a name that ends in .md or .json")
+        raise UserError(f"--out {out}: give a file name that ends in .md or .json")
     if out.is_dir() or (out.exists() and not overwrite):
-        raise UserError(f"{out} exists already: choose another name, or --overwrite it")
+        raise UserError(f"{out} already exists: choose another name, or use --overwrite")
 
 
 def write(out: Path, scoring: Scoring, details: int | None) -> None:
-    """Write the page as Markdown, or JSON where the name ends in that."""
+    """Write the page as Markdown, or as JSON if the name ends in .json."""
     lines = [line.plain for line in page(scoring, details, WIDTH)]
     text = as_json(scoring, details) if out.suffix == ".json" else "\n".join(lines)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         replace_text(out, f"{text}\n")
     except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}; choose another place") from error
+        raise UserError(f"cannot write {out}: {error.strerror}; choose another path") from error
 
 
 def page(scoring: Scoring, details: int | None, width: int) -> Iterator[Text]:
-    """The lines of the page; `details` is how many errors and utterances to list of each score, 0 for all."""
+    """The lines of the page; `details` is the number of errors and utterances to list for each score, 0 for all."""
     yield from rates_table(scoring.scores)
     unit = scoring.scores[0].resampled
-    yield from (Text(), Text(f"95 %: the interval of {SAMPLES:,} bootstrap draws of {unit}."))
+    yield from (Text(), Text(f"95 %: confidence interval from {SAMPLES:,} bootstrap samples of {unit}."))
     yield from listed("Notes:", [*notes_once(scoring.scores), *scoring.notes])
     if scoring.compared:
         first, second = scoring.compared
         said = {note for each in scoring.scores for note in each.notes}
         yield from listed(
-            f"The second, {second}, against the first, {first}:",
+            f"The second, {second}, compared with the first, {first}:",
             (comparison_line(each, said) for each in scoring.comparisons),
         )
     if details is not None:
@@ -72,7 +72,7 @@ def page(scoring: Scoring, details: int | None, width: int) -> Iterator[Text]:
 
 
 def notes_once(scores: Sequence[Score]) -> Iterator[str]:
-    """Each note once, behind all normalizers and files that it is of."""
+    """Each note once, after the files and normalizers that it applies to."""
     normalizers: dict[tuple[str, Path], list[str]] = {}
     for each in scores:
         for note in each.notes:
@@ -87,14 +87,14 @@ def notes_once(scores: Sequence[Score]) -> Iterator[str]:
 
 
 def listed(title: str, lines: Iterable[str]) -> Iterator[Text]:
-    """A title with lines below it, or nothing where there are none."""
+    """A title with a list of lines; nothing if there are no lines."""
     points = [Text(f"- {line}") for line in lines]
     if points:
         yield from (Text(), Text(title), Text(), *points)
 
 
 def rates_table(scores: Sequence[Score]) -> Iterator[Text]:
-    """The rates of every score, its normalizer beside them."""
+    """A table of the error rates of every score, with its normalizer."""
     perplexity = ["perplexity", "of references"] if any(each.perplexities for each in scores) else []
     figures = ["WER %", "95 %", "CER %", "sub", "del", "ins", "words", "utterances", *perplexity]
     rows = []
@@ -117,17 +117,17 @@ def rates_table(scores: Sequence[Score]) -> Iterator[Text]:
 
 
 def number(value: float) -> str:
-    """A rate as it is shown, or n/a where there is none."""
+    """Format a rate; n/a if it is NaN."""
     return "n/a" if math.isnan(value) else f"{value:.2f}"
 
 
 def heading(score: Score) -> str:
-    """What a score is of."""
+    """The file and normalizer of a score."""
     return f"{score.transcripts}, normalizer {score.normalizer}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: int) -> Iterator[Text]:
-    """A Markdown table with columns of equal width, the first `right` of them flush right."""
+    """A Markdown table with padded columns; the first `right` are aligned right."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
     widths = [max(3, *map(cell_len, column)) for column in zip(*cells, strict=True)]
     rule = ["-" * (width - 1) + ":" if place < right else "-" * width for place, width in enumerate(widths)]
@@ -145,7 +145,7 @@ def padding(cell: str, width: int) -> str:
 
 
 def comparison_line(found: Comparison, said: Collection[str] = ()) -> str:
-    """How the second system compares with the first, on what, and by which test; notes unless they are `said`."""
+    """One line on how the second system compares with the first, with the test; notes already `said` are omitted."""
     test = found.test
     begin = f"{found.name}, normalizer {found.normalizer}: on the {found.utterances:,} common utterances"
     alone = [
@@ -153,7 +153,7 @@ def comparison_line(found: Comparison, said: Collection[str] = ()) -> str:
     ]
     left_out = f" (left out: {', '.join(alone)})" if alone else ""
     if math.isnan(test.difference):
-        return f"{begin}{left_out} no reference holds a word, so there is nothing to compare"
+        return f"{begin}{left_out} no reference has words, so there is nothing to compare"
     words = difference_in_words(test.difference, test.interval, test.p_value, "the first")
     told = test.difference != 0 and not math.isnan(test.relative_gain)
     relative = f", {abs(test.relative_gain):.1f} % relative" if told else ""
@@ -182,7 +182,7 @@ def details_of(score: Score, most: int | None, width: int) -> Iterator[Text]:
 
 
 def shown_counts(found: Sequence[tuple[AlignedWord, int]]) -> Iterator[tuple[str, str]]:
-    """Errors of one kind with their counts, as cells."""
+    """Table cells of errors of one kind with their counts."""
     for word, count in found:
         both = word.kind == "substitute"
         yield (
@@ -192,7 +192,7 @@ def shown_counts(found: Sequence[tuple[AlignedWord, int]]) -> Iterator[tuple[str
 
 
 def alignment(utterance: AlignedUtterance, width: int) -> Iterator[Text]:
-    """What was said above what was heard, with a letter below each error: S, D or I; folded at the width."""
+    """The reference above the hypothesis, with a letter below each error: S, D or I; wrapped at `width`."""
     row: list[AlignedWord] = []
     used = start = len(INDENT) + len("REF")
     for word in utterance.words:
@@ -210,7 +210,7 @@ def column_width(word: AlignedWord) -> int:
 
 
 def aligned_rows(words: Sequence[AlignedWord]) -> Iterator[Text]:
-    """The rows of aligned words; stars stand where a word is missing."""
+    """The rows of aligned words, with stars for missing words."""
     rows = {
         "REF": [word.reference or "*" * column_width(word) for word in words],
         "HYP": [word.hypothesis or "*" * column_width(word) for word in words],
@@ -226,7 +226,7 @@ def aligned_rows(words: Sequence[AlignedWord]) -> Iterator[Text]:
 
 
 def as_json(scoring: Scoring, details: int | None) -> str:
-    """Everything as one JSON object; what is not a number becomes null."""
+    """All results as one JSON object; NaN becomes null."""
     found = {
         "scores": [score_entry(each, details) for each in scoring.scores],
         "comparisons": [comparison_entry(each) for each in scoring.comparisons],

@@ -1,4 +1,4 @@
-"""`priormatch hypotheses`: what local prior matching sees of some utterances, shown or as JSON."""
+"""`priormatch hypotheses`: the weighted beams of local prior matching for some utterances, as tables or JSON."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from priormatch.scoring.alignment import AlignedWord
 from priormatch.scoring.transcripts import read_transcripts
 
 STYLES = {"equal": "", "substitute": "red", "insert": "magenta", "delete": "blue"}
-LEGEND = "said→heard: a substitution; +word: an insertion; -word: a deletion"
+LEGEND = "reference→hypothesis: a substitution; +word: an insertion; -word: a deletion"
 
 
 def inspect_files(
@@ -36,7 +36,7 @@ def inspect_files(
     ids: Sequence[str],
     count: int,
 ) -> list[Inspection]:
-    """The beams of the utterances with those ids, or of `count` that are always the same (all for 0)."""
+    """The beams of the utterances with the given ids, or of a fixed sample of `count` utterances (0 for all)."""
     device, matching = find_device(settings.device), settings.matching
     recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
     judge.require_tokenizer(recognizer.tokenizer, str(model))
@@ -44,7 +44,7 @@ def inspect_files(
     known = {each.id: each.pieces for each in heard}
     corpus = chosen(cuts, ids, count, settings)
     if lengths and not any(cut.id in known for cut in corpus.cuts):
-        raise UserError(f"{lengths} has no length of these utterances: make it with `priormatch decode`")
+        raise UserError(f"{lengths} has no lengths of these utterances: make it with `priormatch decode`")
     contexts: dict[str, str] = {}
     if matching.context:
         judge.require_context()
@@ -56,7 +56,7 @@ def inspect_files(
 
 
 def chosen(cuts: Path, ids: Sequence[str], count: int, settings: Settings) -> Corpus:
-    """The utterances to look at."""
+    """The utterances to inspect."""
     if not ids:
         return thin(Corpus.load(cuts, settings.audio), count)
     by_id = {cut.id: cut for cut in read_cuts(cuts)}
@@ -66,13 +66,13 @@ def chosen(cuts: Path, ids: Sequence[str], count: int, settings: Settings) -> Co
 
 
 def print_json(inspections: Sequence[Inspection]) -> None:
-    """One JSON object a line on standard output."""
+    """Print one JSON object per line on standard output."""
     for each in inspections:
         print(json.dumps(asdict(each), ensure_ascii=False))
 
 
 def show(inspections: Sequence[Inspection], console: Console | None = None) -> None:
-    """A table for each utterance on standard output."""
+    """Print a table for each utterance on standard output."""
     console = console or Console()
     for each in inspections:
         console.print(heading(each), highlight=False)
@@ -82,7 +82,7 @@ def show(inspections: Sequence[Inspection], console: Console | None = None) -> N
 
 
 def heading(inspection: Inspection) -> Text:
-    """The utterance and what was really said."""
+    """The utterance id, with its reference if known."""
     text = Text(inspection.id, style="bold")
     facts = []
     if inspection.reference is not None:
@@ -90,12 +90,12 @@ def heading(inspection: Inspection) -> Text:
     if inspection.reference_length:
         facts.append(f"reference length {inspection.reference_length}")
     if not inspection.ended:
-        facts.append("the search found no end")
+        facts.append("the search found no end of sentence")
     return text.append("".join(f"\n  {fact}" for fact in facts), style="not bold")
 
 
 def table(inspection: Inspection) -> Table:
-    """The hypotheses of an utterance."""
+    """A table of the hypotheses of an utterance."""
     shown = Table()
     for column in ("rank", "log q", "log p_y", "weight"):
         shown.add_column(column, justify="right")
@@ -109,14 +109,14 @@ def table(inspection: Inspection) -> Table:
 
 
 def marked(hypothesis: Hypothesis) -> Text:
-    """A hypothesis with its errors marked, in colors and in signs."""
+    """A hypothesis with its errors marked by colors and signs."""
     if hypothesis.words is None:
         return Text(hypothesis.text)
     return Text(" ").join(Text(sign(word), style=STYLES[word.kind]) for word in hypothesis.words)
 
 
 def sign(word: AlignedWord) -> str:
-    """A word as it is shown: see LEGEND."""
+    """A word with the sign of its error: see LEGEND."""
     return {
         "equal": word.hypothesis,
         "substitute": f"{word.reference}→{word.hypothesis}",

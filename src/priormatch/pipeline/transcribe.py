@@ -1,4 +1,4 @@
-"""The verb `transcribe`: folders and files of recordings to a transcript each."""
+"""`priormatch transcribe`: write a transcript for each recording in files and folders."""
 
 import os
 from collections import Counter
@@ -22,16 +22,16 @@ from priormatch.recognizers.recognizer import Recognizer
 from priormatch.recognizers.transcribing import Transcription, transcribe_all
 
 Put = Callable[[Path, Transcription], None]
-"""Takes the transcription of a recording."""
+"""Receives the transcription of a recording."""
 
 OriginOf = Callable[[Path], Origin]
-"""Where the transcription of a recording comes from."""
+"""Returns the origin of the transcription of a recording."""
 
 
 def load_models(
     model: Path, prior: Path | None, device: str, threads: int = 0
 ) -> tuple[Recognizer, Prior | None]:
-    """A recognizer and, where one is given, a prior of the same pieces."""
+    """Load a recognizer and, if given, a prior with the same tokenizer."""
     use_threads(threads)
     place = find_device(device)
     recognizer = Recognizer.load(model, place)
@@ -43,7 +43,7 @@ def load_models(
 
 
 def find_recordings(given: Sequence[Path]) -> list[Path]:
-    """The files, and all recordings in the folders and below them, each once."""
+    """The given files and all recordings in the given folders and their subfolders, without duplicates."""
     found: dict[Path, None] = {}
     for path in given:
         if not path.exists():
@@ -53,13 +53,13 @@ def find_recordings(given: Sequence[Path]) -> list[Path]:
 
 
 def places_in(out: Path, recordings: Sequence[Path], given: Sequence[Path]) -> dict[Path, Path]:
-    """Where the transcript of each recording goes, less its ending: a place of its own.
+    """The path of each recording's transcript, without its suffix; all paths differ.
 
-    Below `out` the folders are as below the folder that all of the given paths have in common. A recording's own ending
-    is kept where another would else have the same place, as talk.wav.txt beside talk.mp3.txt.
+    Folders below `out` are those below the common parent of the given paths. A recording's own suffix is kept if
+    another recording would have the same path, as in talk.wav.txt and talk.mp3.txt.
     """
     roots = [os.path.abspath(path if path.is_dir() else path.parent) for path in given]
-    common = os.path.commonpath(roots)  # which knows nothing of `..`
+    common = os.path.commonpath(roots)  # needs absolute paths: it does not resolve `..`
     whole = {path: out / os.path.relpath(path, common) for path in recordings}
     taken = Counter([*whole.values(), *(place.with_suffix("") for place in whole.values())])
     return {
@@ -70,9 +70,9 @@ def places_in(out: Path, recordings: Sequence[Path], given: Sequence[Path]) -> d
 def missing_files(
     places: Mapping[Path, Path], formats: Iterable[str], transcribed: Transcribed, overwrite: bool
 ) -> dict[Path, dict[str, Path]]:
-    """The files to be written for each recording, by their formats: those that are not there, or all.
+    """The files to write for each recording, by format: the missing ones, or all with `overwrite`.
 
-    What is there and was made otherwise is refused.
+    Existing files made with other models or settings are refused.
     """
     wanted = {
         path: {each: place.with_name(f"{place.name}.{each}") for each in formats}
@@ -89,7 +89,7 @@ def missing_files(
             transcribed.require_same(files[name], path)
     if done := sum(not files for files in left.values()):
         say(
-            f"{done} of {len(places)} recordings have their transcripts already: skipped (--overwrite makes them anew)"
+            f"{done} of {len(places)} recordings already have transcripts: skipped (use --overwrite to make them again)"
         )
     return {path: files for path, files in left.items() if files}
 
@@ -97,7 +97,7 @@ def missing_files(
 def write_files(
     files: Mapping[Path, Mapping[str, Path]], transcribed: Transcribed, origin_of: OriginOf
 ) -> Put:
-    """Make the folders now, and write each transcription in its formats when it is there."""
+    """Create the folders, and return a function that writes each transcription in its formats."""
 
     @contextmanager
     def writing(file: Path) -> Iterator[None]:
@@ -109,7 +109,7 @@ def write_files(
     def put(path: Path, found: Transcription) -> None:
         for name, file in files[path].items():
             with writing(file):
-                file.unlink(missing_ok=True)  # so that the record is true at every moment
+                file.unlink(missing_ok=True)  # so that the record is correct at every moment
                 transcribed.note(file, path)
                 replace_text(file, FORMATS[name](origin_of(path), found))
 
@@ -127,7 +127,7 @@ def transcribe(
     seconds: float | None,
     put: Put,
 ) -> list[BadAudio]:
-    """Transcribe files, hand each transcription on as soon as it is there, and tell which files could not be read."""
+    """Transcribe files, pass each transcription to `put` as soon as it is ready, and return the unreadable files."""
     bad: list[BadAudio] = []
     silent, heard = 0, 0.0
     total = round(sum(map(_seconds, recordings)))
@@ -147,7 +147,7 @@ def transcribe(
     if bad:
         say(f"{_count(len(bad))} could not be read:")
         for each in bad:
-            say(f"  {each}".encode(errors="backslashreplace").decode())  # a name may be no text
+            say(f"  {each}".encode(errors="backslashreplace").decode())  # a file name may not be valid UTF-8
     return bad
 
 
@@ -156,7 +156,7 @@ def _count(recordings: int) -> str:
 
 
 def _seconds(path: Path) -> float:
-    """How long a recording lasts according to its header; 0 where that cannot be trusted."""
+    """The duration of a recording by its header; 0 if the header cannot be trusted."""
     try:
         return file_seconds(path)
     except BadAudio:
@@ -164,7 +164,7 @@ def _seconds(path: Path) -> float:
 
 
 def _in_whole_seconds(meter: Meter) -> Callable[[float], None]:
-    """Advance a meter by parts of seconds."""
+    """Let a meter in whole seconds advance by fractions of a second."""
     exact = 0.0
 
     def advance(seconds: float) -> None:

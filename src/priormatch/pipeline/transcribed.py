@@ -1,4 +1,4 @@
-"""Which models and settings wrote the transcripts of a folder."""
+"""A record of the models and settings that made the transcripts in a folder."""
 
 import json
 import os
@@ -15,9 +15,9 @@ FILE = "transcribed.jsonl"
 
 
 class Transcribed:
-    """A line for each transcript in `transcribed.jsonl` of its folder: the recording, and what it was made with.
+    """The record `transcribed.jsonl` of a folder: for each transcript its recording, models and settings.
 
-    Lines that cannot be read, such as one cut off by a kill, are passed over.
+    Lines that cannot be read, such as one cut off when the process was killed, are ignored.
     """
 
     def __init__(self, folder: Path, made_with: Mapping[str, Any]) -> None:
@@ -34,21 +34,21 @@ class Transcribed:
                 continue
 
     def require_same(self, transcript: Path, recording: Path) -> None:
-        """Refuse a transcript that is there and was not made as it would be now."""
+        """Refuse an existing transcript that was made from another recording or with other models or settings."""
         known = self.known.get(self._name(transcript))
         if known is None:
             raise UserError(
-                f"{transcript} exists, and {self.file} does not tell what wrote it: give another --out, or replace it"
-                " by --overwrite"
+                f"{transcript} exists, and {self.file} does not record how it was made: give another --out, or replace"
+                " it with --overwrite"
             )
         if changed := differences(known, self._origin(recording)):
             raise UserError(
-                f"{transcript} was made with another {' and '.join(changed)}: give another --out, or replace it by"
+                f"{transcript} was made with another {' and '.join(changed)}: give another --out, or replace it with"
                 " --overwrite"
             )
 
     def note(self, transcript: Path, recording: Path) -> None:
-        """Put down what a transcript is made with, before it is written and while there is none."""
+        """Record how a transcript is made; call this before it is written, while the file does not exist."""
         entry = {"file": self._name(transcript), **self._origin(recording)}
         with writing(self.file), self.file.open("a", encoding="utf-8") as record:
             record.write("\n" * self.cut_off + json.dumps(entry) + "\n")

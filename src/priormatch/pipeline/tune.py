@@ -1,4 +1,4 @@
-"""The verb `tune`: good values for a search with a prior, found on validation sets and written to a file."""
+"""`priormatch tune`: find fusion settings for a search with the prior on validation sets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -46,11 +46,11 @@ def tune(
 ) -> None:
     """Find the fusion settings with the lowest mean WER on validation sets, from settings.fusion and other starts.
 
-    `for_matching` only `centered` ones are tried with the limits of settings.fusion and the usual ones. Without a bonus
-    hypotheses end early otherwise, and with one for each piece words of many pieces that the prior foresees crowd out
-    others; their WER tells little of either, but a model that learns from them does it more and more. Of the best
-    weight `MATCHING_SHARE` is taken.
-    Every set is encoded once. What has been tried is put down in `OUT.trials.jsonl`: the same call goes on from it.
+    With `for_matching`, only `centered` scores are tried, with the limits of settings.fusion and the usual ones. Other
+    scores without a bonus make hypotheses end early. With a bonus for each piece, words of many pieces that the prior
+    predicts displace others. Neither shows much in the WER, but a model that learns from such hypotheses does it more
+    and more. The LM weight is the best one times `MATCHING_SHARE`.
+    Every set is encoded once. Trials are recorded in `OUT.trials.jsonl`, and the same call resumes from it.
     """
     device = find_device(settings.device)
     recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
@@ -97,7 +97,7 @@ def tune(
 
 
 def encode_all(model: Recognizer, corpus: Corpus) -> list[Encoded]:
-    """A whole corpus encoded, in the host's memory."""
+    """Encode a whole corpus into CPU memory."""
     batches = []
     with Meter(f"encoding {corpus.name}", len(corpus)) as meter:
         for batch in encode(model, corpus):
@@ -113,7 +113,7 @@ def errors_of(
     search: Search,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Errors:
-    """The mean error rates of a search over sets."""
+    """The mean error rates of a search over the sets."""
     rates = {}
     for name, batches in sets.items():
         transcripts = []

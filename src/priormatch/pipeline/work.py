@@ -1,4 +1,4 @@
-"""The work behind the verbs: each trains or decodes into a folder, from files, under given settings."""
+"""The work of the commands: training and decoding from files into a folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,18 +33,18 @@ from priormatch.training.wandb_log import wandb_plan
 def make_tokenizer(
     sentences: Sequence[str], pieces: int, out: Path, normalizer: Normalizer = ENGLISH
 ) -> None:
-    """Train a tokenizer into a folder and say how it spells."""
+    """Train a tokenizer, save it into a folder, and report its pieces per word."""
     tokenizer = train_tokenizer(sentences, pieces, normalizer)
     tokenizer.save(out)
     sample = sentences[:: max(len(sentences) // 10_000, 1)]
     per_word = tokenizer.pieces_per_word(sample)
-    say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} pieces a word")
+    say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} pieces per word")
     if per_word > 4:
-        say("that is close to letters: more text, or fewer pieces, usually spells better")
+        say("the pieces are close to single letters: more text or fewer pieces usually gives better ones")
     unlike = sum(normalizer(sentence) != sentence for sentence in sample)
-    if unlike and normalizer != ENGLISH:  # LibriSpeech's transcripts keep apostrophes that ours strips
+    if unlike and normalizer != ENGLISH:  # LibriSpeech keeps apostrophes that our normalizer strips
         say(
-            f"{unlike:,} of {len(sample):,} sentences are not as the normalizer {normalizer.name} writes them:"
+            f"{unlike:,} of {len(sample):,} sentences are not normalized by {normalizer.name}:"
             " prepare the text with the same language.normalizer"
         )
 
@@ -55,10 +55,10 @@ def transcripts_of(cuts: Path) -> list[str]:
 
 
 def sentences_of(path: Path) -> list[str]:
-    """The sentences of a file of text."""
+    """The sentences of a text file."""
     if sentences := list(read_sentences(path)):
         return sentences
-    raise UserError(f"{path} holds no sentence: give a file of text, as `priormatch prepare text` writes it")
+    raise UserError(f"{path} holds no sentences: give a text file written by `priormatch prepare text`")
 
 
 def train_prior(
@@ -70,7 +70,7 @@ def train_prior(
     log: Path,
     source: Path | None = None,
 ) -> None:
-    """Train the prior on sentences; its card names the file they are from."""
+    """Train the prior on sentences; its card names their `source`."""
     torch.manual_seed(settings.training.seed)
     prior = Prior(settings.prior.model, tokenizer).to(find_device(settings.device))
     sentences, validation = Sentences(text, tokenizer), Sentences(held_out, tokenizer)
@@ -79,7 +79,7 @@ def train_prior(
     best = fit(task, schedule_of(settings.prior, settings.prior.updates, settings), out, log)
     amount = f"{len(text):,} sentences, {len(sentences.flat):,} word pieces"
     data = [f"text: {amount}" if source is None else f"text: {called(source, settings)} ({amount})"]
-    score = f"perplexity a word piece on {len(held_out):,} held-out sentences: {best:.2f}"
+    score = f"perplexity per word piece on {len(held_out):,} held-out sentences: {best:.2f}"
     recipe = {"prior": settings.prior, "seed": settings.training.seed}
     card = trained_card(
         title_of(out, settings), prior, "Trained on text.", data, score, recipe, settings.card
@@ -96,7 +96,7 @@ def load_validation(paths: Mapping[str, Path], settings: Settings) -> dict[str, 
 
 
 def thin(corpus: Corpus, most: int) -> Corpus:
-    """At most so many utterances of a corpus, always the same; all of them for 0."""
+    """A fixed sample of at most `most` utterances of a corpus; 0 keeps all."""
     if most == 0 or most >= len(corpus):
         return corpus
     kept = sorted(np.random.default_rng(0).permutation(len(corpus))[:most])
@@ -113,7 +113,7 @@ def train_supervised(
     start: Path | None = None,
     updates: int | None = None,
 ) -> None:
-    """Train a recognizer on transcribed speech, from scratch, or on from `start` under matching's schedule."""
+    """Train a recognizer on transcribed speech, from scratch, or further from `start` with matching's schedule."""
     training, matching = settings.training, settings.matching
     device = find_device(settings.device)
     torch.manual_seed(training.seed)
@@ -147,7 +147,7 @@ def train_supervised(
 
 
 def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settings: Settings) -> Schedule:
-    """How a recognizer or a prior is trained from scratch; more updates halve the rate as often, and later."""
+    """The schedule of a recognizer or prior trained from scratch; `decay_every` scales with the updates."""
     decay_every = round(training.optimizer.decay_every * updates / training.updates)
     return Schedule(
         updates,
@@ -162,7 +162,7 @@ def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settin
 
 
 def matching_schedule(settings: Settings) -> Schedule:
-    """How a trained recognizer is trained further."""
+    """The schedule for further training of a recognizer."""
     training, matching = settings.training, settings.matching
     return Schedule(
         matching.updates,
@@ -178,15 +178,17 @@ def matching_schedule(settings: Settings) -> Schedule:
 
 
 def write_lengths(lengths: Mapping[str, int], out: Path) -> None:
-    """Reference lengths as `match` reads them."""
+    """Write reference lengths in the format that `match` reads."""
     write_transcripts(out, [Transcript(name, "", pieces, None, []) for name, pieces in lengths.items()])
 
 
 def kept_copy(model: Path, name: str) -> Path:
-    """A copy of a model that its training kept, or the best one, at `model`, where no name is given."""
+    """The copy `name` kept during the training of a model, or the best model, at `model`, if no name is given."""
     copy = model.parent / "kept" / name
     if name and not (copy / WEIGHTS).is_file():
-        raise UserError(f"{copy} does not exist: the training ended before that copy was due")
+        raise UserError(
+            f"{copy} does not exist: the training ended before this copy was due; choose another copy"
+        )
     return copy if name else model
 
 
@@ -202,9 +204,9 @@ def leave_recognizer_card(
     settings: Settings,
     more: Sequence[str] = (),
 ) -> None:
-    """Describe a recognizer in its folder, `out/model`, with `more` lines about its data."""
+    """Write a recognizer's card into `out/model`, with `more` lines about its data."""
     data = [*(heard(role, corpus, settings) for role, corpus in speech.items()), *more]
-    score = f"mean CER on {', '.join(validation)}, by which it was chosen: {best:.2f} %"
+    score = f"mean CER on {', '.join(validation)}, used to select the model: {best:.2f} %"
     card = trained_card(title_of(out, settings), model, how, data, score, recipe, settings.card)
     leave_card(out / "model", card)
 
@@ -212,7 +214,7 @@ def leave_recognizer_card(
 def decode_to(
     model: Path, cuts: Path, settings: Settings, out: Path, beam_size: int = 1, prior: Path | None = None
 ) -> None:
-    """Transcribe the cuts of a manifest into a file of JSON lines; with a prior, as settings.fusion tells."""
+    """Transcribe the cuts of a manifest into a JSON Lines file; with a prior, as set in settings.fusion."""
     device = find_device(settings.device)
     recognizer, search = Recognizer.load(model, device), plain_search(beam_size)
     key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
