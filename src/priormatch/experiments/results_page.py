@@ -189,14 +189,16 @@ def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Lin
 
 
 def removed_rows(lines: Sequence[Line]) -> list[str]:
-    """A line about rows whose variants have been removed; nothing where there are none."""
+    """A line about rows whose variants have been removed; nothing without such rows."""
     removed = [line.number for line in lines if line.system is not None and line.system.recorded]
-    what = f"row{'s' if len(removed) > 1 else ''} {as_ranges(removed)}"
-    return (
-        [f"- Recorded at commit {LAST_TRAINED}, since when the variant is removed: {what}."]
-        if removed
-        else []
+    if not removed:
+        return []
+    what = (
+        f"Rows {as_ranges(removed)} show variants"
+        if len(removed) > 1
+        else f"Row {removed[0]} shows one of the variants"
     )
+    return [f"- {what} that have since been removed; commit {LAST_TRAINED} can train them."]
 
 
 class Training(NamedTuple):
