@@ -64,7 +64,7 @@ def tune(
 ) -> None:
     """Tune shallow fusion with a prior: LM weight, bonus per piece and limits.
 
-    Tries the settings fusion.* and a few other starting points, and searches on from the best; the beam size does not
+    Tries the settings fusion.* and a few other starting points, and continues from the best; the beam size does not
     change. With --for-matching it tries a list of LM weights, with and without limits, on centered log-probabilities,
     which need no bonus, and takes two fifths of the best weight: a model that learns from hypotheses amplifies their
     faults.

@@ -55,7 +55,7 @@ def score(
         Path | None, model_option("--prior", "Folder of a prior, to show its perplexity per piece.")
     ] = None,
 ) -> None:
-    """Compute word and character error rates with 95 % intervals; compare two by a paired bootstrap.
+    """Compute word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
 
     Each line names the normalizer of hypotheses and references: none does not change the words, basic removes case
     and punctuation in any script, and english, unicode and turkic are those of `priormatch prepare`.

@@ -29,12 +29,14 @@ def serve(
     most_minutes: Annotated[
         float,
         typer.Option(
-            "--most-minutes", min=0.1, help="Maximum length of a recording; longer ones are refused."
+            "--most-minutes", min=0.1, help="Maximum minutes of a recording; longer ones are refused."
         ),
     ] = 30.0,
     most_megabytes: Annotated[
         int,
-        typer.Option("--most-megabytes", min=1, help="Maximum size of an upload; larger ones are refused."),
+        typer.Option(
+            "--most-megabytes", min=1, help="Maximum megabytes of an upload; larger ones are refused."
+        ),
     ] = 50,
     device: Device = "auto",
     threads: Threads = 0,

@@ -78,7 +78,7 @@ def transcribe(
     threads: Threads = 0,
     overwrite: Force = False,
 ) -> None:
-    """Transcribe recordings, which are cut at their pauses; files in folders without an audio suffix are skipped.
+    """Transcribe recordings, which are cut at their pauses; in folders, files without an audio suffix are skipped.
 
     Existing transcripts in --out are kept, so an interrupted command resumes; transcripts of other models or settings
     are refused. A recording that cannot be read, or must be converted first (.m4a), is listed at the end and does not
