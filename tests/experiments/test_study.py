@@ -309,7 +309,7 @@ def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, mon
     for name in ("shared: prior", "shared: supervised", "validations with 2 blocks"):
         assert name in said.out
     assert "required only for the rows of 60,000 hours: small.jsonl.gz, medium.jsonl.gz" in said.err
-    assert "large.jsonl.gz there too; missing: small.jsonl.gz, medium.jsonl.gz, large.jsonl.gz" in said.err
+    assert "large.jsonl.gz; missing: small.jsonl.gz, medium.jsonl.gz, large.jsonl.gz" in said.err
     assert not (data.parent / "runs").exists()
 
 
