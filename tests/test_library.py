@@ -194,7 +194,7 @@ def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, caps
 def test_that_a_prior_has_no_say_is_told(models, speech, tmp_path, capsys, prior_exponent):
     settings = tiny(f"matching.prior_exponent={prior_exponent}", "matching.proposal_exponent=1")
     match(**models, **speech, out=tmp_path / "lpm", settings=settings)
-    told = "the prior has no say here; matching.prior_exponent=1 would give it the weights"
+    told = "the prior has no effect; set matching.prior_exponent=1 to weigh hypotheses by it"
     assert (told in capsys.readouterr().err) == (prior_exponent == 0)
 
 

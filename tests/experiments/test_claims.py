@@ -110,5 +110,5 @@ def test_perplexities_without_their_utterances_or_of_others_stay_open(than, caps
 def test_the_page_counts_and_shows_them():
     text = section(judged([wer(BASE + 1)], [wer(BASE)]))
     assert "Of 1 comparisons: 0 held, 0 open, 1 reversed." in text
-    assert "| a weight of 0.2 is better than 0.02 | 4 and 1 | paper -1.86, ours +10.00 (" in text
+    assert "| a loss weight of 0.2 is better than 0.02 | 4 and 1 | paper -1.86, ours +10.00 (" in text
     assert "**reversed** |" in text

@@ -54,7 +54,7 @@ def test_a_table_runs_at_demo_scale(folder, table, monkeypatch, capsys):
     page = (folder / "runs/table-demo" / f"{name}.md").read_text()
     assert f"priormatch table {asked} --scale demo --seeds 0" in page
     assert "## How it was made" in page
-    assert ("## Differences to plain matching" in page) == (table in PLAIN)
+    assert ("## Differences from plain matching" in page) == (table in PLAIN)
     assert ("## Recovered word error rates" in page) == (table in ("tab7_main", "tabA5_main_ext"))
     assert (folder / "runs/table-demo" / f"{name}.tsv").is_file()
     assert (folder / "runs/table-demo" / f"{name}.intervals.tsv").is_file() == (table in PLAIN)

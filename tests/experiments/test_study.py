@@ -205,7 +205,7 @@ def test_several_tables_train_what_they_share_once(folder, capsys):
     assert len(list((runs / "seed-0/systems").iterdir())) == 5 + 4, "the plain one is in both"
     page = (runs / "tabA1_alpha.md").read_text()
     assert "priormatch table tabA1_alpha --scale small --seeds 0 --data" in page
-    assert "## Differences to plain matching" in page
+    assert "## Differences from plain matching" in page
     assert "Trained at commit " in page
     assert "on CPU (" in page
     assert "| shared | prior |" in page
@@ -309,7 +309,7 @@ def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, mon
     for name in ("shared: prior", "shared: supervised", "validations with 2 blocks"):
         assert name in said.out
     assert "required only for the rows of 60,000 hours: small.jsonl.gz, medium.jsonl.gz" in said.err
-    assert "large.jsonl.gz there too; missing: small.jsonl.gz, medium.jsonl.gz, large.jsonl.gz" in said.err
+    assert "large.jsonl.gz; missing: small.jsonl.gz, medium.jsonl.gz, large.jsonl.gz" in said.err
     assert not (data.parent / "runs").exists()
 
 
@@ -328,7 +328,7 @@ def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, m
     page = file.read_text().splitlines()
     assert [line.endswith("\tNA\tNA\tNA\tNA") for line in page[1:]] == [True, True], "nothing is recovered"
     assert ["NA" in line.split("\t")[-8:-4] for line in page[1:]] == [False, True]
-    assert "\nRow 12: 132.19 is a misprint of the paper's" in file.with_suffix(".md").read_text()
+    assert "\nRow 12: 132.19 is a misprint in the paper" in file.with_suffix(".md").read_text()
     broken[:] = [1, 1]
     assert command(*words) == 2
     said = capsys.readouterr().err

@@ -24,7 +24,7 @@ def test_the_papers_beams_stand_below_ours_with_a_heading():
     legend, papers = sections(papers_beams())
     assert "reference→hypothesis: a substitution" in legend
     heading, _, head, _, first, *others = papers.splitlines()
-    assert heading == "## The paper's beams, of word pieces"
+    assert heading == "## The paper's beams (word pieces)"
     assert head == "| utterance | model | rank | log p(y) | hypothesis |"
     assert first == "| 1 | Ref |  | -34.14 | `_she _walk ed _very _fast _after _she _left _the _house $` |"
     assert len(others) == 17

@@ -16,7 +16,7 @@ from priormatch.recognizers.recognizer import Recognizer
 
 UTTERANCES = 2
 SHOWN = matched()  # shown together with the supervised model
-PAPERS = "The paper's beams, of word pieces"
+PAPERS = "The paper's beams (word pieces)"
 
 
 def beams(study: Study) -> Cells:

@@ -1,4 +1,4 @@
-"""What the paper claims from its tables, each as one row that is better than another, and whether that held here."""
+"""The paper's claims from its tables, each as one row that is better than another, and whether they held here."""
 
 import math
 import statistics
@@ -25,104 +25,112 @@ CLAIMS: dict[str, list[Claim]] = {
     "tab2_beam_mix": [
         Claim("four hypotheses are better than one, 360 hours", 13, 11),
         Claim("four hypotheses are better than one, 860 hours", 23, 21),
-        Claim("more than four do not help, 360 hours", 13, 15),
-        Claim("with more speech they do, 860 hours", 25, 23),
+        Claim("more than four hypotheses do not help, 360 hours", 13, 15),
+        Claim("with more speech they help, 860 hours", 25, 23),
         Claim("more unlabeled speech is better", 23, 13),
-        Claim("more unlabeled than labeled batches, 1:4 rather than 4:1", 13, 3),
-        Claim("but not too many, 1:4 rather than 1:9", 13, 18),
+        Claim("more unlabeled than labeled batches: 1:4 is better than 4:1", 13, 3),
+        Claim("but not too many: 1:4 is better than 1:9", 13, 18),
     ],
     "tab3_init_update": [
-        Claim("a proposal that is renewed is better than one that never is, online model from A", 10, 4),
+        Claim("refreshing the proposal is better than never refreshing it, online model from A", 10, 4),
         Claim("the same, online model from C", 12, 6),
-        Claim("renewing it only when that is better, rather than always, from A", 10, 7),
+        Claim("refreshing it only if the online model is better, rather than always, from A", 10, 7),
         Claim("the same, online model from C", 12, 9),
-        Claim("off the policy rather than on it, from A", 10, 1),
-        Claim("a bad proposal is put right by renewing it, online model from A", 34, 28),
+        Claim("off-policy is better than on-policy, from A", 10, 1),
+        Claim("refreshing corrects a bad proposal, online model from A", 34, 28),
         Claim("the same, online model from C", 36, 30),
-        Claim("on the policy from C it is not put right", 36, 27),
-        Claim("an online model from C rather than A", 12, 10),
+        Claim("on-policy training from C does not correct it", 36, 27),
+        Claim("an online model from C is better than one from A", 12, 10),
     ],
     "tab4_length_filter": [
-        Claim("without the length filter it is worse, on the policy", 2, 1),
-        Claim("the same, the proposal always renewed", 6, 5),
-        Claim("the same, the proposal renewed when that is better", 8, 7),
+        Claim("the length filter helps, on-policy", 2, 1),
+        Claim("the same, proposal always refreshed", 6, 5),
+        Claim("the same, proposal refreshed if the online model is better", 8, 7),
     ],
     "tab5_lm_ppl": [
         Claim("the strongest prior is better than the weakest", 1, 5),
-        *(Claim("a stronger prior is better than the next weaker", row, row + 1) for row in range(1, 5)),
+        *(Claim("a stronger prior is better than the next weaker one", row, row + 1) for row in range(1, 5)),
     ],
     "tab6_kd": [
         *(Claim("matching is better than every kind of distillation", 10, row) for row in range(1, 10)),
-        Claim("distilling more hypotheses than one, fixed teacher", 4, 2),
-        Claim("a teacher that improves, four hypotheses", 8, 4),
+        Claim("distilling four hypotheses is better than one, fixed teacher", 4, 2),
+        Claim("an improving teacher is better than a fixed one, four hypotheses", 8, 4),
     ],
     "tab7_main": [
         Claim("matching is better than supervised training", 11, 9),
-        Claim("than pseudo-labels", 11, 6),
-        Claim("than pseudo-labels by ASR + LM, 360 hours", 11, 7),
-        Claim("than pseudo-labels by ASR + LM, 860 hours", 12, 8),
+        Claim("matching is better than pseudo-labels", 11, 6),
+        Claim("matching is better than pseudo-labels by ASR + LM, 360 hours", 11, 7),
+        Claim("matching is better than pseudo-labels by ASR + LM, 860 hours", 12, 8),
         Claim("more unlabeled speech is better", 12, 11),
-        Claim("a larger model on far more speech is better still", 13, 12),
-        Claim("decoded with a language model, matching is better than supervised training", 19, 17),
-        Claim("than pseudo-labels", 19, 14),
-        Claim("than pseudo-labels by ASR + LM, 360 hours", 19, 15),
-        Claim("than pseudo-labels by ASR + LM, 860 hours", 20, 16),
-        Claim("more unlabeled speech is better", 20, 19),
-        Claim("a larger model on far more speech is better still", 21, 20),
-        Claim("matching with more of it than pseudo-labels of less", 12, 6),
-        Claim("than those by ASR + LM", 12, 7),
-        Claim("not in the paper: matching is better than pseudo-labels by ASR + LM that improve", 12, 25),
-        Claim("than distillation", 12, 24),
-        Claim("hypotheses by ASR + LM rather than by ASR", 26, 12),
+        Claim("a larger model on far more speech is even better", 13, 12),
+        Claim("matching is better than supervised training, decoded with LM", 19, 17),
+        Claim("matching is better than pseudo-labels, decoded with LM", 19, 14),
+        Claim("matching is better than pseudo-labels by ASR + LM, 360 hours, decoded with LM", 19, 15),
+        Claim("matching is better than pseudo-labels by ASR + LM, 860 hours, decoded with LM", 20, 16),
+        Claim("more unlabeled speech is better, decoded with LM", 20, 19),
+        Claim("a larger model on far more speech is even better, decoded with LM", 21, 20),
+        Claim("matching with more speech is better than pseudo-labels of less", 12, 6),
+        Claim("the same, pseudo-labels by ASR + LM", 12, 7),
+        Claim("not in the paper: matching is better than improving pseudo-labels by ASR + LM", 12, 25),
+        Claim("not in the paper: matching is better than distillation", 12, 24),
+        Claim("hypotheses by ASR + LM are better than by ASR", 26, 12),
         *(
-            Claim("with those, than every kind of labels and distillation", 26, row)
+            Claim("with ASR + LM hypotheses, better than every kind of labels and distillation", 26, row)
             for row in (6, 7, 8, 25, 32, 24)
         ),
-        Claim("two rounds of matching rather than one", 33, 12),
+        Claim("two rounds of matching are better than one", 33, 12),
         *(
-            Claim("two rounds, than labels and distillation of all speech", 33, row)
+            Claim("two rounds are better than labels and distillation of all speech", 33, row)
             for row in (8, 25, 32, 24)
         ),
-        Claim("decoded with a language model, matching with more speech than pseudo-labels of less", 20, 14),
-        Claim("than those by ASR + LM", 20, 15),
-        Claim("not in the paper: than pseudo-labels by ASR + LM that improve", 20, 30),
-        Claim("than distillation", 20, 29),
-        Claim("hypotheses by ASR + LM rather than by ASR", 31, 20),
+        Claim("matching with more speech is better than pseudo-labels of less, decoded with LM", 20, 14),
+        Claim("the same, pseudo-labels by ASR + LM, decoded with LM", 20, 15),
+        Claim(
+            "not in the paper: matching is better than improving pseudo-labels by ASR + LM, decoded with LM",
+            20,
+            30,
+        ),
+        Claim("not in the paper: matching is better than distillation, decoded with LM", 20, 29),
+        Claim("hypotheses by ASR + LM are better than by ASR, decoded with LM", 31, 20),
         *(
-            Claim("with those, than every kind of labels and distillation", 31, row)
+            Claim(
+                "with ASR + LM hypotheses, better than every kind of labels and distillation, decoded with LM",
+                31,
+                row,
+            )
             for row in (14, 15, 16, 30, 34, 29)
         ),
-        Claim("two rounds of matching rather than one", 35, 20),
+        Claim("two rounds of matching are better than one, decoded with LM", 35, 20),
         *(
-            Claim("two rounds, than labels and distillation of all speech", 35, row)
+            Claim(
+                "two rounds are better than labels and distillation of all speech, decoded with LM", 35, row
+            )
             for row in (16, 30, 34, 29)
         ),
     ],
     "tab8_label_quality": [
-        Claim("the proposal's labels get better while matching goes on", 3, 2),
-        Claim("and end better than pseudo-labels by ASR + LM", 3, 1),
+        Claim("the proposal's labels improve during matching", 3, 2),
+        Claim("and in the end are better than pseudo-labels by ASR + LM", 3, 1),
     ],
     "tab9_decode_ppl": [
-        Claim(
-            "what matching teaches to say is likelier to the prior than what supervised training does", 6, 2
-        ),
-        Claim("and than what pseudo-labels do", 6, 4),
-        Claim("and than what pseudo-labels by ASR + LM do", 6, 5),
-        Claim("the more so with more unlabeled speech", 7, 6),
+        Claim("transcripts after matching are likelier under the prior than after supervised training", 6, 2),
+        Claim("likelier than after training on pseudo-labels", 6, 4),
+        Claim("likelier than after training on pseudo-labels by ASR + LM", 6, 5),
+        Claim("even likelier with more unlabeled speech", 7, 6),
     ],
     "tabA1_alpha": [
-        Claim("a weight of 0.2 is better than 0.02", 4, 1),
-        Claim("than 0.05", 4, 2),
-        Claim("than 0.1", 4, 3),
-        Claim("than 0.5", 4, 5),
+        Claim("a loss weight of 0.2 is better than 0.02", 4, 1),
+        Claim("a loss weight of 0.2 is better than 0.05", 4, 2),
+        Claim("a loss weight of 0.2 is better than 0.1", 4, 3),
+        Claim("a loss weight of 0.2 is better than 0.5", 4, 5),
     ],
-    "tabA2_reflen": [Claim("true lengths are hardly better than those of the recognizer", 1, 3)],
+    "tabA2_reflen": [Claim("true lengths are only slightly better than those of the recognizer", 1, 3)],
     "tabA3_kd_ext": [
         Claim("matching is better than distillation by ASR + LM, proposal A", 28, 1),
-        Claim("than distillation with a fixed teacher, proposal A", 28, 10),
-        Claim("than distillation with an improving teacher, proposal A", 28, 22),
-        Claim("proposal B: than distillation with an improving teacher", 29, 23),
-        Claim("proposal C: than distillation with an improving teacher", 30, 24),
+        Claim("matching is better than distillation with a fixed teacher, proposal A", 28, 10),
+        Claim("matching is better than distillation with an improving teacher, proposal A", 28, 22),
+        Claim("the same, proposal B", 29, 23),
+        Claim("the same, proposal C", 30, 24),
     ],
     "tabA4_cer": [
         Claim("matching makes fewer character errors than supervised training", 3, 1),
@@ -132,83 +140,84 @@ CLAIMS: dict[str, list[Claim]] = {
     ],
     "tabA5_main_ext": [
         Claim("matching is better than supervised training", 37, 35),
-        Claim("than pseudo-labels by ASR + LM", 37, 26),
-        Claim("than pseudo-labels by an ensemble, on other speech", 37, 28),
+        Claim("matching is better than pseudo-labels by ASR + LM", 37, 26),
+        Claim("matching is better than pseudo-labels by an ensemble, on other speech", 37, 28),
         Claim("more unlabeled speech is better", 38, 37),
     ],
     "x1_open_questions": [
-        Claim("with the length filter rather than without, the prior's weights", 1, 3),
+        Claim("the length filter helps, weights of the prior", 1, 3),
         Claim("the same, eight hypotheses", 10, 11),
         Claim("the same, uniform weights", 4, 6),
-        Claim("wider bounds than the paper's", 1, 2),
-        Claim("the prior's weights rather than uniform ones", 1, 4),
+        Claim("wider bounds are better than the paper's", 1, 2),
+        Claim("weights of the prior are better than uniform ones", 1, 4),
         Claim("the same, eight hypotheses", 10, 12),
         Claim("the same, without the length filter", 3, 6),
-        Claim("the prior's weights rather than the proposal's own", 1, 7),
-        Claim("eight hypotheses rather than four", 10, 1),
-        Claim("a prior that has read the sentence before", 14, 1),
-        Claim("half of the utterances selected by doubt", 15, 1),
-        Claim("lengths by speaking rate", 16, 1),
-        Claim("a moving average for a proposal", 17, 1),
-        Claim("weights that ask the proposal as well", 18, 1),
+        Claim("weights of the prior are better than those of the proposal", 1, 7),
+        Claim("eight hypotheses are better than four", 10, 1),
+        Claim("a prior that reads the previous sentence helps", 14, 1),
+        Claim("selecting half of the utterances by uncertainty helps", 15, 1),
+        Claim("lengths by speaking rate help", 16, 1),
+        Claim("a moving average as the proposal helps", 17, 1),
+        Claim("weights of both prior and proposal help", 18, 1),
     ],
     "x2_main_settings": [
-        Claim("matching renewed every 100 updates rather than every 200", 3, 1),
-        Claim("at twice the rate of 0.00025", 3, 2),
-        Claim("at four times that", 4, 3),
-        Claim("lengths by speaking rate", 6, 3),
-        Claim("hypotheses by ASR + LM rather than by ASR", 7, 6),
-        Claim("and weights by both rather than by the prior alone", 8, 7),
-        Claim("those at twice the rate", 9, 8),
-        Claim("pseudo-labels at twice the rate", 11, 10),
-        Claim("at four times that", 12, 11),
-        Claim("with a filter rather than without", 10, 13),
-        Claim("pseudo-labels that improve rather than stay", 14, 11),
-        Claim("those at twice the rate", 15, 14),
-        Claim("distillation at twice the rate", 17, 16),
-        Claim("at four times that", 18, 17),
-        Claim("from a teacher that improves rather than stays", 20, 17),
-        Claim("that at twice the rate", 20, 19),
-        Claim("at four times that", 21, 20),
-        Claim("supervised training at twice the rate", 23, 22),
-        Claim("at four times that", 24, 23),
-        Claim("matching rather than pseudo-labels that stay", 3, 11),
-        Claim("matching rather than distillation that improves", 3, 20),
-        Claim("hypotheses by ASR + LM: several with weights rather than the best as a label", 8, 14),
-        Claim("the same at the higher rate", 9, 15),
-        Claim("hypotheses and weights by ASR + LM rather than pseudo-labels that stay", 9, 12),
+        Claim("matching: refreshing every 100 updates is better than every 200", 3, 1),
+        Claim("matching: learning rate 0.0005 is better than 0.00025", 3, 2),
+        Claim("matching: learning rate 0.001 is better than 0.0005", 4, 3),
+        Claim("matching: lengths by speaking rate help", 6, 3),
+        Claim("hypotheses by ASR + LM are better than by ASR", 7, 6),
+        Claim("with those, weights of both are better than of the prior alone", 8, 7),
+        Claim("with those, learning rate 0.001 is better than 0.0005", 9, 8),
+        Claim("pseudo-labels: learning rate 0.0005 is better than 0.00025", 11, 10),
+        Claim("pseudo-labels: learning rate 0.001 is better than 0.0005", 12, 11),
+        Claim("pseudo-labels: a filter helps", 10, 13),
+        Claim("improving pseudo-labels are better than fixed ones", 14, 11),
+        Claim("improving pseudo-labels: learning rate 0.001 is better than 0.0005", 15, 14),
+        Claim("distillation: learning rate 0.0005 is better than 0.00025", 17, 16),
+        Claim("distillation: learning rate 0.001 is better than 0.0005", 18, 17),
+        Claim("distillation: an improving teacher is better than a fixed one", 20, 17),
+        Claim("improving teacher: learning rate 0.0005 is better than 0.00025", 20, 19),
+        Claim("improving teacher: learning rate 0.001 is better than 0.0005", 21, 20),
+        Claim("supervised training: learning rate 0.0005 is better than 0.00025", 23, 22),
+        Claim("supervised training: learning rate 0.001 is better than 0.0005", 24, 23),
+        Claim("matching is better than fixed pseudo-labels", 3, 11),
+        Claim("matching is better than distillation from an improving teacher", 3, 20),
+        Claim("hypotheses by ASR + LM: several with weights are better than the best as a label", 8, 14),
+        Claim("the same, higher learning rate", 9, 15),
+        Claim("hypotheses and weights by ASR + LM are better than fixed pseudo-labels", 9, 12),
     ],
     "x3_prior_in_search": [
-        *(Claim("a search with the prior rather than without", row, 1) for row in (*range(2, 10), 11, 12)),
-        Claim("limits in the search alone", 10, 1),
-        Claim("weights of the search rather than of the prior", 3, 2),
-        Claim("those cubed", 4, 3),
-        Claim("several hypotheses with weights rather than one", 3, 5),
-        Claim("the same, cubed", 4, 5),
-        Claim("the same, with more of the prior in the search", 6, 7),
-        Claim("less of the prior in the search, several hypotheses", 3, 6),
+        *(Claim("a search with the prior is better than without", row, 1) for row in (*range(2, 10), 11, 12)),
+        Claim("limits in the search help, with an LM weight of 0", 10, 1),
+        Claim("weights of the search are better than of the prior", 3, 2),
+        Claim("cubed weights of the search are better", 4, 3),
+        Claim("several hypotheses with weights are better than one", 3, 5),
+        Claim("the same, cubed weights", 4, 5),
+        Claim("the same, larger LM weight", 6, 7),
+        Claim("a smaller LM weight is better, several hypotheses", 3, 6),
         Claim("the same, one hypothesis", 5, 7),
-        Claim("centered scores rather than a bonus for each piece", 3, 8),
-        Claim("the same, with more of the prior in the search", 6, 9),
-        Claim("a second round with the prior rather than a weak say in every search", 11, 3),
-        Claim("two rounds of matching rather than of labels that stay", 11, 12),
+        Claim("centered scores are better than a bonus for each piece", 3, 8),
+        Claim("the same, larger LM weight", 6, 9),
+        Claim("a second round with the prior is better than a small LM weight in every search", 11, 3),
+        Claim("two rounds of matching are better than two rounds of fixed labels", 11, 12),
     ],
 }
-"""By table; of those that the paper has not, what one would hope for."""
+"""Claims by table; for tables that are not in the paper, what one would hope for."""
 
 HEADING = """\
-## What is claimed, and whether it held
+## The claims, and whether they held
 
-Each line says that one row is better than another; its columns have the paper's figure less that of the other row, and
-ours, with the 95 % interval of a paired bootstrap over utterances, the seeds together (of perplexities their mean):
-*held* where that lies below zero, *reversed* where it lies above, *open* where it holds zero. It tells how sure a
-difference of these trained models is; what other seeds would give, only more seeds tell. A perplexity whose utterances
-were not kept has no interval: *open*, with the difference of each seed in brackets.
+Each line claims that the first row is better than the second. The columns show the figure of the first row minus that
+of the second: the paper's difference, and ours with the 95 % confidence interval of a paired bootstrap over utterances,
+seeds pooled (for perplexities, their mean). A claim *held* if the interval is below zero, is *reversed* if it is above
+zero, and *open* if it contains zero. The interval is that of a difference between these trained models; only more seeds
+show what other seeds would give. A perplexity without stored utterances has no interval: it is *open*, with the
+difference of each seed in parentheses.
 """
 
 
 class Verdict(NamedTuple):
-    """A claim in one column: the paper's difference (NaN where it has none), and ours in words."""
+    """A claim in one column: the paper's difference (NaN if it has none), and ours in words."""
 
     claim: Claim
     column: str
@@ -218,7 +227,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(table: str, lines: Sequence[Line], found: Sequence[Seeds]) -> list[Verdict]:
-    """Whether the claims held, in those columns that were measured and where the paper's own figures bear them."""
+    """Whether the claims held, in measured columns where the paper's own figures support them."""
     rows = {line.number: (line, seeds) for line, seeds in zip(lines, found, strict=True)}
     judged = []
     for claim in CLAIMS.get(table, []):
@@ -236,7 +245,7 @@ def verdicts(table: str, lines: Sequence[Line], found: Sequence[Seeds]) -> list[
 def verdict(
     claim: Claim, column: str, paper: float, better: Line, mine: Seeds, than: Line, theirs: Seeds
 ) -> list[Verdict]:
-    """Whether a claim held in a column; nothing where one of its rows was not measured."""
+    """Whether a claim held in a column; empty if one of its rows was not measured."""
     if (estimate := difference(column, better, mine, than, theirs)) is not None:
         return [Verdict(claim, column, paper, in_words(estimate).strip("*"), judgment(estimate))]
     values = [(a.values.get(column), b.values.get(column)) for a, b in zip(mine, theirs, strict=True)]
@@ -248,21 +257,21 @@ def verdict(
 
 
 def judgment(estimate: Estimate) -> str:
-    """Whether a row that should be better is, by its interval."""
+    """Whether a row is better as claimed, by the interval of its difference."""
     if not estimate.excludes_zero:
         return "open"
     return "held" if estimate.value < 0 else "reversed"
 
 
 def section(judged: Sequence[Verdict]) -> str:
-    """The part of a page that tells it: a count, and a table with a line for each claim."""
+    """The section of a page on claims: a count, and a table with a line for each claim."""
     count = Counter(each.held for each in judged)
     told = ", ".join(f"{count[held]} {held}" for held in ("held", "open", "reversed"))
     return f"{HEADING}\nOf {len(judged)} comparisons: {told}.\n\n{markdown(table_of(judged))}"
 
 
 def table_of(judged: Sequence[Verdict]) -> Cells:
-    """A line for each claim, with a column for each figure that it is about."""
+    """A table with a line for each claim and a column for each figure."""
     columns = list(dict.fromkeys(each.column for each in judged))
     body = []
     for claim in dict.fromkeys(each.claim for each in judged):

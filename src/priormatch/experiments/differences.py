@@ -128,7 +128,7 @@ def table_of(estimates: Sequence[Estimate]) -> Cells:
         against = [str(first.against)] if compared else []
         shown = [in_words(mine[column]) if column in mine else "" for column in columns]
         body.append([str(number), named(first.line.row), *against, *shown])
-    head = ["row", "system", *(["less row"] if compared else [])]
+    head = ["row", "system", *(["minus row"] if compared else [])]
     return [[*head, *(column.replace("_", " ") for column in columns)], *body]
 
 

@@ -9,23 +9,23 @@ FOLDER = Path(__file__).parent / "figures"
 MISSING = "NA"
 
 TITLES = {
-    "tab1_hypotheses": "Table 1: hypotheses and what the prior says of them, before and after matching",
+    "tab1_hypotheses": "Table 1: hypotheses and the prior's scores, before and after matching",
     "tab2_beam_mix": "Table 2: beam size, mixing and the amount of unlabeled speech",
-    "tab3_init_update": "Table 3: where proposal and online model start, and how the proposal is updated",
+    "tab3_init_update": "Table 3: starting points of proposal and online model, and refresh policy of the proposal",
     "tab4_length_filter": "Table 4: the length filter",
     "tab5_lm_ppl": "Table 5: the strength of the prior",
     "tab6_kd": "Table 6: distillation",
     "tab7_main": "Table 7: the main results",
     "tab8_label_quality": "Table 8: the quality of labels",
-    "tab9_decode_ppl": "Table 9: what the prior thinks of greedy transcripts",
+    "tab9_decode_ppl": "Table 9: perplexity of greedy transcripts under the prior",
     "tabA1_alpha": "Table A1: the weight of the loss on unlabeled speech",
-    "tabA2_reflen": "Table A2: the source of reference lengths",
-    "tabA3_kd_ext": "Table A3: distillation from other starts",
+    "tabA2_reflen": "Table A2: sources of reference lengths",
+    "tabA3_kd_ext": "Table A3: distillation from other starting points",
     "tabA4_cer": "Table A4: character error rates of the main results",
-    "tabA5_main_ext": "Table A5: the main results beside all others",
-    "x1_open_questions": "Table X1: what the paper leaves open",
-    "x2_main_settings": "Table X2: settings of the main results, to choose among on the dev sets",
-    "x3_prior_in_search": "Table X3: hypotheses of a search with the prior",
+    "tabA5_main_ext": "Table A5: the main results next to all others",
+    "x1_open_questions": "Table X1: open questions of the paper",
+    "x2_main_settings": "Table X2: candidate settings for the main results, compared on the dev sets",
+    "x3_prior_in_search": "Table X3: hypotheses from a search with the prior",
 }
 BEAMS = "tab1_hypotheses"  # shows beams; has no figures
 OWN = ("x1_open_questions", "x2_main_settings", "x3_prior_in_search")  # tables that are not in the paper

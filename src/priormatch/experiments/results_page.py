@@ -1,4 +1,4 @@
-"""The page of a table: our figures beside the paper's, how sure they are, and how they were made."""
+"""The page of a table: our figures next to the paper's, their confidence intervals, and how they were made."""
 
 import sys
 import time
@@ -26,29 +26,29 @@ from priormatch.progress import say
 from priormatch.report.run_folder import read_metrics, values
 from priormatch.runs.stage import MATCHING, commit, kept_aside, plain, read_record
 
-FIRST_ROUND = "lpm-first"  # of the removed two rounds
+FIRST_ROUND = "lpm-first"  # stage of the removed variant with two rounds
 GONE = {f"matching.{name}": value for name, value in REMOVED.items()}
 TRAININGS = (MATCHING, "supervised-longer", "topline", "pseudo_label")
 RECORDED = ("model", "training", "audio", "matching", "prior")
-"""Settings that the records of trainings have as they were given; values for a search are tuned."""
+"""Sections whose settings are recorded as given; values for a search are tuned."""
 DIFFERENCES = """\
-## Differences to plain matching
+## Differences from plain matching
 
-Error rates less those of the row of plain local prior matching that is named, in points: below zero is better. In
-brackets the 95 % interval of a paired bootstrap over utterances, those seeds together that both rows have; bold where
+Error rates minus those of the named row of plain local prior matching, in points: below zero is better. In parentheses,
+the 95 % confidence interval of a paired bootstrap over utterances, pooled over the seeds that both rows have; bold if
 it excludes zero.
 """
 RECOVERED = """\
 ## Recovered word error rates
 
-The share of the way from the supervised system to the topline that a row has come, in percent, with the 95 % interval
-of the same bootstrap. Columns with 960 have the topline that has the labels of all unlabeled speech.
+The share of the gap between the supervised system and the topline that a row closes, in percent, with the 95 %
+confidence interval of the same bootstrap. In columns with 960, the topline has the labels of all unlabeled speech.
 """
 
 
 ENDINGS = """\
-CER is that of the validations during a training, the best and the last. Where they lie far apart, the training went
-wrong after its best model, whose figures the table has.
+CER is the best and the last validation CER of a training. If they are far apart, the training went wrong after its best
+model. The figures in the table are those of the best model.
 """
 
 
@@ -59,7 +59,7 @@ def rated_page(
     lines: Sequence[Line],
     found: Sequence[Sequence[Found]],
 ) -> Path:
-    """Show and write a table of figures, found for each row and seed."""
+    """Print and write a table from the measurements of each row and seed."""
     rows = [line.row for line in lines]
     of_seeds = [with_recovered(rows, [each.values for each in its]) for its in zip(*found, strict=True)]
     values = list(zip(*of_seeds, strict=True))
@@ -81,7 +81,7 @@ def rated_page(
 
 
 def not_measured(seeds: Sequence[int], lines: Sequence[Line], found: Sequence[Sequence[Found]]) -> str:
-    """The rows that have a system and no figures, seed by seed, in words; none where the page is whole."""
+    """The rows that have a system but no figures, by seed, as text; empty if the page is complete."""
     words = []
     for seed, its in zip(seeds, zip(*found, strict=True), strict=True):
         pairs = zip(lines, its, strict=True)
@@ -92,9 +92,9 @@ def not_measured(seeds: Sequence[int], lines: Sequence[Line], found: Sequence[Se
 
 
 def printed(table: str, line: Line, study: Places) -> Row:
-    """A row with its number, and with what it comes to at this scale.
+    """A row with its number and its values at this scale.
 
-    That is the number of updates in Table 8, loss weights in Table A1, bounds in Table X1.
+    These are the number of updates in Table 8, loss weights in Table A1, and bounds in Table X1.
     """
     number = {"row": str(line.number)}
     if line.system is None:
@@ -113,15 +113,15 @@ def printed(table: str, line: Line, study: Places) -> Row:
 
 
 def beside(row: Row, column: str, ours: Row) -> Row:
-    """A row with columns of ours behind one of the paper's."""
+    """A row with columns of ours after one of the paper's."""
     names = list(row)
     return {name: row[name] for name in names[: names.index(column) + 1]} | ours | row
 
 
 def footnotes(lines: Sequence[Line]) -> list[str]:
-    """Where the paper's own figures of these rows do not agree."""
+    """Notes on rows for which the paper's own figures do not agree."""
     return [
-        f"Row {line.number}: {figure} is a misprint of the paper's, whose word error rates give {true}.\n"
+        f"Row {line.number}: {figure} is a misprint in the paper; its word error rates give {true}.\n"
         for line in lines
         for (column, figure), true in MISPRINTS.items()
         if line.row.get(column) == figure
@@ -138,7 +138,7 @@ def write_page(
     sections: Sequence[str] = (),
     missing: str = "",
 ) -> Path:
-    """Show a table, and write it beside the studies, with the files for machines by what their names end in."""
+    """Print a table and write its page next to the studies, with machine-readable files by the end of their names."""
     rows = f"-rows-{request.rows[table]}" if table in request.rows else ""
     page = next(iter(studies.values())).folder.parent / f"{table}{rows}.md"
     show(TITLES[table], laid_out)
@@ -159,20 +159,20 @@ def show(title: str, table: Cells) -> None:
 
 
 def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Line], missing: str) -> str:
-    """How a table was made, and what is missing: versions, settings, device, and the seconds of each training."""
+    """How a table was made: seeds, settings, missing rows, commits, device, and the seconds of each training."""
     trained = trainings(list(studies.values()), lines)
     records = [record for each in trained for record in each.records if record is not None]
     commits = sorted({record["versions"].get("commit", "unknown") for record in records})
     devices = sorted({record.get("device", "unknown") for record in records})
     facts = [
-        f"- Seeds: {', '.join(map(str, request.seeds))}. Of ours the mean of the seeds is shown, and each seed.",
-        f"- Settings: `{request.recipe.name}` and what the command adds; all of them are in `settings.yaml` of each"
-        " seed's folder, as it was trained last.",
+        f"- Seeds: {', '.join(map(str, request.seeds))}. Our figures are the mean over seeds, and each seed.",
+        f"- Settings: `{request.recipe.name}` and the overrides in the command; `settings.yaml` in each seed's folder"
+        " has all settings of the last run.",
         *([f"- Not measured with these settings: {missing}."] if missing else []),
         *removed_rows(lines),
         *([f"- Trained at commit {', '.join(commits)}, on {', '.join(devices)}."] if records else []),
         f"- Written at commit {commit() or 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
-        f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in all:",
+        f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in total:",
     ]
     told = [f"{what}, seed {seed}" for what in ("seconds", "CER, best and last") for seed in studies]
     body = [
@@ -202,7 +202,7 @@ def removed_rows(lines: Sequence[Line]) -> list[str]:
 
 
 class Training(NamedTuple):
-    """A training that rows rest on, and for each seed what its stage recorded and how its validations ended."""
+    """A training that rows depend on: for each seed, the record of its stage and its best and last CER."""
 
     rows: str
     name: str
@@ -211,7 +211,7 @@ class Training(NamedTuple):
 
 
 def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training]:
-    """What was trained for the rows: the models that they share, and their systems."""
+    """The trainings of the rows: shared models and systems."""
     first, systems = studies[0].folder, [line.system for line in lines if line.system is not None]
     shared = zip(*(shared_models(study, systems).items() for study in studies), strict=True)
     found = [
@@ -240,13 +240,13 @@ def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training
 def training(
     rows: str, name: str, studies: Sequence[Places], system: System, stages: Sequence[str] = TRAININGS
 ) -> Training:
-    """What the stages of a system recorded, whichever of them it has."""
+    """The training of a system, from the stage that it has."""
     records = [system_record(study, system, stages) for study in studies]
     return Training(rows, name, records, [ending(study, system, stages) for study in studies])
 
 
 def shared_models(study: Places, systems: Sequence[System]) -> dict[Path, Settings]:
-    """Where the models were trained that systems share, and with which settings."""
+    """The folders of the shared models of systems, with their settings."""
     return {
         study.folder_of_models(settings) / what: settings
         for system in systems
@@ -256,16 +256,16 @@ def shared_models(study: Places, systems: Sequence[System]) -> dict[Path, Settin
 
 
 def system_record(study: Places, system: System, stages: Sequence[str] = TRAININGS) -> dict[str, Any] | None:
-    """The record of a system's training; of a removed variant, whatever was recorded."""
+    """The record of a system's training; for a removed variant, with any settings."""
     folder = study.folder_of(system)
     settings = None if system.recorded else study.settings_of(system)
     return record_of([folder / name for name in stages], settings)
 
 
 def ending(study: Places, system: System, stages: Sequence[str] = TRAININGS) -> str:
-    """The best and the last validation CER of a system's training; "" where its log is not there, or of another one.
+    """The best and the last validation CER of a system's training; "" if its log is missing or of another training.
 
-    That of the model it starts from is none of them where that one may not be the best.
+    The model it starts from counts only if `matching.start_counts` is set.
     """
     folder, settings = study.folder_of(system), study.settings_of(system)
     logged = read_metrics(folder / "metrics.jsonl", [])
@@ -281,7 +281,7 @@ def ending(study: Places, system: System, stages: Sequence[str] = TRAININGS) -> 
 
 
 def record_of(folders: Sequence[Path], settings: Settings | None) -> dict[str, Any] | None:
-    """The record of a finished training with these settings, or with any; perhaps kept aside when they changed."""
+    """The record of a finished training with these settings (None: any), also among old copies."""
     places = [place for folder in folders for place in (folder, *kept_aside(folder))]
     records = [record for place in places if (record := read_record(place)) is not None]
     finished = (each for each in records if each["finished"])
@@ -289,7 +289,7 @@ def record_of(folders: Sequence[Path], settings: Settings | None) -> dict[str, A
 
 
 def was_made_with(record: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether a training had these settings, as far as its record tells."""
+    """Whether a training had these settings, as far as they are recorded."""
     wanted, told = flat(plain(settings)), record["recipe"]["settings"]
     recorded = flat({name: told[name] for name in RECORDED if name in told})
     known = wanted | GONE

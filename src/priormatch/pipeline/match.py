@@ -149,7 +149,9 @@ class MatchJob:
             f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, validation CER of the proposal {cer:.2f} %"
         )
         if prior is not None and matching.hypotheses == "asr" and matching.prior_exponent == 0:
-            say(f"{out.name}: the prior is not used; set matching.prior_exponent=1 to weigh hypotheses by it")
+            say(
+                f"{out.name}: the prior has no effect; set matching.prior_exponent=1 to weigh hypotheses by it"
+            )
         averaged = matching.baseline == "topipl"
         proposal = (AveragedProposal if averaged else Proposal)(start, cer, matching.refresh)
         weighing = weighing_of(settings, lengths, self.contexts or {})
