@@ -25,7 +25,7 @@ def study(tmp_path, tiny_prior):
     tiny_prior.save(tmp_path / "prior")
     return SimpleNamespace(
         settings=Settings(device="cpu"),
-        models=SimpleNamespace(prior=tmp_path / "prior"),
+        models=SimpleNamespace(prior=lambda: tmp_path / "prior"),
         decode=lambda system, part, with_prior: {f"{part}-{kind}": path for kind in ("clean", "other")},
     )
 

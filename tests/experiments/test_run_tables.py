@@ -74,27 +74,6 @@ def test_a_table_runs_without_asserts(tmp_path):
     assert (tmp_path / "runs/table-demo/tabA1_alpha-rows-1,4.md").is_file()
 
 
-MODEL = """
-from types import SimpleNamespace
-from priormatch.experiments.tasks import make_model
-
-class Models:
-    prior = property(lambda self: print("prior"))
-    supervised = property(lambda self: print("supervised"))
-
-study = SimpleNamespace(models_with=lambda settings: Models())
-for what in ("prior", "supervised"):
-    make_model(SimpleNamespace(study=lambda seed: study), 0, None, what)
-"""
-
-
-def test_models_are_trained_without_asserts():
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    command = [sys.executable, "-O", "-c", MODEL]
-    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    assert ended.stdout.split() == ["prior", "supervised"]
-
-
 @given(st.sets(st.integers(0, 30), min_size=1).map(sorted))
 def test_ranges_of_rows_are_as_the_command_takes_them(rows):
     assert numbers("", as_ranges(rows)) == tuple(rows)

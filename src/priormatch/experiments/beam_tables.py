@@ -22,8 +22,8 @@ PAPERS = "The paper's beams (word pieces)"
 def beams(study: Study) -> Cells:
     """The table: the reference, and each model's hypotheses with marked errors, log q, log p_y and weights."""
     device = find_device(study.settings.device)
-    models = {"Supervised": study.models.supervised, "LPM": study.train(SHOWN)}
-    prior, size = Prior.load(study.models.prior, device), study.settings.matching.beam_size
+    models = {"Supervised": study.models.supervised(), "LPM": study.train(SHOWN)}
+    prior, size = Prior.load(study.models.prior(), device), study.settings.matching.beam_size
     corpus = some_of(study.data.validation["dev-other"], study)
     found = {
         name: inspect(Recognizer.load(model, device), prior, corpus, size, Weighing())

@@ -66,9 +66,9 @@ def measure(study: Study, row: Row, system: System) -> Found:
                 (each.reference if row["system"] == "GroundTruth" else each.hypothesis) or ""
                 for each in transcripts
             ]
-            scored[column] = scored_by(study, study.models.prior, texts)
+            scored[column] = scored_by(study, study.models.prior(), texts)
         elif column == STRENGTH:
-            prior = kept_copy(study.models.prior, study.settings_of(system).matching.prior)
+            prior = kept_copy(study.models.prior(), study.settings_of(system).matching.prior)
             held_out = islice(read_sentences(study.data.held_out_text), MOST_SENTENCES)
             values[column] = scored_by(study, prior, list(held_out)).perplexity
     values |= {column: counts.rate for column, counts in errors.items()}

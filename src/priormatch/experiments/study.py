@@ -206,13 +206,13 @@ class Study(Places):
         run = self.models.run(self.folder_of(system), system.unlabeled, settings)
         run.folder.mkdir(parents=True, exist_ok=True)
         if system.kind == "supervised":
-            return run.longer(models.supervised, models.tokenizer)
+            return run.longer(models.supervised(), models.tokenizer())
         if taught_by is None:
             updates = settings.training.updates + settings.matching.updates
-            return run.supervised("topline", models.tokenizer, updates, run.data.topline)
+            return run.supervised("topline", models.tokenizer(), updates, run.data.topline)
         if system.kind == "matched":
-            return run.lpm(models.supervised, models.prior, taught_by, self.fusion(system))
-        return run.pseudo_label(models.supervised, taught_by)
+            return run.lpm(models.supervised(), models.prior(), taught_by, self.fusion(system))
+        return run.pseudo_label(models.supervised(), taught_by)
 
     def labels(self, system: System, transcripts: Sequence[Path]) -> Path:
         """Make the pseudo-labels of a system, each part of the speech filtered as in Kahn et al., or unfiltered."""
@@ -250,7 +250,7 @@ class Study(Places):
         run = Run(self.folder_of(system), self.settings, replace(self.data, test=sets), self.folder)
         if not with_prior:
             return run.decode(part, model)
-        prior = self.models.prior
+        prior = self.models.prior()
         return run.decode(f"{part}-with-prior", model, prior, run.fusion(model, prior))
 
     def heard(self, system: System) -> Path:

@@ -111,7 +111,7 @@ class Work:
     def add(self, job: Job, its: list[Figures]) -> None:
         """Add the training of a system, its figures, which may need the prior, and the tasks they depend on."""
         study, system = self.studies[job.seed], its[0].system
-        _ = study.models.tokenizer  # trained here, before parallel tasks need it
+        study.models.tokenizer()  # trained here, before parallel tasks need it
         after = {self.model(job.seed, models, what) for models, what in study.needs(system)}
         teachers = study.teachers(system)
         after |= {self.hearing(job.seed, teacher, copy, system) for teacher, copy in teachers}
@@ -176,7 +176,10 @@ class Work:
 def make_model(request: Request, seed: int, settings: Settings, what: str) -> None:
     """Train a prior or a supervised model."""
     models = request.study(seed).models_with(settings)
-    _ = models.prior if what == "prior" else models.supervised  # reading the property trains the model
+    if what == "prior":
+        models.prior()
+    else:
+        models.supervised()
 
 
 def tune_fusion(

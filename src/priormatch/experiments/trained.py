@@ -1,10 +1,10 @@
 """Models shared by systems, and their transcripts of unlabeled speech."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from priormatch.config import Settings
 from priormatch.data.tokenizer import Tokenizer
@@ -14,6 +14,8 @@ from priormatch.pipeline.recipe import recipe_of_training
 from priormatch.pipeline.run import Run
 from priormatch.pipeline.run_data import RunData
 from priormatch.runs.stage import plain
+
+Result = TypeVar("Result")
 
 Speech = Mapping[Unlabeled, tuple[Path, Path | None]]
 """Unlabeled cuts, and the same cuts with transcripts if there are any."""
@@ -32,6 +34,7 @@ class Models:
     data: RunData
     speech: Speech
     first: "Models | None" = None
+    trained: dict[str, Any] = field(default_factory=dict)
 
     @property
     def own(self) -> list[str]:
@@ -53,45 +56,51 @@ class Models:
         """The run that trains them."""
         return Run(self.folder, self.settings, self.data, self.first.folder if self.first else None)
 
-    @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, trained if necessary."""
-        return self.base.tokenizer() if self.first is None else self.first.tokenizer
+        """Train the tokenizer unless that is done, and return it."""
+        if self.first is not None:
+            return self.first.tokenizer()
+        return self._once("tokenizer", self.base.tokenizer)
 
-    @cached_property
     def prior(self) -> Path:
-        """The folder of the prior, trained if necessary."""
+        """Train the prior unless that is done, and return its folder."""
         if self.judging is not self:
-            return self.judging.prior
-        return self.base.prior(self.tokenizer)
+            return self.judging.prior()
+        return self._once("prior", lambda: self.base.prior(self.tokenizer()))
 
-    @cached_property
     def supervised(self) -> Path:
-        """The folder of the supervised model, trained if necessary."""
+        """Train the supervised model unless that is done, and return its folder."""
         if self.hearing is not self:
-            return self.hearing.supervised
-        return self.base.supervised("supervised", self.tokenizer, self.settings.training.updates)
+            return self.hearing.supervised()
+        updates = self.settings.training.updates
+        return self._once("supervised", lambda: self.base.supervised("supervised", self.tokenizer(), updates))
+
+    def _once(self, name: str, train: Callable[[], Result]) -> Result:
+        """Call `train` the first time only; a stage that is asked for again would report that it is reused."""
+        if name not in self.trained:
+            self.trained[name] = train()
+        return cast(Result, self.trained[name])
 
     def greedy(self, unlabeled: Unlabeled, copy: str = "") -> Path:
         """Greedy transcripts of unlabeled speech by the supervised model or a kept copy."""
         if self.hearing is not self:
             return self.hearing.greedy(unlabeled, copy)
-        return self.run_on(unlabeled, copy).lengths(work.kept_copy(self.supervised, copy))
+        return self.run_on(unlabeled, copy).lengths(work.kept_copy(self.supervised(), copy))
 
     def transcripts(self, source: Labels, unlabeled: Unlabeled, copy: str = "") -> Path:
         """Transcripts of unlabeled speech by the supervised model or a kept copy, without or with the prior."""
         if source == "asr":
             return self.greedy(unlabeled, copy)
-        model = work.kept_copy(self.supervised, copy)
+        model = work.kept_copy(self.supervised(), copy)
         return self.run_on(unlabeled, copy).transcripts_with_prior(
-            model, self.prior, self.fusion(unlabeled, copy)
+            model, self.prior(), self.fusion(unlabeled, copy)
         )
 
     def fusion(self, unlabeled: Unlabeled, copy: str = "", for_matching: bool = False) -> Path:
         """Values for decoding or matching with the prior, tuned for the supervised model or a kept copy."""
-        model = work.kept_copy(self.supervised, copy)
+        model = work.kept_copy(self.supervised(), copy)
         run = self.run(self.folder / "fusion" / (copy or "best"), unlabeled)
-        return run.fusion(model, self.prior, for_matching)
+        return run.fusion(model, self.prior(), for_matching)
 
     def lengths(self, unlabeled: Unlabeled, settings: Settings) -> Path:
         """Reference lengths from the source in the settings, by the first proposal."""
@@ -103,7 +112,7 @@ class Models:
                 return self.transcripts("asr_lm", unlabeled, copy)
             case "speaking_rate" | "oracle":
                 run = self.run_on(unlabeled, copy, settings)
-                return run.lengths_without_hearing(self.tokenizer)
+                return run.lengths_without_hearing(self.tokenizer())
 
     def run_on(self, unlabeled: Unlabeled, copy: str = "", settings: Settings | None = None) -> Run:
         """The run for a model's transcripts of a set of unlabeled speech."""
