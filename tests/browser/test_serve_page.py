@@ -212,7 +212,7 @@ def test_the_prior_says_what_it_is_let(open_page, server, home):
     seen = {}
     for name, note in (
         ("none", "Weights are q(y|x)"),
-        ("in the search", f"log q + {fusion.lm_weight:g} log py + {fusion.token_bonus:g} a piece"),
+        ("in the search", f"log q + {fusion.lm_weight:g} log py + {fusion.token_bonus:g} per piece"),
         ("in the weights", "local"),
     ):
         page.get_by_label(name, exact=True).check()
@@ -274,7 +274,7 @@ def test_a_file_that_is_dropped_is_looked_at_too(open_page, server):
             area.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer }));
         }"""
     )
-    page.get_by_text("notes.txt: is not of a kind").wait_for()
+    page.get_by_text("notes.txt: is not a supported type of file").wait_for()
     assert not page.get_by_text("Invalid file type").is_visible()
 
 
