@@ -1,10 +1,10 @@
 # Everything a newcomer or a continuous-integration job needs. `make` alone lists the targets.
 #
-# The first call makes .venv and installs into it. What can be set on the command line:
+# The first call makes .venv and installs into it. Variables for the command line:
 #   PYTHON=python3.12           the Python to build .venv with (3.11 or newer)
 #   TORCH_INDEX=URL             take torch from this index; empty: from PyPI, as plain pip does
 #   TORCH_FIND_LINKS=FOLDER     take torch from a folder of wheels
-#   LOCKED=1                    install exactly the versions in requirements/, their hashes checked
+#   LOCKED=1                    install exactly the versions in requirements/, with hash checks
 # Without these, Linux without an NVIDIA GPU takes torch's CPU build. To change the build later, `make clean` first.
 
 PYTHON ?= $(or $(shell for python in python3.11 python3 python3.12 python3.13; do \
@@ -37,14 +37,14 @@ test: lint types ## lint, types and tests
 test-slow: venv ## the tests that take more than a few seconds
 	$(BIN)/python -m pytest -m slow
 
-test-browser: venv ## the tests that open pages in Chromium, which is installed first where it can be
+test-browser: venv ## the tests that open pages in Chromium, which is installed first if possible
 	@.ci/get_browser $(BIN)
 	$(BIN)/python -m pytest -m browser
 
-fuzz: venv ## the fuzz targets, with INPUTS=20000 inputs each or as many as you say
+fuzz: venv ## the fuzz tests, with INPUTS=20000 inputs each
 	FUZZ_INPUTS=$(INPUTS) $(BIN)/python -m pytest tests/fuzz -m "slow or not slow" --timeout 7200
 
-soak: venv ## kill a small run KILLS=200 times at random moments (SEED=0); it must end as if nothing had happened
+soak: venv ## kill a small run KILLS=200 times at random moments (SEED=0); the result must be that of an undisturbed run
 	$(BIN)/python tests/soak/soak.py --kills $(KILLS) --seed $(SEED)
 
 lint: venv ## ruff: rules and format
@@ -54,14 +54,14 @@ lint: venv ## ruff: rules and format
 types: venv ## mypy
 	$(BIN)/python -m mypy
 
-format: venv ## rewrite the code in ruff's format, with what it can mend by itself
+format: venv ## reformat the code and apply ruff's automatic fixes
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
-lock: ## resolve the dependencies anew into requirements/*.lock; needs the network
+lock: ## resolve the dependencies again into requirements/*.lock; needs the network
 	@$(PYTHON) .ci/lock.py
 
-audit: ## look up known vulnerabilities of the locked dependencies; needs the network, no part of the tests
+audit: ## look up known vulnerabilities of the locked dependencies; needs the network, not part of the tests
 	@$(PYTHON) .ci/audit.py
 
 clean: ## remove .venv, caches and built packages; runs/ and data/ stay

@@ -40,10 +40,10 @@ def main() -> None:
         print(f"Setting up {VENV} with {sys.executable}", flush=True)
         create = [sys.executable, "-m", "venv", "--clear", str(VENV)]
         if subprocess.run(create).returncode:
-            sys.exit(f"Could not make {VENV} (see above); mend the cause and call make again.")
+            sys.exit(f"Could not make {VENV} (see above); fix the cause and run make again.")
     READY.unlink(missing_ok=True)
     if not (install() if lock is None else install_locked(lock)):
-        sys.exit(f"Could not install priormatch into {VENV} (see above); mend the cause and call make again.")
+        sys.exit(f"Could not install priormatch into {VENV} (see above); fix the cause and run make again.")
     READY.write_text(wanted)
 
 

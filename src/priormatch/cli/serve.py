@@ -44,7 +44,7 @@ def serve(
     """Serve a web page on this machine: record or upload speech, read the transcript, inspect its beams.
 
     With --prior, hypotheses get the same weights as in matching, and the search can use the prior too. Nothing leaves
-    this machine. Uploads are deleted after an hour, or when the page is closed.
+    this machine. Uploads are deleted after an hour, or when the server stops.
 
     Example: priormatch serve runs/demo/lpm/model --prior runs/demo/prior/model
     """
