@@ -8,6 +8,9 @@ OLD_NAMES = {
     "unlabeled": "unlabelled",
     "pseudo_labeled": "pseudo_labelled",
     "unlabeled-transcribed": "unlabelled-transcribed",
+    "unlabeled-clean": "unlabelled-clean",
+    "unlabeled-other": "unlabelled-other",
+    "unlabeled-whole": "unlabelled-whole",
     "centered": "centred",
 }
 OLD_COLUMNS = {"labeling": "labelling"}
@@ -23,6 +26,9 @@ def with_names(tree: Any, names: dict[str, str]) -> Any:
 
 def existing_manifest(folder: Path, name: str, suffix: str) -> Path:
     """The path of a manifest in a folder, or the one an older version wrote if only that exists."""
-    new = folder / f"{name}{suffix}"
-    old = folder / f"{OLD_NAMES.get(name, name)}{suffix}"
+    return existing(folder / f"{name}{suffix}", folder / f"{OLD_NAMES.get(name, name)}{suffix}")
+
+
+def existing(new: Path, old: Path) -> Path:
+    """The new path, or the one an older version used if only that exists."""
     return old if old.exists() and not new.exists() else new

@@ -205,6 +205,16 @@ def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
             assert row["settings"].startswith(f"T = {settings.refresh_every}")
 
 
+@pytest.mark.parametrize(("scale", "end"), [("demo", ""), ("small", "-longer"), ("paper", "-longer")])
+def test_removed_variants_have_their_folder_at_every_scale(scale, end):
+    plan = make_plan(scale, recipe_path(f"table-{scale}"), 0, ())
+    names = {
+        plan.name_of(line.system) for line in lines_of("tab7_main") if line.system and line.system.recorded
+    }
+    labels = "matched-all-hypotheses=asr_lm-prior_exponent=0-beam_size=1-refresh=never"
+    assert names == {f"matched-all-second_round=0.4{end}", f"{labels}-second_round=0.4{end}"}
+
+
 def test_searches_with_the_prior_share_systems_with_the_main_results():
     plan = make_plan("small", recipe_path("table-small"), 0, ())
     searches = [system for _, system in ROWS["x3_prior_in_search"]]

@@ -1,5 +1,6 @@
 """Studies on folders laid out like the real corpora."""
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from priormatch.errors import UserError
 from priormatch.experiments import tasks
 from priormatch.experiments.request import Request
 from priormatch.experiments.rows import lines_of
-from priormatch.experiments.scales import LAYOUTS, light_files, open_study, wanted_files
+from priormatch.experiments.scales import LAYOUTS, light_files, open_study, places_of, wanted_files
 from priormatch.experiments.systems import labeled, matched
 from priormatch.experiments.tasks import effort_of, jobs_of
 from priormatch.recognizers.recognizer import Recognizer
@@ -194,6 +195,40 @@ def test_shares_of_labels_are_kept_by_part(folder):
     assert len(read_cuts(study.labels(unfiltered, [transcripts]))) == len(heard)
     parts = {part: {cut.id for cut in read_cuts(paths[0])} for part, paths in study.parts.items()}
     assert {part: len(ids & kept) for part, ids in parts.items()} == {"clean": 6, "other": 3}
+
+
+def test_a_study_of_an_older_version_is_continued(folder, capsys):
+    data = folder("small")
+    (data / "labeled.jsonl.gz").rename(data / "labelled.jsonl.gz")
+    given = ("small", recipe_path("table-small"), 0, data, (*TINY, *KEPT))
+    study, system = open_study(*given), labeled("asr", "all")
+    assert study.data.labeled.name == "labelled.jsonl.gz"
+    transcripts = data / "transcripts.jsonl"
+    heard = [
+        Transcript(cut.id, "words", 1, None, [("words", -1.0)]) for cut in read_cuts(study.speech["all"][0])
+    ]
+    write_transcripts(transcripts, heard)
+    made = study.labels(system, [transcripts])
+    for manifest in (study.speech["all"][0], made):
+        manifest.rename(manifest.with_name(manifest.name.replace("labeled", "labelled")))
+    for record in (study.folder / "both/stage.json", made.with_name("stage.json")):
+        record.write_text(re.sub(r'"(un)?labeled(?=[\w.-]*":)', r'"\1labelled', record.read_text()))
+    (study.folder / "unlabeled").rename(study.folder / "unlabelled")
+    capsys.readouterr()
+    again = open_study(*given)
+    assert again.speech["all"][0] == study.folder / "both/unlabelled.jsonl.gz"
+    labels = again.labels(system, [transcripts])
+    assert labels == study.folder / "unlabelled/all" / made.parent.name / "labelled.jsonl.gz"
+    assert "made again" not in capsys.readouterr().err
+
+
+def test_a_system_of_an_older_version_keeps_its_folder(tmp_path):
+    places = places_of("small", recipe_path("table-small"), 0, (f"runs={tmp_path}",))
+    new = places.folder_of(lines_of("x3_prior_in_search")[5].system)
+    assert "-fusion.centered=True-" in new.name
+    old = new.with_name(new.name.replace("centered", "centred"))
+    old.mkdir(parents=True)
+    assert places.folder_of(lines_of("x3_prior_in_search")[5].system) == old
 
 
 def test_several_tables_train_what_they_share_once(folder, capsys):

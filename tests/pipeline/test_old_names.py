@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from priormatch.config import DemoSettings, Settings, load_settings
-from priormatch.decoding.tuning import read_tuned
+from priormatch.config import DemoSettings, FusionSettings, Settings, load_settings
+from priormatch.decoding.tuning import Errors, Trials, read_tuned
 from priormatch.errors import UserError
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline.run_data import make_demo_data
@@ -81,6 +81,13 @@ def test_tuned_values_of_an_older_run_are_read(tmp_path: Path) -> None:
     file = tmp_path / "fusion.yaml"
     file.write_text("fusion:\n  lm_weight: 0.2\n  centred: true\n")
     assert read_tuned(file) == ["fusion.lm_weight=0.2", "fusion.centered=True"]
+
+
+def test_trials_of_an_older_run_are_not_repeated(tmp_path: Path) -> None:
+    file, settings = tmp_path / "fusion.yaml.trials.jsonl", FusionSettings(centered=True)
+    Trials(file, "key").measured(lambda _: Errors(1.0, 2.0))(settings)
+    file.write_text(file.read_text().replace("centered", "centred"))
+    assert Trials(file, "key").measured(lambda _: Errors(9.0, 9.0))(settings) == Errors(1.0, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ class Trials:
         content = path.read_bytes() if path.is_file() else b""
         for line in content.splitlines():
             try:
-                entry = parse_json(line)
+                entry = with_names(parse_json(line), NEW_NAMES)
                 if entry["of"] == key:
                     settings = [
                         math.inf if entry["fusion"][name] is None else entry["fusion"][name] for name in NAMES

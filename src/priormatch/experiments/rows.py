@@ -34,10 +34,8 @@ BY_BOTH: dict[str, object] = {"hypotheses": "asr_lm"}
 LABELS: dict[str, object] = {**BY_BOTH, **WEIGHTS["uniform"], "beam_size": 1}
 """The best hypothesis of that search is the label."""
 
-TWO_ROUNDS = "matched-all-second_round=0.4-longer"
-LABELS_TWICE = (
-    "matched-all-hypotheses=asr_lm-prior_exponent=0-beam_size=1-refresh=never-second_round=0.4-longer"
-)
+TWO_ROUNDS = "matched-all-second_round=0.4"
+LABELS_TWICE = "matched-all-hypotheses=asr_lm-prior_exponent=0-beam_size=1-refresh=never-second_round=0.4"
 """Folders of two rounds of matching, and of fixed labels: a second round did not help and was removed."""
 
 BOTH = "860h(S)+All(T)"

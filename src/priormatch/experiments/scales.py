@@ -15,6 +15,7 @@ from priormatch.experiments.study import Part, Places, Plan, Study
 from priormatch.experiments.systems import LARGE, System, Unlabeled
 from priormatch.experiments.trained import Speech
 from priormatch.files import replacing
+from priormatch.old_names import existing_manifest
 from priormatch.pipeline.run_data import RunData, make_demo_data
 from priormatch.runs.stage import Stage
 
@@ -175,13 +176,21 @@ def is_of_scale(system: System, scale: str) -> bool:
 
 def missing_files(names: Iterable[str], data: Path | None) -> list[str]:
     """The files that are missing in the data folder."""
-    return [name for name in names if data is None or not (data / name).is_file()]
+    return [name for name in names if data is None or not in_folder(data, name).is_file()]
+
+
+def in_folder(folder: Path, file: str) -> Path:
+    """The path of a file in a folder, or of the manifest that an older version wrote if only that exists."""
+    name, suffix = (file.removesuffix(SUFFIX), SUFFIX) if file.endswith(SUFFIX) else (file, "")
+    return existing_manifest(folder, name, suffix)
 
 
 def prepared_study(scale: str, places: Places, data: Path) -> Study:
     """A study on a folder of manifests and text."""
     folder, layout = places.folder, LAYOUTS[scale]
-    found = {key: [data / f"{name}{SUFFIX}" for name in names.split()] for key, names in layout.items()}
+    found = {
+        key: [in_folder(data, f"{name}{SUFFIX}") for name in names.split()] for key, names in layout.items()
+    }
     both = joined(folder / "both", {key: found[key] for key in ("unlabeled", "transcribed")})
     parts = {
         kind: (found["unlabeled"][number], found["transcribed"][number]) for number, kind in enumerate(PARTS)
@@ -207,10 +216,9 @@ def prepared_study(scale: str, places: Places, data: Path) -> Study:
 
 def joined(folder: Path, manifests: Mapping[str, list[Path]]) -> dict[str, Path]:
     """Join several manifests into one, for each name."""
-    whole = {name: folder / f"{name}{SUFFIX}" for name in manifests}
     inputs = {path.name: path for paths in manifests.values() for path in paths}
     with Stage(folder, {}, inputs, keep_old=True).work() as todo:
         if todo:
             for name, paths in manifests.items():
-                join_manifests(paths, whole[name])
-    return whole
+                join_manifests(paths, folder / f"{name}{SUFFIX}")
+    return {name: existing_manifest(folder, name, SUFFIX) for name in manifests}

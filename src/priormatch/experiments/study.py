@@ -14,6 +14,7 @@ from priormatch.decoding.fusion import feeds_back
 from priormatch.experiments.systems import Labels, System, Unlabeled
 from priormatch.experiments.trained import Models, Speech, recipe_of_models
 from priormatch.matching.label_filters import LabelFilter
+from priormatch.old_names import existing, existing_manifest
 from priormatch.pipeline.label import ALL, label_cuts
 from priormatch.pipeline.run import Run
 from priormatch.pipeline.run_data import RunData
@@ -51,8 +52,9 @@ class Plan:
 
     def name_of(self, system: System) -> str:
         """The folder name of a system, from what differs from the scale's settings or those of its main results."""
+        longer = ["longer"] if self.base_of(system) != self.settings else []
         if system.recorded:
-            return system.recorded
+            return "-".join([system.recorded, *longer])
         different = [each for each in system.settings if self.differs(system, each)]
         words = [
             system.kind,
@@ -66,7 +68,7 @@ class Plan:
                 for each in different
             ),
             *([f"loss_scale={system.loss_scale:g}"] if system.loss_scale != 1 else []),
-            *(["longer"] if self.base_of(system) != self.settings else []),
+            *longer,
         ]
         return as_file_name("-".join(words))
 
@@ -101,7 +103,8 @@ class Places:
 
     def folder_of(self, system: System) -> Path:
         """The folder of a system."""
-        return self.folder / "systems" / self.plan.name_of(system)
+        new = self.folder / "systems" / self.plan.name_of(system)
+        return existing(new, new.with_name(new.name.replace("fusion.centered=", "fusion.centred=")))
 
     def settings_of_models(self, system: System) -> list[Settings]:
         """The settings of the models that a system needs: its start and, for an ensemble, the other members."""
@@ -218,7 +221,7 @@ class Study(Places):
         """Make the pseudo-labels of a system, each part of the speech filtered as in Kahn et al., or unfiltered."""
         pieces, place = self.filtered_parts(system), self.place_of_labels(system)
         run = self.models.run_on(system.unlabeled, system.labeler)
-        out = place / f"labeled{SUFFIX}"
+        out = existing_manifest(place, "labeled", SUFFIX)
         inputs = {f"unlabeled-{part}": cuts for part, (cuts, _) in pieces.items()}
         inputs |= {f"transcripts-{number}": path for number, path in enumerate(transcripts)}
         filters = {f"filter-{part}": keep for part, (_, keep) in pieces.items()}

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from priormatch.config import Settings
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.experiments.systems import Labels, Unlabeled
+from priormatch.old_names import existing
 from priormatch.pipeline import work
 from priormatch.pipeline.recipe import recipe_of_training
 from priormatch.pipeline.run import Run
@@ -117,7 +118,8 @@ class Models:
     def run_on(self, unlabeled: Unlabeled, copy: str = "", settings: Settings | None = None) -> Run:
         """The run for a model's transcripts of a set of unlabeled speech."""
         name = f"{unlabeled}-by-{copy}" if copy else unlabeled
-        return self.run(self.folder / "unlabeled" / name, unlabeled, settings)
+        place = existing(self.folder / "unlabeled", self.folder / "unlabelled")
+        return self.run(place / name, unlabeled, settings)
 
     def run(self, folder: Path, unlabeled: Unlabeled, settings: Settings | None = None) -> Run:
         """A run with the given unlabeled speech and the shared tokenizer."""
