@@ -100,7 +100,7 @@ def hypotheses(
 ) -> None:
     """Show the hypotheses of local prior matching: log q, log p_y, weight, filter and word errors.
 
-    The weights depend on the settings: the local prior, or p_y^a · q^b with matching.prior_exponent and
+    The weights depend on the settings: the local prior, or p_y^a · r^b with matching.prior_exponent and
     matching.proposal_exponent. With matching.hypotheses=asr_lm, the search and the q of the weights use both models;
     the log q shown is that of the recognizer alone.
 
