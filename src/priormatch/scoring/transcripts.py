@@ -84,9 +84,7 @@ def write_transcripts(path: Path, transcripts: Sequence[Transcript]) -> None:
 def read_transcripts(path: Path) -> list[Transcript]:
     """Read what `write_transcripts` wrote."""
     if not path.is_file():
-        raise UserError(
-            f"no transcripts at {path}: make them with `priormatch decode` or `priormatch lengths`"
-        )
+        raise UserError(f"no transcripts at {path}: make them with `priormatch decode`")
     transcripts = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
