@@ -298,6 +298,15 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys, words, goes
     assert ("run the same command again to resume" in said) == goes_on
 
 
+def test_messages_name_only_verbs_that_there_are():
+    sources = sorted(Path(priormatch.__file__).parent.rglob("*.py"))
+    named = {
+        verb for each in sources for verb in re.findall(r"`priormatch ([a-z-]+)", each.read_text("utf-8"))
+    }
+    assert len(named) > 10
+    assert named <= {verb.split()[0] for verb in verbs()}
+
+
 def test_only_verbs_that_there_are_go_on():
     assert set(verbs()) > GOES_ON
 

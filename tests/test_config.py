@@ -219,6 +219,7 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
         (["matching.length_filter=[1.2,0.8]"], ["matching.length_filter"]),
         (["matching.length_filter=[1.0]"], ["matching.length_filter"]),
         (["matching.optimizer.kind=adamw"], ["matching.combine=sum"]),
+        (["matching.baseline=topipl", "matching.refresh=never"], ["matching.refresh=never", "no effect"]),
         (["audio.longest=0.05"], ["audio.longest"]),
         (["audio.segment=0.5"], ["audio.segment"]),
         (["audio.segment=20", "audio.longest=15"], ["audio.segment"]),

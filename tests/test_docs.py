@@ -11,6 +11,7 @@ from tiny_run import verbs
 from priormatch.config import all_keys
 
 DOCS = ROOT / "docs"
+MEASURED = sorted((ROOT / "results").rglob("*.md"))
 NOT_RUN = {
     ("README.md", "installs"),
     ("README.md", "it is what runs this"),
@@ -71,7 +72,7 @@ def test_nothing_in_the_site_comes_from_another_server(site: Path):
         assert not [address for address in named if REMOTE.match(address)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *MEASURED], ids=lambda page: page.name)
 def test_links_to_files_lead_somewhere(page: Path):
     for target in LINK.findall(prose(page)):
         if not re.match(r"https?://", target):

@@ -8,9 +8,13 @@ from priormatch.config import DemoSettings, FusionSettings, Settings, load_setti
 from priormatch.decoding.tuning import Errors, Trials, read_tuned
 from priormatch.errors import UserError
 from priormatch.old_names import existing_manifest
+from priormatch.pipeline import work
 from priormatch.pipeline.run_data import make_demo_data
+from priormatch.pipeline.transcribed import Transcribed
 from priormatch.prepare.demo import VERSION
 from priormatch.prepare.demo.corpus import DemoSizes, prepare_demo
+from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.recognizer import Recognizer
 from priormatch.runs.stage import Stage, digest_of_recipe
 
 OLD_RECIPE = {
@@ -81,6 +85,34 @@ def test_tuned_values_of_an_older_run_are_read(tmp_path: Path) -> None:
     file = tmp_path / "fusion.yaml"
     file.write_text("fusion:\n  lm_weight: 0.2\n  centred: true\n")
     assert read_tuned(file) == ["fusion.lm_weight=0.2", "fusion.centered=True"]
+
+
+def test_transcripts_of_an_older_version_are_recognized(tmp_path: Path) -> None:
+    transcript, recording = tmp_path / "talk.txt", tmp_path / "talk.wav"
+    made_with = {"search": {"beam_size": 8, "centered": False}}
+    Transcribed(tmp_path, made_with).note(transcript, recording)
+    file = tmp_path / "transcribed.jsonl"
+    file.write_text(file.read_text().replace("centered", "centred"))
+    Transcribed(tmp_path, made_with).require_same(transcript, recording)
+    with pytest.raises(UserError, match=r"made with another search\.centered"):
+        Transcribed(tmp_path, {"search": {"beam_size": 8, "centered": True}}).require_same(
+            transcript, recording
+        )
+
+
+def test_decoding_with_a_prior_that_an_older_version_began_resumes(
+    tmp_path: Path, tiny_recognizer: Recognizer, tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_recognizer.save(tmp_path / "model")
+    tiny_prior.save(tmp_path / "prior")
+    keys: list[str] = []
+    monkeypatch.setattr(work, "decode_to_file", lambda *given: keys.append(given[3]))
+    monkeypatch.setattr(work.Corpus, "load", lambda *given: None)
+    settings = Settings(device="cpu", fusion=FusionSettings(centered=True))
+    work.decode_to(
+        tmp_path / "model", tmp_path / "cuts", settings, tmp_path / "out", prior=tmp_path / "prior"
+    )
+    assert "lm_weight=0.3, centred=True, token_bonus=0.5" in keys[0]
 
 
 def test_trials_of_an_older_run_are_not_repeated(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam
 from priormatch.errors import UserError
+from priormatch.models.tds import TDSEncoder
 from priormatch.recognizers import recognizer
 from priormatch.recognizers.prior import Prior
 from priormatch.recognizers.recognizer import MOST_HYPOTHESES, Recognizer
@@ -43,6 +44,27 @@ def test_log_probabilities_and_hypotheses_do_not_depend_on_padding(tiny_recogniz
         assert beam.lengths[own].tolist() == single.lengths.tolist()
         width = single.classes.shape[2]
         assert torch.equal(beam.classes[own, :, :width], single.classes)
+
+
+def test_an_encoder_derived_from_ours_is_called_on_a_gpu_too(
+    tiny_recognizer: Recognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Doubled(TDSEncoder):
+        def forward(self, features: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            frames, lengths = super().forward(features, lengths)
+            return 2 * frames, lengths
+
+    tiny_recognizer.eval()
+    heard = 0.1 * torch.randn(1, 8_000), torch.tensor([8_000])
+    frames, _ = tiny_recognizer.encode(*heard)
+    tiny_recognizer.encoder.__class__ = Doubled
+    monkeypatch.setattr("priormatch.recognizers.recognizer.has_kernels", lambda device: True)
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        doubled, _ = tiny_recognizer.encode(*heard)
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    torch.testing.assert_close(doubled, 2 * frames)
 
 
 @torch.no_grad()

@@ -53,11 +53,12 @@ def test_a_proposal_that_was_never_replaced():
     assert list(of_matching([line for line in lines if line["update"] == 0], SETTINGS)) == []
 
 
-def test_a_proposal_that_is_to_stay_need_not_be_replaced():
+@pytest.mark.parametrize("how", [{"matching.refresh": "never"}, {"matching.baseline": "topipl"}])
+def test_a_proposal_that_is_to_stay_or_an_average_need_not_be_replaced(how):
     lines = [
         {**line, "proposal_refreshed": False} if "proposal_refreshed" in line else line for line in changed()
     ]
-    assert list(of_matching(lines, SETTINGS | {"matching.refresh": "never"})) == []
+    assert list(of_matching(lines, SETTINGS | how)) == []
 
 
 def test_skipped_updates_of_any_stage():

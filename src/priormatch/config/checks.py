@@ -253,6 +253,12 @@ def _check_training(settings: Settings) -> None:
         "only affects the prior's weights, which are off; set matching.prior_exponent=1",
     )
     _need(
+        matching.baseline != "topipl" or matching.refresh == "better",
+        "matching.refresh",
+        matching.refresh,
+        "has no effect on the averaged proposal of matching.baseline=topipl; leave it out",
+    )
+    _need(
         matching.combine == "sum" or matching.optimizer.kind == "sgd",
         "matching.combine",
         matching.combine,

@@ -9,6 +9,7 @@ from typing import Any
 from priormatch.errors import UserError
 from priormatch.files import writing
 from priormatch.json_text import parse_json
+from priormatch.old_names import NEW_NAMES, with_names
 from priormatch.runs.stage import differences, plain
 
 FILE = "transcribed.jsonl"
@@ -28,7 +29,7 @@ class Transcribed:
         self.cut_off = bool(lines) and not lines[-1].endswith(b"\n")
         for line in lines:
             try:
-                entry = parse_json(line)
+                entry = with_names(parse_json(line), NEW_NAMES)
                 self.known[entry.pop("file")] = entry
             except (ValueError, LookupError, TypeError, AttributeError):
                 continue

@@ -222,5 +222,6 @@ def decode_to(
         judge = Prior.load(prior, device)
         judge.require_tokenizer(recognizer.tokenizer, str(model))
         search = search_with_prior(judge, settings.fusion)
-        key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {settings.fusion}"
+        fusion = str(settings.fusion).replace("centered=", "centred=")  # as in the keys of older versions
+        key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {fusion}"
     decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search)

@@ -69,8 +69,8 @@ class Recognizer(nn.Module):
         features, lengths = self.features(waveforms, samples)
         if augment is not None:
             features = spec_augment(features, lengths, augment)
-        fused = isinstance(self.encoder, TDSEncoder) and has_kernels(features.device)
-        if fused and torch.is_autocast_enabled("cuda"):
+        plain = getattr(type(self.encoder), "forward", None) is TDSEncoder.forward  # not of a subclass
+        if plain and has_kernels(features.device) and torch.is_autocast_enabled("cuda"):
             from priormatch.kernels.tds_triton import encode
 
             return encode(self.encoder, features, lengths)

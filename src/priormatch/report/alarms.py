@@ -32,7 +32,7 @@ def skipped_updates(metrics: Mapping[str, Sequence[Line]]) -> Iterator[str]:
 def of_matching(lines: Sequence[Line], settings: Mapping[str, Any]) -> Iterator[str]:
     """Report problems of matching that show long before the error rate does."""
     searched = settings.get("matching.hypotheses") == "asr_lm"
-    stays = settings.get("matching.refresh") == "never"
+    stays = settings.get("matching.refresh") == "never" or settings.get("matching.baseline") == "topipl"
     alone = "let the proposal search without the prior (matching.hypotheses=asr)"  # it may drift to the prior's words
     last = {name: found[-1][1] for name in DIAGNOSTICS if (found := values(lines, name))}
     if last.get("length_ratio", 1.0) < SHORT:
