@@ -5,6 +5,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from priormatch.config import AudioSettings, CardSettings, ModelSettings, Settings
 from priormatch.data.batches import Corpus
 from priormatch.pipeline.cards import (
@@ -17,6 +19,7 @@ from priormatch.pipeline.cards import (
     plain_card,
     title_of,
     trained_card,
+    with_license,
     with_results,
 )
 from priormatch.recognizers.card import CARD, Card, read_card
@@ -55,6 +58,13 @@ def test_a_license_is_told_or_asked_for(tiny_recognizer: Recognizer) -> None:
     told = trained(tiny_recognizer, license="cc-by-4.0", language="de")
     assert (told.facts["license"], told.facts["language"]) == ("cc-by-4.0", "de")
     assert "License" not in told.sections
+
+
+@pytest.mark.parametrize("asked", ["License", "Licence"])
+def test_a_chosen_license_replaces_the_request_for_one_of_any_version(asked: str) -> None:
+    card = Card({}, "model", "A model.", {"Use": "So.", asked: "None has been chosen yet."})
+    chosen = with_license(card, "cc-by-4.0")
+    assert (chosen.facts, chosen.sections) == ({"license": "cc-by-4.0"}, {"Use": "So."})
 
 
 def test_speech_is_named_without_its_place(tiny_corpus) -> None:

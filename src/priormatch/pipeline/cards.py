@@ -110,7 +110,8 @@ def trained_card(
 
 def with_license(card: Card, license: str) -> Card:
     """The card with a license, by its name on the Hub, and without the section that asks for one."""
-    sections = {name: text for name, text in card.sections.items() if name != "License"}
+    asks = ("License", "Licence")  # the second in cards of older versions
+    sections = {name: text for name, text in card.sections.items() if name not in asks}
     return replace(card, facts=card.facts | {"license": license}, sections=sections)
 
 
