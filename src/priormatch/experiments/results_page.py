@@ -18,7 +18,7 @@ from priormatch.experiments.paper import MISPRINTS, TITLES, Row
 from priormatch.experiments.request import Request, as_ranges
 from priormatch.experiments.rows import Line
 from priormatch.experiments.study import Places
-from priormatch.experiments.systems import LAST_TRAINED, System
+from priormatch.experiments.systems import TRAINED_BY, System
 from priormatch.experiments.trained import trained_for
 from priormatch.files import replace_text
 from priormatch.pipeline.recipe import REMOVED
@@ -198,7 +198,7 @@ def removed_rows(lines: Sequence[Line]) -> list[str]:
         if len(removed) > 1
         else f"Row {removed[0]} shows one of the variants"
     )
-    return [f"- {what} that have since been removed; commit {LAST_TRAINED} can train them."]
+    return [f"- {what} that have since been removed; commit {TRAINED_BY} can train them."]
 
 
 class Training(NamedTuple):

@@ -16,7 +16,7 @@ from priormatch.experiments.results_page import rated_page, show, write_page
 from priormatch.experiments.rows import Line
 from priormatch.experiments.scales import data_of, light_files, missing_files
 from priormatch.experiments.study import Places
-from priormatch.experiments.systems import LAST_TRAINED
+from priormatch.experiments.systems import TRAINED_BY
 from priormatch.experiments.tasks import Job, Studies, Trained, Wanted, jobs_of, tasks_of
 from priormatch.files import replace_text
 from priormatch.progress import say
@@ -83,7 +83,7 @@ def with_speech(request: Request, table: str, lines: Sequence[Line]) -> list[Lin
         say(f"{table}: {rows} not run because {request.data} lacks {', '.join(missing)}")
     if recorded := [line.number for line in lines if line.system is not None and line.system.recorded]:
         rows = f"row{'s' if len(recorded) > 1 else ''} {as_ranges(recorded)}"
-        say(f"{table}: {rows} not run: this variant was removed; commit {LAST_TRAINED} can train it")
+        say(f"{table}: {rows} not run: this variant was removed; commit {TRAINED_BY} can train it")
     return [line._replace(system=None) if line.number in silent else line for line in lines]
 
 

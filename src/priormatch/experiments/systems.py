@@ -22,8 +22,8 @@ LARGE = ("model.channels=[10,14,18]", "model.blocks=[2,3,6]")  # the paper's lar
 LENGTHS = {"Oracle": "oracle", "ASR+LM_decode": "asr_lm", "ASR_only_decode": "greedy"}
 
 
-LAST_TRAINED = "2df2819"
-"""The last commit that can train the variants whose figures are only recorded."""
+TRAINED_BY = "2df2819"
+"""A commit that can train the variants whose figures are only recorded."""
 
 
 @dataclass(frozen=True)
