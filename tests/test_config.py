@@ -142,6 +142,15 @@ def test_a_text_setting_can_be_emptied(recipe):
     assert load_settings(recipe("topline: cuts.jsonl.gz\n"), ["topline="]).topline == ""
 
 
+@pytest.mark.parametrize("name", ["average", "renewed", "second_round", "selected", "selected_at_random"])
+def test_a_removed_setting_is_called_removed(recipe, name):
+    sentence = f"the setting matching.{name} was removed: leave it out"
+    with pytest.raises(UserError, match=sentence):
+        load_settings(recipe(f"matching: {{{name}: 0.5}}\n"))
+    with pytest.raises(UserError, match=sentence):
+        load_settings(None, [f"matching.{name}=0.5"])
+
+
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [

@@ -14,6 +14,11 @@ from priormatch.config.settings import Settings, all_keys
 from priormatch.errors import UserError
 from priormatch.yaml_files import checked, read_yaml_text
 
+REMOVED = {
+    f"matching.{name}" for name in ("average", "renewed", "second_round", "selected", "selected_at_random")
+}
+"""Settings of older versions whose variants are gone: no setting that exists resembles them."""
+
 
 def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Settings:
     """Load settings from the defaults, a YAML recipe and dotted overrides such as `matching.beam_size=8`."""
@@ -113,6 +118,8 @@ def _explain(error: Exception, where: str) -> str:
         first = "give a list in brackets, such as [1,4]"
     if mark := getattr(error, "problem_mark", None):
         first = f"line {mark.line + 1} is not YAML: {getattr(error, 'problem', first)}"
+    if key in REMOVED:
+        return f"{where}: the setting {key} was removed: leave it out"
     if key and key not in all_keys():
         near = difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.5) or [
             known for known in all_keys() if known.rpartition(".")[2] == key.rpartition(".")[2]

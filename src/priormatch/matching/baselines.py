@@ -70,14 +70,14 @@ class CachedTargets:
         )
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What a checkpoint keeps: all targets, as wide as the widest, and whose they are."""
+        """The state to checkpoint: all cached targets, padded to the widest, with their utterance ids."""
         if not self.kept:
             return {}, {"ids": [], "widths": []}
         widths = [each.labels.shape[1] for each in self.kept.values()]
         return self._stack(list(self.kept.values()))._asdict(), {"ids": list(self.kept), "widths": widths}
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore what `state` returned."""
         self.kept = {}
         for row, (name, width) in enumerate(zip(state["ids"], state["widths"], strict=True)):
             labels, lengths, weights = (tensors[each][row] for each in Targets._fields)

@@ -1,4 +1,4 @@
-"""What the prior reads before the hypotheses of an utterance."""
+"""Context for the prior: the text that precedes an utterance."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -26,7 +26,7 @@ class ReadsContext(Protocol):
 
 
 def batch_context(batch: Batch, contexts: Mapping[str, str], prior: ReadsContext) -> Tensor:
-    """What the prior reads before each utterance of a batch, on its device: (B, V)."""
+    """Encode the contexts of a batch for the prior, on the batch's device: (B, V)."""
     padding = len(batch.waveforms) - len(batch)
     texts = [*(contexts.get(each, "") for each in batch.ids), *[""] * padding]
     context = prior.contexts(texts)

@@ -1,4 +1,4 @@
-"""Local prior matching (Hsu, Lee, Synnaeve, Hannun, 2020): what one batch of unlabeled speech teaches.
+"""Local prior matching (Hsu, Lee, Synnaeve, Hannun, 2020), from a batch of unlabeled speech to its loss.
 
     propose   the proposal model r lists k hypotheses per utterance       BeamTargets
     filter    hypotheses of implausible length are dropped                LengthFilter
@@ -35,7 +35,7 @@ SHORTEST = 2  # one token and the end of sentence
 
 
 class Targets(NamedTuple):
-    """What a batch is taught: labels (B, k, U), lengths (B, k), weights (B, k); zero weights teach nothing."""
+    """Training targets of a batch: labels (B, k, U), lengths (B, k), weights (B, k); zero weights are ignored."""
 
     labels: Tensor
     lengths: Tensor
@@ -168,7 +168,7 @@ class Proposal:
         return taken
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps in addition to the weights."""
+        """The state to checkpoint besides the weights."""
         return {"cer": self.cer, "history": [asdict(each) for each in self.history]}
 
     def restore(self, state: dict[str, Any]) -> None:
