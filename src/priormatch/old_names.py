@@ -14,6 +14,8 @@ OLD_NAMES = {
     "centered": "centred",
 }
 OLD_COLUMNS = {"labeling": "labelling"}
+REMOVED_FROM_MATCHING = {"average": 0.999, "renewed": 1.0, "selected": 1.0, "selected_at_random": 0.25}
+"""Removed settings of matching at the values that every run has now: part of the fingerprints of older runs."""
 NEW_NAMES = {old: new for new, old in OLD_NAMES.items()}
 
 

@@ -12,11 +12,10 @@ from typing import Any, cast
 from priormatch.config.checks import check
 from priormatch.config.settings import Settings, all_keys
 from priormatch.errors import UserError
+from priormatch.old_names import REMOVED_FROM_MATCHING
 from priormatch.yaml_files import checked, read_yaml_text
 
-REMOVED = {
-    f"matching.{name}" for name in ("average", "renewed", "second_round", "selected", "selected_at_random")
-}
+REMOVED = {f"matching.{name}" for name in ("second_round", *REMOVED_FROM_MATCHING)}
 """Settings of older versions whose variants are gone: no setting that exists resembles them."""
 
 

@@ -21,13 +21,13 @@ from priormatch.experiments.study import Places
 from priormatch.experiments.systems import TRAINED_BY, System
 from priormatch.experiments.trained import trained_for
 from priormatch.files import replace_text
-from priormatch.pipeline.recipe import REMOVED
+from priormatch.old_names import REMOVED_FROM_MATCHING
 from priormatch.progress import say
 from priormatch.report.run_folder import read_metrics, values
 from priormatch.runs.stage import MATCHING, commit, kept_aside, plain, read_record
 
 FIRST_ROUND = "lpm-first"  # stage of the removed variant with two rounds
-GONE = {f"matching.{name}": value for name, value in REMOVED.items()}
+GONE = {f"matching.{name}": value for name, value in REMOVED_FROM_MATCHING.items()}
 TRAININGS = (MATCHING, "supervised-longer", "topline", "pseudo_label")
 RECORDED = ("model", "training", "audio", "matching", "prior")
 """Sections whose settings are recorded as given; values for a search are tuned."""

@@ -4,12 +4,11 @@ from typing import Any
 
 from priormatch.config import FusionSettings, LanguageSettings, MatchingSettings, Settings, TrainingSettings
 from priormatch.decoding.fusion import fusion_of_hypotheses
+from priormatch.old_names import REMOVED_FROM_MATCHING
 from priormatch.runs.stage import plain
 
 COSMETIC = ("report_every", "checkpoint_seconds", "score_labels_on", "inspect_on")
 """Settings that change what is reported, not what is learned."""
-REMOVED = {"average": 0.999, "renewed": 1.0, "selected": 1.0, "selected_at_random": 0.25}
-"""Matching settings of older versions, with the values that all runs now use: part of older fingerprints."""
 SCHEDULE = (
     "updates",
     "batch",
@@ -39,7 +38,7 @@ def learned(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
 
 def learned_by_matching(settings: MatchingSettings) -> dict[str, Any]:
     """The matching settings that change what is learned; `baseline` is omitted if it is none."""
-    values = learned(settings) | REMOVED
+    values = learned(settings) | REMOVED_FROM_MATCHING
     return {name: value for name, value in values.items() if (name, value) != ("baseline", "none")}
 
 
