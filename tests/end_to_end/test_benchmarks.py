@@ -11,6 +11,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SMALL = {
     "beam_search": "--device cpu --utterances 2 --frames 20 --pieces 5 --classes 40 --size 16 --repetitions 1",
     "coverage": "--sets 2",
+    "ctc": "--device cpu --utterances 2 --frames 20 --tokens 5 --classes 12 --repetitions 1",
     "growth": "--device cpu --repetitions 1 --steps 2",
     "loader": "--device cpu --hours 0.01 --workers 1 --seconds 20 --batches 2",
     "step": "--device cpu --repetitions 1",

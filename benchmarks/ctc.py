@@ -1,0 +1,233 @@
+"""CTC beside its peers: python benchmarks/ctc.py [--device auto|cpu|cuda] [--threads 1] [--json]
+
+Two things are measured: the likelihood of k label sequences per utterance with its gradient, beside PyTorch's CTC loss
+on frames that are repeated k times; and prefix search, beside pyctcdecode and flashlight-text without a language model.
+
+The log-probabilities are synthetic: random alignments with sharp peaks and noise. Both peers keep as many beams as we
+keep prefixes, but count a prefix before and after a blank as two; pyctcdecode prunes tokens, as it does by default.
+Peers search in one process, so by default PyTorch has one thread, too.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+import torch
+from measure import Table, describe, fresh_medians, versions
+from torch import Tensor
+from torch.nn import functional
+
+from priormatch.decoding.beam import Beam
+from priormatch.decoding.prefix_search import PrefixSettings, greedy_ctc, prefix_search
+from priormatch.device import find_device
+from priormatch.errors import UserError
+from priormatch.models.ctc import ctc_log_likelihood, rescored
+
+OURS, PEER = "priormatch", "torch.nn.functional.ctc_loss"
+SEARCH, RESCORED, GREEDY = "priormatch prefix search", "the same with exact scores", "priormatch greedy"
+PYCTCDECODE, FLASHLIGHT = "pyctcdecode", "flashlight-text"
+
+Text = list[int]
+Search = Callable[[Tensor], list[Text]]
+"""log q (B, T, C) -> the best label sequence of each utterance."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured: a batch of utterances of 12.5 s at 25 frames per second unless told otherwise."""
+
+    utterances: int = 128
+    frames: int = 312
+    classes: int = 29
+    tokens: int = 150
+    beam_size: int = 4
+    width: int = 16
+
+
+def main() -> None:
+    """Measure, and print tables or one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    for name, default in asdict(Sizes()).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    sizes = Sizes(**{name: getattr(options, name) for name in asdict(Sizes())})
+    device = find_device(options.device)
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+
+    likelihoods = {k: _likelihoods(replace(sizes, beam_size=k), device, options.repetitions) for k in (1, 4)}
+    searches, skipped = _searches(sizes)
+    times = fresh_medians(searches, lambda: speech(sizes, device), device, options.repetitions)
+    same = _agreement(searches, speech(sizes, device), sizes)
+    result = {
+        "likelihood_ms": likelihoods,
+        "likelihood_ratios": {k: each[PEER] / each[OURS] for k, each in likelihoods.items()},
+        "search_ms": times,
+        "search_ratios": {name: each / times[SEARCH] for name, each in times.items()},
+        "agreement": same,
+        "skipped": skipped,
+        "device": describe(device),
+        "sizes": asdict(sizes),
+        "versions": versions("torch", PYCTCDECODE, FLASHLIGHT),
+    }
+    if options.json:
+        print(json.dumps(result))
+        return
+    what = f"{sizes.utterances} utterances, {sizes.frames} frames, {sizes.classes} classes"
+    table = Table(f"CTC likelihood and gradient on {describe(device)}: {what}")
+    for k, each in likelihoods.items():
+        for name, milliseconds in each.items():
+            table.add(f"{name}, k = {k}", milliseconds, f"{milliseconds / each[OURS]:.2f} x ours")
+    table.show()
+    table = Table(f"Prefix search on {describe(device)}: {what}, width {sizes.width}, k = {sizes.beam_size}")
+    for name, milliseconds in times.items():
+        table.add(name, milliseconds, f"{milliseconds / times[SEARCH]:.2f} x ours; {same.get(name, '')}")
+    for name, why in skipped.items():
+        table.add(name, None, f"skipped: {why}")
+    table.show()
+
+
+def speech(sizes: Sizes, device: torch.device) -> Tensor:
+    """log q (B, T, C) of random alignments with sharp peaks."""
+    shape = sizes.utterances, sizes.frames
+    emits = torch.rand(shape).argsort(dim=1) < sizes.tokens
+    path = torch.where(emits, torch.randint(sizes.classes - 1, shape), sizes.classes - 1)
+    peaks = 8 + 3 * torch.randn(*shape, 1)
+    logits = torch.randn(*shape, sizes.classes).scatter_add(2, path[:, :, None], peaks)
+    return logits.log_softmax(dim=-1).to(device)
+
+
+def _likelihoods(sizes: Sizes, device: torch.device, repetitions: int) -> dict[str, float]:
+    """Milliseconds of a forward and a backward pass."""
+    shape = sizes.utterances, sizes.beam_size, sizes.tokens + 1
+    labels = torch.randint(sizes.classes - 1, shape, device=device)
+    labels[:, :, -1] = sizes.classes - 1
+    lengths = torch.full(shape[:2], shape[2], device=device)
+    frames = torch.full(shape[:1], sizes.frames, device=device)
+
+    def ours(log_q: Tensor) -> None:
+        mine = log_q.clone().requires_grad_()
+        ctc_log_likelihood(mine, frames, labels, lengths, sizes.classes - 1).sum().backward()
+
+    def theirs(log_q: Tensor) -> None:
+        mine = log_q.clone().requires_grad_()
+        functional.ctc_loss(
+            mine.repeat_interleave(sizes.beam_size, dim=0).transpose(0, 1),
+            labels.flatten(0, 1),
+            frames.repeat_interleave(sizes.beam_size),
+            lengths.flatten() - 1,
+            blank=sizes.classes - 1,
+            reduction="sum",
+        ).backward()
+
+    works = {OURS: ours, PEER: theirs}
+    return fresh_medians(works, lambda: speech(sizes, device), device, repetitions)
+
+
+def _searches(sizes: Sizes) -> tuple[dict[str, Search], dict[str, str]]:
+    """Everything to be measured here, by name, and a word on what cannot be."""
+    blank, settings = sizes.classes - 1, PrefixSettings(sizes.beam_size, sizes.width)
+
+    def search(log_q: Tensor) -> list[Text]:
+        return _best(prefix_search(log_q, _frames(log_q), blank, settings))
+
+    def exact(log_q: Tensor) -> list[Text]:
+        beam = prefix_search(log_q, _frames(log_q), blank, settings)
+        return _best(rescored(beam, log_q, _frames(log_q), blank))
+
+    def greedy(log_q: Tensor) -> list[Text]:
+        return _best(greedy_ctc(log_q, _frames(log_q), blank))
+
+    searches: dict[str, Search] = {SEARCH: search, RESCORED: exact, GREEDY: greedy}
+    skipped = {}
+    for name, make in ((PYCTCDECODE, _pyctcdecode), (FLASHLIGHT, _flashlight)):
+        try:
+            searches[name] = make(sizes)
+        except ImportError:
+            skipped[name] = "not installed"
+    return searches, skipped
+
+
+def _frames(log_q: Tensor) -> Tensor:
+    return torch.full((len(log_q),), log_q.shape[1], device=log_q.device)
+
+
+def _best(beam: Beam) -> list[Text]:
+    lengths = beam.lengths[:, 0].tolist()
+    return [each[: n - 1] for each, n in zip(beam.classes[:, 0].tolist(), lengths, strict=True)]
+
+
+def _pyctcdecode(sizes: Sizes) -> Search:
+    from pyctcdecode import build_ctcdecoder
+
+    letters = [chr(0x4E00 + each) for each in range(sizes.classes - 1)]  # no space: all is one word
+    decoder = build_ctcdecoder([*letters, ""])
+
+    def search(log_q: Tensor) -> list[Text]:
+        found = []
+        for each in log_q.cpu().numpy():
+            beams = decoder.decode_beams(each, beam_width=sizes.width)
+            found.append([ord(letter) - 0x4E00 for letter in beams[0][0]])
+        return found
+
+    return search
+
+
+def _flashlight(sizes: Sizes) -> Search:
+    from flashlight.lib.text.decoder import (
+        CriterionType,
+        LexiconFreeDecoder,
+        LexiconFreeDecoderOptions,
+        ZeroLM,
+    )
+
+    blank = sizes.classes - 1
+    options = LexiconFreeDecoderOptions(
+        beam_size=sizes.width, beam_size_token=sizes.classes, beam_threshold=1000.0, lm_weight=0.0,
+        sil_score=0.0, log_add=True, criterion_type=CriterionType.CTC,
+    )  # fmt: skip
+    decoder = LexiconFreeDecoder(options, ZeroLM(), -1, blank, [])
+
+    def search(log_q: Tensor) -> list[Text]:
+        found = []
+        for each in log_q.cpu().contiguous():
+            path = torch.tensor(decoder.decode(each.data_ptr(), *each.shape)[0].tokens)
+            path = path.unique_consecutive()
+            found.append(path[(path != blank) & (path >= 0)].tolist())
+        return found
+
+    return search
+
+
+def _agreement(searches: dict[str, Search], log_q: Tensor, sizes: Sizes) -> dict[str, str]:
+    """How often each search finds the same best text as ours, and the mean difference in log q(y|x)."""
+    found = {name: search(log_q) for name, search in searches.items()}
+    exact = {name: _log_likelihoods(texts, log_q, sizes) for name, texts in found.items()}
+    words = {}
+    for name, texts in found.items():
+        same = sum(mine == other for mine, other in zip(found[SEARCH], texts, strict=True))
+        difference = (exact[name] - exact[SEARCH]).mean().item()
+        words[name] = f"same best text for {same} of {len(texts)}, log q {difference:+.4f}"
+    return words
+
+
+def _log_likelihoods(texts: list[Text], log_q: Tensor, sizes: Sizes) -> Tensor:
+    blank, longest = sizes.classes - 1, max(map(len, texts)) + 1
+    labels = [[each + [blank] * (longest - len(each))] for each in texts]
+    lengths = torch.tensor([[len(each) + 1] for each in texts], device=log_q.device)
+    return ctc_log_likelihood(
+        log_q, _frames(log_q), torch.tensor(labels, device=log_q.device), lengths, blank
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(str(error))
