@@ -36,7 +36,7 @@ from priormatch.data.waveforms import one_thread, read_samples
 from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.progress import Meter, say
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import make_update
 from priormatch.training.optimizer import make_optimizer
@@ -196,7 +196,7 @@ def training(
     tokenizer: Any = Numbers()
     settings = TrainingSettings(optimizer=OptimizerSettings(kind="adamw", learning_rate=1e-4))
     torch.manual_seed(0)
-    task = Supervised(Recognizer(MODEL, tokenizer).to(device), corpora[PACKED], {}, settings, size)
+    task = Supervised(SpeechRecognizer(MODEL, tokenizer).to(device), corpora[PACKED], {}, settings, size)
     trainer = Trainer(task, settings)
     before, counted = 2 + 2 * workers, max(batches, 4 * workers)
 

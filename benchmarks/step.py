@@ -36,8 +36,9 @@ from priormatch.data.batches import Batch
 from priormatch.decoding.beam import Beam
 from priormatch.device import find_device, plainly
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Proposes
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching_step import Matching
@@ -89,19 +90,19 @@ def fresh_batch(sizes: Sizes, device: torch.device) -> Batch:
     )
 
 
-def recognizer(settings: ModelSettings, sizes: Sizes, device: torch.device) -> Recognizer:
+def recognizer(settings: ModelSettings, sizes: Sizes, device: torch.device) -> SpeechRecognizer:
     """A recognizer with random weights whose search never ends by itself."""
     settings = replace(settings, longest_output=sizes.pieces - 1)
     tokenizer: Any = SimpleNamespace(classes=sizes.classes, eos=sizes.classes - 1)
-    model = Recognizer(settings, tokenizer)
+    model = SpeechRecognizer(settings, tokenizer)
     with torch.no_grad():
         model.decoder.output.bias[-1] = -30.0
     return model.to(device)
 
 
-def judge(settings: ConvLMSettings, model: Recognizer, device: torch.device) -> Prior:
+def judge(settings: ConvLMSettings, model: SpeechRecognizer, device: torch.device) -> ConvPrior:
     """A prior with random weights."""
-    prior = Prior(settings, model.tokenizer)
+    prior = ConvPrior(settings, model.tokenizer)
     prior.lm.fuse()
     return prior.to(device)
 
@@ -109,13 +110,13 @@ def judge(settings: ConvLMSettings, model: Recognizer, device: torch.device) -> 
 class Parting:
     """A proposal that searches and then answers with random hypotheses, which begin alike or share nothing."""
 
-    def __init__(self, propose: Callable[[Tensor, Tensor], Beam], classes: int, alike: bool) -> None:
-        self.propose, self.classes, self.alike = propose, classes, alike
+    def __init__(self, proposer: Proposes, classes: int, alike: bool) -> None:
+        self.proposer, self.classes, self.alike = proposer, classes, alike
 
-    def __call__(self, waveforms: Tensor, samples: Tensor) -> Beam:
+    def propose(self, batch: Batch, k: int) -> Beam:
         """The beam with other labels."""
-        beam = self.propose(waveforms, samples)
-        shape, device = beam.classes.shape, waveforms.device
+        beam = self.proposer.propose(batch, k)
+        shape, device = beam.classes.shape, batch.waveforms.device
         labels = torch.randint(self.classes - 1, shape, device=device)
         if self.alike:
             place = torch.randint(shape[2], (*shape[:2], 1), device=device)
@@ -128,7 +129,7 @@ NOTHING: Any = SimpleNamespace(
 )
 
 
-def supervised(model: Recognizer, stream: Ready) -> Supervised:
+def supervised(model: SpeechRecognizer, stream: Ready) -> Supervised:
     """Supervised training on ready batches."""
     task = Supervised(model, NOTHING, {}, TrainingSettings(), BatchSettings(utterances=1))
     task.stream = stream  # type: ignore[assignment]
@@ -136,8 +137,8 @@ def supervised(model: Recognizer, stream: Ready) -> Supervised:
 
 
 def matching(
-    model: Recognizer,
-    prior: Prior,
+    model: SpeechRecognizer,
+    prior: ConvPrior,
     stream: Ready,
     beam_size: int = BEAM_SIZE,
     alike: bool = True,
@@ -146,7 +147,7 @@ def matching(
     """Local prior matching on ready batches, none of them paired; with `fusion` the prior searches too."""
     proposal = Proposal(model, 0.0)
     targets = BeamTargets(proposal, prior, beam_size, Weighing(fusion=fusion))
-    targets.propose = Parting(targets.propose, model.tokenizer.classes, alike)  # type: ignore[assignment]
+    targets.proposer = Parting(targets.proposer, model.tokenizer.classes, alike)
     settings = MatchingSettings(mixing=[0, 1])
     task = Matching(
         model,

@@ -93,9 +93,9 @@ def tiny_model_settings() -> ModelSettings:
 @pytest.fixture
 def tiny_recognizer(tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer):
     """An untrained recognizer for the tiny language, in evaluation mode."""
-    from priormatch.recognizers.recognizer import Recognizer
+    from priormatch.recognizers.recognizer import SpeechRecognizer
 
-    return Recognizer(tiny_model_settings, tiny_tokenizer).eval()
+    return SpeechRecognizer(tiny_model_settings, tiny_tokenizer).eval()
 
 
 @pytest.fixture
@@ -109,6 +109,6 @@ def tiny_prior_settings() -> ConvLMSettings:
 @pytest.fixture
 def tiny_prior(tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer):
     """An untrained prior for the tiny language, in evaluation mode."""
-    from priormatch.recognizers.prior import Prior
+    from priormatch.recognizers.prior import ConvPrior
 
-    return Prior(tiny_prior_settings, tiny_tokenizer).eval()
+    return ConvPrior(tiny_prior_settings, tiny_tokenizer).eval()

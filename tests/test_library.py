@@ -13,14 +13,14 @@ from lhotse import CutSet
 from tiny_run import command, files
 
 import priormatch
-from priormatch import Recognizer, Settings, UserError, library, load_settings, match
+from priormatch import Settings, SpeechRecognizer, UserError, library, load_settings, match
 from priormatch.config import recipe_path
 from priormatch.data.batches import Corpus, read_cuts
 from priormatch.data.recordings import PART_OF
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
 from priormatch.progress import Meter
 from priormatch.recognizers.decode import greedy_transcripts
-from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.prior import ConvPrior
 
 TINY = (
     "device=cpu",
@@ -83,9 +83,9 @@ def test_the_models_given_stay_as_they_are_and_another_is_returned(models, speec
         assert same(weights(model), before[name])
         assert model.training is training
         assert all(each.requires_grad for each in model.parameters())
-    assert isinstance(better, Recognizer)
+    assert isinstance(better, SpeechRecognizer)
     assert not same(weights(better), before["model"])
-    assert same(weights(better), weights(Recognizer.load(tmp_path / "lpm" / "model")))
+    assert same(weights(better), weights(SpeechRecognizer.load(tmp_path / "lpm" / "model")))
 
 
 def test_a_second_call_reuses_the_work(finished, models, speech, capsys):
@@ -127,8 +127,8 @@ def test_other_lengths_settings_models_or_speech_are_refused(
     out, _ = finished
     before = files(out)
     torch.manual_seed(5)
-    other_model = Recognizer(models["model"].settings, tiny_tokenizer)
-    other_prior = Prior(models["prior"].settings, tiny_tokenizer)
+    other_model = SpeechRecognizer(models["model"].settings, tiny_tokenizer)
+    other_prior = ConvPrior(models["prior"].settings, tiny_tokenizer)
     given = {**models, **speech, "out": out, "settings": tiny()}
     for changed, named in (
         ({"lengths": {f"unlabeled-{number}": 3 for number in range(8)}}, "lengths"),
@@ -279,7 +279,7 @@ def test_the_verb_reads_contexts_from_the_transcripts(reader, consecutive, tmp_p
     wanted = (*TINY, *CONTEXT)
     assert command("match", *words, *more, *sets, "--lengths", "lengths.jsonl", "--out", "verb", *wanted) == 0
     by_call = match(**reader, **consecutive, out=tmp_path / "call", settings=tiny(*CONTEXT))
-    assert same(weights(Recognizer.load("verb/model")), weights(by_call))
+    assert same(weights(SpeechRecognizer.load("verb/model")), weights(by_call))
     Path("bare.jsonl").write_text('{"id": "unlabeled-0", "hypothesis": "", "pieces": 3}\n')
     for lengths in (("--lengths", "bare.jsonl"), ("matching.length_filter=[]",)):
         capsys.readouterr()
@@ -296,7 +296,7 @@ def test_the_verb_gives_the_same(finished, models, speech, tmp_path, monkeypatch
     more = ("--prior", "prior", "--labeled", speech["labeled"], "--lengths", "lengths.jsonl")
     sets = ("--validation", speech["validation"]["dev"])
     assert command("match", *unlabeled, *more, *sets, "--out", "verb", *TINY) == 0
-    by_verb = weights(Recognizer.load("verb/model"))
+    by_verb = weights(SpeechRecognizer.load("verb/model"))
     assert same(by_verb, weights(finished[1]))
     from_folders = match("model", Path("prior"), **speech, out="call", settings=tiny())
     assert same(by_verb, weights(from_folders))
@@ -324,10 +324,12 @@ def test_speech_without_an_utterance_is_named(models, speech, tmp_path):
             match(**models, **{**speech, name: []}, out=tmp_path / "lpm", settings=tiny())
 
 
-def test_a_prior_of_other_pieces_is_refused(models, speech, tmp_path, other_tokenizer):
-    other = Prior(models["prior"].settings, other_tokenizer)
+def test_a_prior_of_other_pieces_weighs_texts_but_cannot_be_fused(models, speech, tmp_path, other_tokenizer):
+    other = ConvPrior(models["prior"].settings, other_tokenizer)
+    assert match(models["model"], other, **speech, out=tmp_path / "lpm", settings=tiny())
     with pytest.raises(UserError, match="tokenizer"):
-        match(models["model"], other, **speech, out=tmp_path / "lpm", settings=tiny())
+        fused = tiny("matching.hypotheses=asr_lm", "fusion.lm_weight=0.2")
+        match(models["model"], other, **speech, out=tmp_path / "fused", settings=fused)
 
 
 def test_a_folder_of_others_is_left_alone(models, speech, tmp_path):

@@ -1,6 +1,6 @@
 """Semi-supervised speech recognition by local prior matching.
 
-    from priormatch import Prior, Recognizer, match
+    from priormatch import ConvPrior, SpeechRecognizer, match
 
 The parts of the method can also be imported from here. They are loaded on first use.
 """
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from priormatch.config import Settings as Settings
     from priormatch.config import load_settings as load_settings
     from priormatch.config import recipe_path as recipe_path
+    from priormatch.data.batches import Batch as Batch
     from priormatch.data.tokenizer import Tokenizer as Tokenizer
     from priormatch.decoding.beam import Beam as Beam
+    from priormatch.decoding.beam import Hypotheses as Hypotheses
     from priormatch.decoding.beam import beam_search as beam_search
     from priormatch.errors import UserError as UserError
     from priormatch.library import match as match
@@ -23,15 +25,21 @@ if TYPE_CHECKING:
     from priormatch.matching.lpm import lpm_loss as lpm_loss
     from priormatch.matching.lpm import weigh as weigh
     from priormatch.models.objective import sequence_loss as sequence_loss
-    from priormatch.recognizers.prior import Prior as Prior
-    from priormatch.recognizers.recognizer import Recognizer as Recognizer
+    from priormatch.recognizers.prior import ConvPrior as ConvPrior
+    from priormatch.recognizers.protocols import Prior as Prior
+    from priormatch.recognizers.protocols import Recognizer as Recognizer
+    from priormatch.recognizers.recognizer import SpeechRecognizer as SpeechRecognizer
 
 _HOMES = {
+    "Batch": "data.batches",
     "Beam": "decoding.beam",
+    "ConvPrior": "recognizers.prior",
+    "Hypotheses": "decoding.beam",
     "LengthFilter": "matching.lpm",
-    "Prior": "recognizers.prior",
-    "Recognizer": "recognizers.recognizer",
+    "Prior": "recognizers.protocols",
+    "Recognizer": "recognizers.protocols",
     "Settings": "config.settings",
+    "SpeechRecognizer": "recognizers.recognizer",
     "Tokenizer": "data.tokenizer",
     "UserError": "errors",
     "beam_search": "decoding.beam",

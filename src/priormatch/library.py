@@ -1,6 +1,5 @@
 """Local prior matching from Python, in one call."""
 
-import copy
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
@@ -19,8 +18,9 @@ from priormatch.pipeline.recipe import recipe_of_matching
 from priormatch.pipeline.work import thin
 from priormatch.progress import say
 from priormatch.recognizers.decode import greedy_transcripts
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Prior, Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import Stage, digest
 
 AnyPath = str | os.PathLike[str]
@@ -35,6 +35,7 @@ def match(
     unlabeled: Cuts,
     validation: Mapping[str, Cuts],
     out: AnyPath,
+    *,
     lengths: Mapping[str, int] | None = None,
     settings: Settings | None = None,
     contexts: Mapping[str, str] | None = None,
@@ -42,7 +43,8 @@ def match(
     """Train a recognizer on unlabeled speech by local prior matching, and return the best model.
 
     The best model has the lowest mean CER on the validation sets. `model` itself is not changed. Checkpoints, metrics
-    and the best model are saved in the folder `out`; an interrupted call resumes from there.
+    and the best model are saved in the folder `out`; an interrupted call resumes from there if the models have the
+    same classes and weights.
 
     `lengths` maps the id of each unlabeled utterance to its estimated number of pieces. By default they come from
     greedy decoding or from the speaking rate of the labeled speech, depending on matching.reference_lengths.
@@ -57,8 +59,8 @@ def match(
     if fusion_of_hypotheses(settings) == FusionSettings():
         say(f"{untuned(settings.fusion, feeds_back(settings.matching))} settings.fusion")
     device = find_device(settings.device)
-    online = copy.deepcopy(model) if isinstance(model, Recognizer) else Recognizer.load(model)
-    judge = copy.deepcopy(prior) if isinstance(prior, Prior) else Prior.load(prior)
+    online = SpeechRecognizer.load(model) if isinstance(model, str | os.PathLike) else model.copy()
+    judge = ConvPrior.load(prior) if isinstance(prior, str | os.PathLike) else prior
     if not validation:
         raise UserError(
             "validation is empty: give at least one set of transcribed cuts to select the best model"
@@ -70,7 +72,8 @@ def match(
             "contexts holds no text for an utterance of unlabeled: use the ids of its cuts as keys"
         )
     if contexts is not None or settings.matching.context:
-        judge.require_context()
+        if isinstance(judge, ConvPrior):
+            judge.require_context()
         if settings.matching.prior_exponent == 0:
             raise UserError(
                 "contexts only affect the prior's weights, which are off: set matching.prior_exponent=1 or omit them"
@@ -90,7 +93,9 @@ def match(
     }
     with Stage(out, used, {}).work() as todo:
         if todo:
-            online, judge = online.to(device), judge.to(device)
+            online = online.to(device)
+            if isinstance(judge, torch.nn.Module):
+                judge = judge.to(device)
             from_recordings = settings.matching.context and contexts is None
             decoded = lengths is None and settings.matching.reference_lengths == "greedy"
             heard = greedy_transcripts(online, speech) if decoded or from_recordings else []
@@ -108,7 +113,7 @@ def match(
                 reference_lengths=known,
                 contexts=before,
             ).run()
-    return Recognizer.load(out / "model", device)
+    return type(online).load(out / "model", device)
 
 
 def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False) -> Corpus:
@@ -120,10 +125,13 @@ def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False
     return Corpus(kept, settings.audio, name)
 
 
-def _digest_of(model: torch.nn.Module) -> str:
-    """Hash the weights of a model."""
+def _digest_of(model: object) -> str:
+    """Hash the weights of a model, and the name of a class that is not of this package."""
     hashed = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
+    if not isinstance(model, SpeechRecognizer | ConvPrior):
+        hashed.update(type(model).__qualname__.encode())
+    weights = model.state_dict() if isinstance(model, torch.nn.Module) else {}
+    for name, value in sorted(weights.items()):
         hashed.update(name.encode())
         hashed.update(value.cpu().contiguous().numpy().tobytes())
     return hashed.hexdigest()[:16]

@@ -20,7 +20,7 @@ from tiny_run import command, make_folders
 from priormatch.config import FusionSettings
 from priormatch.data.pauses import Cutting
 from priormatch.recognizers.decode import plain_search
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import transcribe
 from priormatch.serve.beams import SUFFIXES
 
@@ -186,7 +186,7 @@ def column(page, name: str) -> list[str]:
 
 
 def expected(home: Path, name: str) -> list[str]:
-    model = Recognizer.load(home / "runs/tiny/supervised/model")
+    model = SpeechRecognizer.load(home / "runs/tiny/supervised/model")
     found = transcribe(model, home / f"{name}.wav", search=plain_search(4), cutting=Cutting(20.0))
     return [each.text for each in found.segments]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from toys import Scores, Toy, all_sequences, assert_same, hypotheses, slow_search
 
 from priormatch.config import ConvLMSettings, FusionSettings
+from priormatch.data.batches import Batch
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.fusion import fused_scores, fused_search
 from priormatch.models.conv_lm import ConvLM
@@ -232,7 +233,7 @@ def test_a_recognizer_and_a_prior_together(tiny_recognizer, tiny_prior) -> None:
     alone = tiny_recognizer.search_with(
         tiny_prior.lm, memory, FusionSettings(beam_size=4, lm_weight=0.0, **OFF)
     )
-    plain = tiny_recognizer.propose(waveforms, samples, 4)
+    plain = tiny_recognizer.propose(Batch.of_audio(waveforms, samples), 4)
     assert torch.equal(alone.classes, plain.classes)
     torch.testing.assert_close(alone.scores, plain.scores)
 
@@ -242,5 +243,5 @@ def test_a_recognizer_and_a_prior_together(tiny_recognizer, tiny_prior) -> None:
     log_q = tiny_recognizer.decoder(memory, beam.classes).log_softmax(dim=-1)
     exists = torch.arange(beam.classes.shape[2]) < beam.lengths[:, :, None]
     log_q = (log_q.gather(-1, beam.classes[..., None])[..., 0] * exists).sum(dim=-1)
-    expected = log_q + 0.6 * tiny_prior.score(beam.classes, beam.lengths) + 0.5 * (beam.lengths - 1)
+    expected = log_q + 0.6 * tiny_prior.score_classes(beam.classes, beam.lengths) + 0.5 * (beam.lengths - 1)
     torch.testing.assert_close(beam.scores, expected, atol=1e-4, rtol=0)

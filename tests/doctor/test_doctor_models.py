@@ -1,5 +1,5 @@
 from priormatch.doctor.model_checks import findings
-from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.prior import ConvPrior
 
 
 def run_folder(folder, recognizer, prior, tokenizer):
@@ -18,7 +18,7 @@ def test_models_that_agree(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer
 def test_a_prior_of_other_pieces(
     tmp_path, tiny_recognizer, tiny_prior_settings, other_tokenizer, tiny_tokenizer
 ):
-    other = Prior(tiny_prior_settings, other_tokenizer)
+    other = ConvPrior(tiny_prior_settings, other_tokenizer)
     (finding,) = findings(run_folder(tmp_path, tiny_recognizer, other, tiny_tokenizer))
     assert finding.status == "problem"
     assert f"{tmp_path / 'prior' / 'model'} has other pieces" in finding.what

@@ -11,8 +11,8 @@ from tiny_run import RECIPE, command
 
 from priormatch.data.normalizer import Normalizer, normalizer_in
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 GERMAN = ["Grüße", "Straße", "größer", "Äpfel", "über", "schön"]
 RUSSIAN = ["Ёлка", "мой", "день", "объём", "щи", "эхо"]
@@ -78,8 +78,8 @@ def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
         assert normalizer_in(folder) == normalizer
     tokenizer = Tokenizer.load(run / "tokenizer")
     assert all(tokenizer.decode(tokenizer.encode(word)) == word for word in written)
-    assert Recognizer.load(run / "lpm/model").tokenizer.normalizer == normalizer
-    assert Prior.load(run / "prior/model").tokenizer == tokenizer
+    assert SpeechRecognizer.load(run / "lpm/model").tokenizer.normalizer == normalizer
+    assert ConvPrior.load(run / "prior/model").tokenizer == tokenizer
 
     (decoded,) = (run / "decoded/lpm").glob("*.jsonl")
     for line in decoded.read_text().splitlines():

@@ -11,7 +11,7 @@ import soundfile
 from scipy.signal import butter, resample_poly, sosfilt
 from tiny_run import command
 
-from priormatch import Recognizer
+from priormatch import SpeechRecognizer
 from priormatch.scoring.error_rates import word_errors
 
 pytest.importorskip("espeakng_loader")
@@ -124,7 +124,7 @@ def test_the_exit_code_of_each(trained, spoken, name, code, monkeypatch, capsys)
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_same_from_python(trained, spoken):
-    model = Recognizer.load(trained / "sup/model")
+    model = SpeechRecognizer.load(trained / "sup/model")
     found = model.transcribe(trained / "speech/more/talk.mp3")
     assert word_errors([spoken["talk"]], [found.text]).rate <= MOST_ERRORS["talk"]
     samples, rate = soundfile.read(trained / "speech/more/talk.mp3")

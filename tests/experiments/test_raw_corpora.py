@@ -15,7 +15,7 @@ from tiny_run import command
 from priormatch.config import recipe_path
 from priormatch.data.batches import cut_text, read_cuts
 from priormatch.experiments.scales import light_files, wanted_files
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 SUBSETS = "train-clean-100 train-clean-360 train-other-500 dev-clean dev-other test-clean test-other".split()  # noqa: SIM905
 RATE, PAUSE = 16_000, 0.5
@@ -104,7 +104,7 @@ def test_the_documented_commands_lead_from_the_released_corpora_to_rows_of_table
     runs = corpora / "runs/table-paper"
     clean, light = sorted((runs / "seed-0/systems").iterdir())
     assert (clean.name, light.name.startswith("matched-light-")) == ("matched-clean", True)
-    assert Recognizer.load(light / "lpm/model").settings.blocks == [2, 3, 6]
+    assert SpeechRecognizer.load(light / "lpm/model").settings.blocks == [2, 3, 6]
     page = (runs / "tab2_beam_mix-rows-13.tsv").read_text().splitlines()
     assert "NA" not in page[1]
     page = (runs / "tab7_main-rows-13.tsv").read_text().splitlines()

@@ -18,7 +18,7 @@ from priormatch.experiments.rows import lines_of
 from priormatch.experiments.scales import LAYOUTS, light_files, open_study, places_of, wanted_files
 from priormatch.experiments.systems import labeled, matched
 from priormatch.experiments.tasks import effort_of, jobs_of
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import plain, read_record
 from priormatch.scoring.transcripts import Transcript, write_transcripts
 
@@ -173,7 +173,7 @@ def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(fol
     assert command(*words) == 0
     assert "not run" not in capsys.readouterr().err
     (large,) = (each for each in systems.iterdir() if "light" in each.name)
-    assert Recognizer.load(large / "lpm/model").settings.blocks == [2, 3, 6]
+    assert SpeechRecognizer.load(large / "lpm/model").settings.blocks == [2, 3, 6]
     page = (data.parent / "runs/table-paper/tabA4_cer-rows-4-5.tsv").read_text().splitlines()
     assert all("\tNA" not in line for line in page[1:])
 

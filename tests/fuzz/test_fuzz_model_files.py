@@ -19,8 +19,8 @@ from priormatch.config import ConvLMSettings, ModelSettings, all_keys, load_sett
 from priormatch.data.normalizer import normalizer_in
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.tuning import read_tuned
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.report.run_folder import read_settings
 from priormatch.training.checkpoint import DAMAGED, FILE, OLD, read_checkpoint, write_checkpoint
 
@@ -123,7 +123,7 @@ def holding(file: Path, content: bytes) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory, tiny_tokenizer: Tokenizer) -> Path:
     folder = tmp_path_factory.mktemp("sealed")
-    Recognizer(MODEL, tiny_tokenizer).save(folder)
+    SpeechRecognizer(MODEL, tiny_tokenizer).save(folder)
     return folder
 
 
@@ -131,8 +131,8 @@ def sealed(tmp_path_factory, tiny_tokenizer: Tokenizer) -> Path:
 def strangers(tmp_path_factory, tiny_tokenizer: Tokenizer) -> dict[str, Path]:
     """Folders without hashes."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("recognizer", "prior")}
-    Recognizer(MODEL, tiny_tokenizer).save(folders["recognizer"])
-    Prior(LM, tiny_tokenizer).save(folders["prior"])
+    SpeechRecognizer(MODEL, tiny_tokenizer).save(folders["recognizer"])
+    ConvPrior(LM, tiny_tokenizer).save(folders["prior"])
     for folder in folders.values():
         save_file(load_file(folder / "model.safetensors"), folder / "model.safetensors")
     return folders
@@ -171,7 +171,7 @@ def test_settings(strangers, kind, settings, others, change) -> None:
     known = {name: value for name, value in settings.items() if name in tree["settings"]} or settings
     tree = {**tree, "settings": {**tree["settings"], **known}, **others}
     with holding(file, changed(as_yaml(tree), change)):
-        model = survives((Recognizer if kind == "recognizer" else Prior).load, folder)
+        model = survives((SpeechRecognizer if kind == "recognizer" else ConvPrior).load, folder)
         assert model is None or sum(each.numel() for each in model.parameters()) < 10_000
 
 
@@ -231,7 +231,7 @@ def test_tokenizers(strangers, change, several) -> None:
 
     with holding(file, changed(file.read_bytes(), change)):
         survives(use)
-        survives(Recognizer.load, file.parent)
+        survives(SpeechRecognizer.load, file.parent)
 
 
 @given(contents, st.booleans())
@@ -241,7 +241,7 @@ def test_weights(sealed, strangers, change, hashed) -> None:
     file = folder / "model.safetensors"
     expected = load_file(file)
     with holding(file, changed(file.read_bytes(), change)):
-        model = survives(Recognizer.load, folder)
+        model = survives(SpeechRecognizer.load, folder)
     if model is not None:
         found = model.state_dict()
         assert all(value.isfinite().all() for value in found.values())
@@ -270,7 +270,7 @@ def test_headers_of_weights(strangers, kind, fields, entry, metadata, place, len
     text = json.dumps(header).replace(f'"{DIGITS}"', "9" * 5000).replace(f'"{DEEP}"', "[" * 30_000).encode()
     new = (len(text) if length is None else length).to_bytes(8, "little") + text + content[8 + size :]
     with holding(file, new):
-        survives((Recognizer if kind == "recognizer" else Prior).load, folder)
+        survives((SpeechRecognizer if kind == "recognizer" else ConvPrior).load, folder)
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def test_gradients_add_up_and_are_not_touched_by_the_recording():
         loss.backward()
         return loss.detach()
 
-    graphed = Graphed(step, model)
+    graphed = Graphed(step, model.parameters())
     one, two = torch.ones(2, 3, device="cuda"), torch.ones(5, 3, device="cuda")
     for _ in range(2):
         model.zero_grad(set_to_none=True)

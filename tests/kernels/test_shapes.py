@@ -5,8 +5,8 @@ import torch
 
 from priormatch.config import AudioSettings, TrainingSettings
 from priormatch.data.batches import Corpus, UtteranceReader, once
+from priormatch.decoding.beam import Hypotheses
 from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, pad_batch
-from priormatch.training.supervised_step import label_losses
 
 QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0, ctc_weight=0.3)
 
@@ -21,8 +21,8 @@ def test_padding_adds_neither_utterances_nor_loss(tiny_recognizer, tiny_corpus, 
     assert padded.waveforms.shape[1] % SAMPLES == padded.labels.shape[1] % LABELS == 0
 
     def losses(of):
-        labels, lengths = of.labels[:, None], of.label_lengths[:, None]
-        return label_losses(tiny_recognizer, of.waveforms, of.samples, labels, lengths, QUIET)[:, 0]
+        spoken = Hypotheses(of.labels[:, None], of.label_lengths[:, None], tiny_recognizer.tokenizer)
+        return tiny_recognizer.losses(of, spoken, QUIET)[:, 0]
 
     with torch.no_grad():
         found, expected = losses(padded), losses(batch)

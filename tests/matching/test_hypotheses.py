@@ -9,13 +9,12 @@ import torch
 
 from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.batches import Corpus
-from priormatch.decoding.beam import Beam
-from priormatch.matching import hypotheses
+from priormatch.decoding.beam import Beam, Hypotheses, pad
 from priormatch.matching.hypotheses import inspect, inspect_beam, of_row
 from priormatch.matching.lpm import LengthFilter, Weighing
 from priormatch.recognizers import decode as decoding
 from priormatch.recognizers.decode import decode, plain_search, search_with_prior
-from priormatch.recognizers.prior import pad
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.alignment import AlignedWord
 
 WORDS = ["she", "walked", "looked", "very", "fast", "as", "after", "left", "the", "house"]
@@ -37,15 +36,15 @@ def table_of(rows):
     """A prior that gives texts the scores of a table."""
     scores = dict(rows)
 
-    def score(classes, lengths, context):
-        texts = [[decode_words(each) for each in row] for row in classes.tolist()]
-        return torch.tensor([[scores.get(text, 0.0) for text in row] for row in texts])
+    def score(hypotheses: Hypotheses, context=None):
+        return torch.tensor([[scores.get(text, 0.0) for text in row] for row in hypotheses.texts])
 
-    return SimpleNamespace(
-        tokenizer=SimpleNamespace(pieces=WORDS, eos=EOS, decode=decode_words),
-        score=score,
-        score_texts=lambda texts, contexts: torch.tensor([scores.get(text, -99.0) for text in texts]),
-    )
+    return SimpleNamespace(score=score)
+
+
+TOKENIZER = SimpleNamespace(
+    pieces=WORDS, eos=EOS, decode=decode_words, encode=lambda text: [*map(WORDS.index, text.split())]
+)
 
 
 def beam_of(*texts, ended=True):
@@ -55,7 +54,9 @@ def beam_of(*texts, ended=True):
 
 
 def test_the_papers_table_1():
-    found = inspect_beam(beam_of(*(text for text, _ in LPM)), "u", REFERENCE, table_of(LPM), Weighing())
+    found = inspect_beam(
+        beam_of(*(text for text, _ in LPM)), "u", REFERENCE, TOKENIZER, table_of(LPM), Weighing()
+    )
     assert (found.reference, found.reference_log_prior) == (REFERENCE, pytest.approx(-34.14))
     assert [each.text for each in found.hypotheses] == [text for text, _ in LPM]
     assert [each.rank for each in found.hypotheses] == [1, 2, 3, 4]
@@ -71,7 +72,7 @@ def test_the_papers_table_1():
 @pytest.mark.parametrize(("exponents", "log_weights"), [((0, 0), [0] * 4), ((0, 1), [0, -0.5, -1, -1.5])])
 def test_weights_are_those_that_the_exponents_ask_for(exponents, log_weights):
     beam, weighing = beam_of(*(text for text, _ in LPM)), Weighing(exponents=exponents)
-    found = inspect_beam(beam, "u", None, table_of(LPM), weighing)
+    found = inspect_beam(beam, "u", None, TOKENIZER, table_of(LPM), weighing)
     expected = torch.tensor(log_weights, dtype=torch.float).softmax(0)
     assert [each.weight for each in found.hypotheses] == pytest.approx(expected.tolist())
 
@@ -79,16 +80,16 @@ def test_weights_are_those_that_the_exponents_ask_for(exponents, log_weights):
 def test_what_the_length_filter_drops_and_why():
     texts = ["she left", "she left the", "she left the house", "she left the very house", ""]
     prior, weighing = table_of([]), Weighing(LengthFilter(0.9, 1.1), {"u": 3, "silent": 0})  # L = 4: 3 to 5
-    found = inspect_beam(beam_of(*texts, ended=False), "u", None, prior, weighing)
+    found = inspect_beam(beam_of(*texts, ended=False), "u", None, TOKENIZER, prior, weighing)
     assert [each.dropped for each in found.hypotheses] == [None, None, None, "too long, 6 for 4", "empty"]
     assert [each.weight for each in found.hypotheses] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0, 0])
     assert (found.reference_length, found.reference, found.ended) == (4, None, False)
     assert found.hypotheses[0].words is found.reference_log_prior is None
     tight = Weighing(LengthFilter(1.0, 1.0), {"u": 3})
-    found = inspect_beam(beam_of("she left"), "u", None, prior, tight)
+    found = inspect_beam(beam_of("she left"), "u", None, TOKENIZER, prior, tight)
     assert found.hypotheses[0].dropped == "too short, 3 for 4"
     for name in ("silent", "stranger"):
-        found = inspect_beam(beam_of(*texts), name, None, prior, weighing)
+        found = inspect_beam(beam_of(*texts), name, None, TOKENIZER, prior, weighing)
         assert [each.dropped for each in found.hypotheses] == ["no reference length"] * 4 + ["empty"]
         assert [each.weight for each in found.hypotheses] == [0.0] * 5
 
@@ -96,7 +97,7 @@ def test_what_the_length_filter_drops_and_why():
 def test_a_text_that_is_spelled_twice_counts_once_if_so_wanted():
     beam = beam_of("she left", "the house", "she left")
     ways = [Weighing(merge_spellings=merge) for merge in (False, True)]
-    rows = [inspect_beam(beam, "u", None, table_of([]), way) for way in ways]
+    rows = [inspect_beam(beam, "u", None, TOKENIZER, table_of([]), way) for way in ways]
     weights = [[each.weight for each in row.hypotheses] for row in rows]
     assert weights == [pytest.approx([1 / 3] * 3), pytest.approx([0.5, 0.5, 0.0])]
     assert rows[1].hypotheses[2].dropped == "spelled otherwise above"
@@ -105,7 +106,7 @@ def test_a_text_that_is_spelled_twice_counts_once_if_so_wanted():
 def test_places_of_a_beam_that_hold_nothing_are_not_shown():
     beam = beam_of("she left", "the", "the")
     beam.lengths[0, 2], beam.scores[0, 2] = 0, -math.inf
-    found = inspect_beam(beam, "u", None, table_of([]), Weighing())
+    found = inspect_beam(beam, "u", None, TOKENIZER, table_of([]), Weighing())
     assert [each.text for each in found.hypotheses] == ["she left", "the"]
     assert sum(each.weight for each in found.hypotheses) == pytest.approx(1)
 
@@ -126,7 +127,7 @@ def test_tiny_models(tiny_recognizer, tiny_prior, tiny_corpus):
         assert (each.reference, each.ended) == (transcript.reference, transcript.ended)
         assert [(one.text, one.log_q) for one in each.hypotheses] == transcript.nbest
         classes = [[*map(tiny_prior.tokenizer.pieces.index, one.pieces), 28] for one in each.hypotheses]
-        scores = [float(tiny_prior.score(*pad([row]))[0]) for row in classes]
+        scores = [float(tiny_prior.score_classes(*pad([row]))[0]) for row in classes]
         assert [one.log_prior for one in each.hypotheses] == pytest.approx(scores, abs=1e-4)
         kept = torch.tensor([one.dropped is None for one in each.hypotheses])
         expected = torch.tensor(scores).masked_fill(~kept, -math.inf).softmax(0) if kept.any() else kept * 0.0
@@ -160,16 +161,16 @@ def test_a_search_with_the_prior_is_made_once_for_all_batches(
 ):
     made = []
 
-    def counted(prior, fusion):
-        made.append(fusion.beam_size)
-        return search_with_prior(prior, fusion)
+    def counted(prior):
+        made.append(prior)
+        return prior.lm
 
-    monkeypatch.setattr(hypotheses, "search_with_prior", counted)
+    monkeypatch.setattr(ConvPrior, "for_search", counted)
     monkeypatch.setattr(decoding, "BATCH_SECONDS", 0.1)
     corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
     weighing = Weighing(fusion=FusionSettings(beam_size=2))
     assert len(inspect(tiny_recognizer, tiny_prior, corpus, 3, weighing)) == 3
-    assert made == [3]
+    assert made == [tiny_prior]
 
 
 def test_an_unreadable_utterance_is_named_and_left_out(tiny_recognizer, tiny_prior, tiny_corpus, capsys):

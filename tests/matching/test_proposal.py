@@ -7,20 +7,20 @@ import torch
 
 from priormatch.errors import UserError
 from priormatch.matching.lpm import Policy, Proposal, require_fit
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 
-def same_weights(one: Recognizer, other: Recognizer) -> bool:
+def same_weights(one: SpeechRecognizer, other: SpeechRecognizer) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def train(model: Recognizer) -> None:
+def train(model: SpeechRecognizer) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1)
 
 
-def test_it_is_a_frozen_copy_that_does_not_follow_the_online_model(tiny_recognizer: Recognizer) -> None:
+def test_it_is_a_frozen_copy_that_does_not_follow_the_online_model(tiny_recognizer: SpeechRecognizer) -> None:
     online = tiny_recognizer.train()
     proposal = Proposal(online, cer=20.0)
     assert same_weights(proposal.model, online)
@@ -35,7 +35,9 @@ def test_it_is_a_frozen_copy_that_does_not_follow_the_online_model(tiny_recogniz
 @pytest.mark.parametrize(
     ("cer", "taken"), [(19.99, True), (20.0, False), (20.01, False), (float("nan"), False)]
 )
-def test_only_a_strictly_lower_error_is_better(tiny_recognizer: Recognizer, cer: float, taken: bool) -> None:
+def test_only_a_strictly_lower_error_is_better(
+    tiny_recognizer: SpeechRecognizer, cer: float, taken: bool
+) -> None:
     proposal = Proposal(tiny_recognizer, cer=20.0)
     train(tiny_recognizer)
     assert proposal.refresh(tiny_recognizer, cer, update=7) is taken
@@ -44,7 +46,7 @@ def test_only_a_strictly_lower_error_is_better(tiny_recognizer: Recognizer, cer:
     assert not proposal.model.training
 
 
-def test_the_bar_only_falls(tiny_recognizer: Recognizer) -> None:
+def test_the_bar_only_falls(tiny_recognizer: SpeechRecognizer) -> None:
     proposal = Proposal(tiny_recognizer, cer=20.0)
     taken = [
         proposal.refresh(tiny_recognizer, cer, update)
@@ -60,7 +62,7 @@ def test_the_bar_only_falls(tiny_recognizer: Recognizer) -> None:
     [("always", [30.0, 10.0], [True, True]), ("never", [30.0, 10.0], [False, False])],
 )
 def test_policies_that_do_not_look_at_the_error(
-    tiny_recognizer: Recognizer, policy: Policy, cers: list[float], taken: list[bool]
+    tiny_recognizer: SpeechRecognizer, policy: Policy, cers: list[float], taken: list[bool]
 ) -> None:
     proposal = Proposal(tiny_recognizer, 20.0, policy)
     for cer, expected in zip(cers, taken, strict=True):
@@ -71,7 +73,9 @@ def test_policies_that_do_not_look_at_the_error(
         assert same_weights(proposal.model, tiny_recognizer) is expected
 
 
-def test_on_policy_the_proposal_is_the_online_model_without_dropout(tiny_recognizer: Recognizer) -> None:
+def test_on_policy_the_proposal_is_the_online_model_without_dropout(
+    tiny_recognizer: SpeechRecognizer,
+) -> None:
     proposal = Proposal(tiny_recognizer.train(), 20.0, "on_policy")
     train(tiny_recognizer)
     proposal.follow(tiny_recognizer)
@@ -80,7 +84,7 @@ def test_on_policy_the_proposal_is_the_online_model_without_dropout(tiny_recogni
     assert not any(each.requires_grad for each in proposal.model.parameters())
 
 
-def test_its_state_survives_json(tiny_recognizer: Recognizer) -> None:
+def test_its_state_survives_json(tiny_recognizer: SpeechRecognizer) -> None:
     proposal = Proposal(tiny_recognizer, cer=20.0)
     proposal.refresh(tiny_recognizer, 18.5, 10)
     proposal.refresh(tiny_recognizer, 19.0, 20)

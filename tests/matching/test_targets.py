@@ -24,8 +24,8 @@ from priormatch.matching.lpm import (
     weigh,
 )
 from priormatch.models.objective import sequence_loss
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 
 WATCH = Stopwatch(torch.device("cpu"))
@@ -42,7 +42,7 @@ def batch(tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer) -> Batch:
 
 
 @pytest.fixture
-def proposal(tiny_recognizer: Recognizer) -> Proposal:
+def proposal(tiny_recognizer: SpeechRecognizer) -> Proposal:
     """A proposal that ends its hypotheses now and then."""
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
@@ -53,11 +53,13 @@ def lengths_of(batch: Batch, pieces: int) -> dict[str, int]:
     return dict.fromkeys(batch.ids, pieces)
 
 
-def test_weights_are_the_local_prior_of_the_beam(batch: Batch, proposal: Proposal, tiny_prior: Prior) -> None:
+def test_weights_are_the_local_prior_of_the_beam(
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior
+) -> None:
     targets, _ = BeamTargets(proposal, tiny_prior, 4, Weighing(WIDE, lengths_of(batch, 3)))(batch, WATCH)
-    beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
+    beam = proposal.model.propose(batch, 4)
     assert torch.equal(targets.labels, beam.classes)
-    expected = weigh(tiny_prior.score(beam.classes, beam.lengths), beam.lengths >= 2)
+    expected = weigh(tiny_prior.score_classes(beam.classes, beam.lengths), beam.lengths >= 2)
     torch.testing.assert_close(targets.weights, expected)
     assert torch.all(targets.weights[beam.lengths < 2] == 0), "an empty hypothesis is never a target"
     survives = (beam.lengths >= 2).any(dim=-1)
@@ -66,7 +68,9 @@ def test_weights_are_the_local_prior_of_the_beam(batch: Batch, proposal: Proposa
     assert not targets.weights.requires_grad
 
 
-def test_the_prior_judges_after_what_came_before(batch: Batch, proposal: Proposal, tiny_prior: Prior) -> None:
+def test_the_prior_judges_after_what_came_before(
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior
+) -> None:
     texts = {"another": "ten", batch.ids[2]: "doctor"}
     padded = replace(  # one row more than there are utterances
         batch,
@@ -75,9 +79,11 @@ def test_the_prior_judges_after_what_came_before(batch: Batch, proposal: Proposa
     )
     of = BeamTargets(proposal, tiny_prior, 4, Weighing(contexts=texts))
     targets, _ = of(padded, WATCH)
-    beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
+    beam = proposal.model.propose(batch, 4)
     context = tiny_prior.contexts([texts.get(each, "") for each in batch.ids])
-    expected = weigh(tiny_prior.score(beam.classes, beam.lengths, context), keep_all(beam.lengths, context))
+    expected = weigh(
+        tiny_prior.score_classes(beam.classes, beam.lengths, context), keep_all(beam.lengths, context)
+    )
     torch.testing.assert_close(targets.weights[:3], expected)
     alone, _ = BeamTargets(proposal, tiny_prior, 4, Weighing())(batch, WATCH)
     changed = (targets.weights[:3] - alone.weights).abs().amax(dim=-1) > 1e-4
@@ -85,7 +91,7 @@ def test_the_prior_judges_after_what_came_before(batch: Batch, proposal: Proposa
 
 
 def test_the_reference_counts_one_more_for_the_end(
-    batch: Batch, proposal: Proposal, tiny_prior: Prior
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior
 ) -> None:
     seen: list[list[int]] = []
 
@@ -99,7 +105,7 @@ def test_the_reference_counts_one_more_for_the_end(
 
 
 def test_an_utterance_without_a_reference_length_teaches_nothing(
-    batch: Batch, proposal: Proposal, tiny_prior: Prior
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior
 ) -> None:
     of = BeamTargets(proposal, tiny_prior, 3, Weighing(WIDE, {batch.ids[1]: 2}))
     targets, figures = of(batch, WATCH)
@@ -111,7 +117,7 @@ def test_an_utterance_without_a_reference_length_teaches_nothing(
 
 
 def test_nothing_kept_gives_a_loss_and_a_gradient_of_zero(
-    batch: Batch, proposal: Proposal, tiny_prior: Prior, tiny_recognizer: Recognizer
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior, tiny_recognizer: SpeechRecognizer
 ) -> None:
     targets, figures = BeamTargets(proposal, tiny_prior, 3, Weighing(LengthFilter(), lengths_of(batch, 500)))(
         batch, WATCH
@@ -132,7 +138,7 @@ def test_nothing_kept_gives_a_loss_and_a_gradient_of_zero(
 
 
 def test_matching_raises_the_weighted_likelihood(
-    batch: Batch, proposal: Proposal, tiny_prior: Prior, tiny_recognizer: Recognizer
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior, tiny_recognizer: SpeechRecognizer
 ) -> None:
     targets, _ = BeamTargets(proposal, tiny_prior, 4, Weighing(WIDE, lengths_of(batch, 3)))(batch, WATCH)
     optimizer = torch.optim.Adam(tiny_recognizer.parameters(), 1e-2)
@@ -180,7 +186,7 @@ def first_of(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("merge", [False, True])
 def test_spellings_of_one_text_are_merged_where_asked(
-    batch: Batch, tiny_prior: Prior, tiny_tokenizer: Tokenizer, merge: bool
+    batch: Batch, tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer, merge: bool
 ) -> None:
     beam = spelled_twice(tiny_tokenizer)
     one = first_of(batch)
@@ -191,7 +197,7 @@ def test_spellings_of_one_text_are_merged_where_asked(
 
 
 def test_a_spelling_that_the_filter_drops_does_not_take_the_others_along(
-    batch: Batch, tiny_prior: Prior, tiny_tokenizer: Tokenizer
+    batch: Batch, tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer
 ) -> None:
     beam = spelled_twice(tiny_tokenizer)
     pieces = int(beam.lengths[0, 2]) - 1
@@ -206,17 +212,17 @@ def test_a_spelling_that_the_filter_drops_does_not_take_the_others_along(
 
 @pytest.mark.parametrize("exponents", [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0), (0.5, 2.0)])
 def test_weights_are_powers_of_prior_and_proposal(
-    batch: Batch, proposal: Proposal, tiny_prior: Prior, exponents: tuple[float, float]
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior, exponents: tuple[float, float]
 ) -> None:
     prior = tiny_prior if exponents[0] else None
     of = BeamTargets(proposal, prior, 4, Weighing(WIDE, lengths_of(batch, 3), exponents=exponents))
     targets, _ = of(batch, WATCH)
-    beam = proposal.model.propose(batch.waveforms, batch.samples, 4)
+    beam = proposal.model.propose(batch, 4)
     for row, kept in enumerate((beam.lengths >= 2).tolist()):
         weights = [
             math.exp(exponents[0] * prior_score + exponents[1] * score) if keep else 0.0
             for prior_score, score, keep in zip(
-                tiny_prior.score(beam.classes, beam.lengths)[row].tolist(),
+                tiny_prior.score_classes(beam.classes, beam.lengths)[row].tolist(),
                 beam.scores[row].tolist(),
                 kept,
                 strict=True,
@@ -254,7 +260,7 @@ def test_diagnostics_by_hand() -> None:
 
 
 def test_hypotheses_of_a_search_with_the_prior_are_its_best(
-    batch: Batch, proposal: Proposal, tiny_prior: Prior
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior
 ) -> None:
     fusion = FusionSettings(beam_size=5, lm_weight=0.6, token_bonus=0.4)
     of = BeamTargets(proposal, tiny_prior, 2, Weighing(WIDE, lengths_of(batch, 3), fusion=fusion))
@@ -263,14 +269,14 @@ def test_hypotheses_of_a_search_with_the_prior_are_its_best(
     beam = proposal.model.search_with(tiny_prior.lm, memory, fusion)
     assert torch.equal(targets.labels, beam.classes[:, :2, : targets.labels.shape[-1]])
     assert torch.equal(targets.lengths, beam.lengths[:, :2].clamp(min=1))
-    log_prior = tiny_prior.score(beam.classes[:, :2], beam.lengths[:, :2])
+    log_prior = tiny_prior.score_classes(beam.classes[:, :2], beam.lengths[:, :2])
     torch.testing.assert_close(targets.weights, weigh(log_prior, beam.lengths[:, :2] >= 2))
     alone, _ = BeamTargets(proposal, tiny_prior, 2, Weighing())(batch, WATCH)
     assert alone.labels.shape != targets.labels.shape or not torch.equal(alone.labels, targets.labels)
 
 
 def test_a_search_with_the_prior_is_as_wide_as_there_are_hypotheses(
-    batch: Batch, proposal: Proposal, tiny_prior: Prior
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior
 ) -> None:
     narrow = BeamTargets(proposal, tiny_prior, 4, Weighing(fusion=FusionSettings(beam_size=1)))
     wide = BeamTargets(proposal, tiny_prior, 4, Weighing(fusion=FusionSettings(beam_size=4)))
@@ -280,7 +286,7 @@ def test_a_search_with_the_prior_is_as_wide_as_there_are_hypotheses(
 
 
 def test_what_weights_ask_of_the_proposal_is_the_score_of_its_search(
-    batch: Batch, proposal: Proposal, tiny_prior: Prior
+    batch: Batch, proposal: Proposal, tiny_prior: ConvPrior
 ) -> None:
     fusion = FusionSettings(beam_size=3, lm_weight=0.6)
     of = BeamTargets(

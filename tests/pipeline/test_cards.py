@@ -23,8 +23,8 @@ from priormatch.pipeline.cards import (
     with_results,
 )
 from priormatch.recognizers.card import CARD, Card, read_card
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 TESTS = {
     "clean": {"wer": 4.616, "wer_interval": [3.935, 5.331], "cer": 3.781},
@@ -33,14 +33,16 @@ TESTS = {
 RESULTS = {"systems": {"lpm": TESTS}, "notes": ["of the sets that chose it"]}
 
 
-def trained(model: Recognizer | Prior, **wanted: str) -> Card:
+def trained(model: SpeechRecognizer | ConvPrior, **wanted: str) -> Card:
     recipe = {"model": ModelSettings(), "seed": 3}
     return trained_card(
         "tones", model, "Trained.", ["speech: some"], "CER: 5 %", recipe, CardSettings(**wanted)
     )
 
 
-def test_a_recognizer_and_a_prior_are_told_apart(tiny_recognizer: Recognizer, tiny_prior: Prior) -> None:
+def test_a_recognizer_and_a_prior_are_told_apart(
+    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior
+) -> None:
     assert plain_card("x", tiny_recognizer).facts["pipeline_tag"] == "automatic-speech-recognition"
     assert plain_card("x", tiny_prior).facts["pipeline_tag"] == "text-generation"
     assert "Prior.load(" in plain_card("x", tiny_prior).sections["Use"]
@@ -51,7 +53,7 @@ def test_a_recognizer_and_a_prior_are_told_apart(tiny_recognizer: Recognizer, ti
     assert "at most 12 word pieces" in plain_card("x", tiny_recognizer).sections["Limits"]
 
 
-def test_a_license_is_told_or_asked_for(tiny_recognizer: Recognizer) -> None:
+def test_a_license_is_told_or_asked_for(tiny_recognizer: SpeechRecognizer) -> None:
     asked = trained(tiny_recognizer)
     assert asked.facts.keys().isdisjoint({"license", "language"})
     assert "None has been chosen yet" in asked.sections["License"]
@@ -84,7 +86,7 @@ def test_what_a_run_has_made_is_called_as_its_source() -> None:
     assert title_of(Path("exp/lpm"), own) == "lpm"
 
 
-def test_the_prior_is_told_with_the_text_it_has_learned_from(tiny_prior: Prior, tmp_path: Path) -> None:
+def test_the_prior_is_told_with_the_text_it_has_learned_from(tiny_prior: ConvPrior, tmp_path: Path) -> None:
     size = f"a language model of {parameters(tiny_prior)} parameters"
     assert judged(tiny_prior, None) == judged(tiny_prior, tmp_path) == f"prior: {size}"
     leave_card(
@@ -94,14 +96,16 @@ def test_the_prior_is_told_with_the_text_it_has_learned_from(tiny_prior: Prior, 
     assert judged(tiny_prior, tmp_path) == f"prior: words, {size}, trained on books (9 sentences)"
 
 
-def test_language_and_date_are_told(tiny_recognizer: Recognizer) -> None:
+def test_language_and_date_are_told(tiny_recognizer: SpeechRecognizer) -> None:
     sections = trained(tiny_recognizer, language="en").sections
     assert sections["Data"].splitlines()[-1] == ("- language: en, normalizer `english`")
     assert "language: not set (card.language)" in trained(tiny_recognizer).sections["Data"]
     assert re.search(r"numpy [\w.]+, on \d{4}-\d\d-\d\d\.$", sections["Made with"])
 
 
-def test_results_are_a_table_and_what_the_hub_reads(tiny_recognizer: Recognizer, tmp_path: Path) -> None:
+def test_results_are_a_table_and_what_the_hub_reads(
+    tiny_recognizer: SpeechRecognizer, tmp_path: Path
+) -> None:
     from huggingface_hub import ModelCard
 
     leave_card(tmp_path, trained(tiny_recognizer))
@@ -128,7 +132,7 @@ def test_results_are_a_table_and_what_the_hub_reads(tiny_recognizer: Recognizer,
     assert len(figures) == 4
 
 
-def test_a_set_without_words_has_no_result(tiny_recognizer: Recognizer) -> None:
+def test_a_set_without_words_has_no_result(tiny_recognizer: SpeechRecognizer) -> None:
     card = trained(tiny_recognizer)
     nothing = {"wer": math.nan, "wer_interval": [math.nan, math.nan], "cer": math.nan}
     assert with_results(card, {"silent": nothing}, []) == card
@@ -136,7 +140,7 @@ def test_a_set_without_words_has_no_result(tiny_recognizer: Recognizer) -> None:
 
 
 def test_an_edited_card_is_left_alone_and_that_is_said(
-    tiny_recognizer: Recognizer, tmp_path: Path, capsys
+    tiny_recognizer: SpeechRecognizer, tmp_path: Path, capsys
 ) -> None:
     leave_card(tmp_path, trained(tiny_recognizer))
     edited = (tmp_path / CARD).read_text().replace("Trained.", "Trained by me.")

@@ -13,8 +13,8 @@ from priormatch.pipeline.run_data import make_demo_data
 from priormatch.pipeline.transcribed import Transcribed
 from priormatch.prepare.demo import VERSION
 from priormatch.prepare.demo.corpus import DemoSizes, prepare_demo
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import Stage, digest_of_recipe
 
 OLD_RECIPE = {
@@ -101,7 +101,7 @@ def test_transcripts_of_an_older_version_are_recognized(tmp_path: Path) -> None:
 
 
 def test_decoding_with_a_prior_that_an_older_version_began_resumes(
-    tmp_path: Path, tiny_recognizer: Recognizer, tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny_recognizer.save(tmp_path / "model")
     tiny_prior.save(tmp_path / "prior")

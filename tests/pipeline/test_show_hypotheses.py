@@ -138,8 +138,8 @@ def test_what_is_not_of_these_utterances_is_refused(
     assert "lengths.jsonl has no lengths of these utterances" in capsys.readouterr().err
     assert command(*words, "--id", "nobody") == 2
     assert "tiny.jsonl.gz holds no utterance nobody" in capsys.readouterr().err
-    from priormatch.recognizers.prior import Prior
+    from priormatch.recognizers.prior import ConvPrior
 
-    Prior(tiny_prior_settings, other_tokenizer).save("prior")
+    ConvPrior(tiny_prior_settings, other_tokenizer).save("prior")
     assert command(*words) == 2
     assert "tokenizer" in capsys.readouterr().err

@@ -19,8 +19,8 @@ from priormatch.pipeline.transcribe import find_recordings, places_in
 from priormatch.pipeline.transcribed import FILE as RECORD
 from priormatch.progress import duration_text
 from priormatch.recognizers.formats import Origin, to_json
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 GOOD = {"talk.wav", "deep/phone.wav", "deep/talk.mp3", "both.flac", "silent.wav"}
 BAD = {"text.wav", "empty.wav", "cut.wav"}
@@ -234,7 +234,7 @@ def test_without_a_folder_json_is_printed_a_line_a_recording(model, prior, folde
     words = ("--prior", prior, "--format", "json")
     assert command("transcribe", model, folder / "talk.wav", folder / "silent.wav", *words) == 0
     talk, silent = map(json.loads, capsys.readouterr().out.splitlines())
-    found = Recognizer.load(model).transcribe(folder / "talk.wav", prior=Prior.load(prior))
+    found = SpeechRecognizer.load(model).transcribe(folder / "talk.wav", prior=ConvPrior.load(prior))
     assert talk == json.loads(to_json(Origin(str(folder / "talk.wav"), str(model), str(prior)), found))
     assert (silent["file"], silent["segments"]) == (str(folder / "silent.wav"), [])
     assert command("transcribe", model, folder / "talk.wav", *words) == 0
@@ -266,9 +266,9 @@ def test_a_prior_and_its_tuned_values_change_the_search(
 ) -> None:
     write_tuned(tmp_path / "fusion.yaml", FusionSettings(beam_size=3, lm_weight=0.7), {})
     used = []
-    search_with = Recognizer.search_with
+    search_with = SpeechRecognizer.search_with
     monkeypatch.setattr(
-        Recognizer,
+        SpeechRecognizer,
         "search_with",
         lambda self, lm, memory, settings: used.append(settings) or search_with(self, lm, memory, settings),
     )

@@ -182,7 +182,7 @@ def test_overrides_beat_the_file_of_tuned_values(home):
 
 
 def test_what_makes_no_sense_is_refused_in_one_sentence(home, capsys, other_tokenizer, tiny_prior_settings):
-    from priormatch.recognizers.prior import Prior
+    from priormatch.recognizers.prior import ConvPrior
 
     def refused(code):
         assert code == 2
@@ -200,7 +200,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(home, capsys, other_toke
     assert "fusion.yaml exists" in refused(tune(out="fusion.yaml"))
     assert "nowhere holds no prior" in refused(tune(prior="nowhere"))
     assert "fusion.lm_weight=inf: must be" in refused(tune("fusion.lm_weight=inf"))
-    Prior(tiny_prior_settings, other_tokenizer).save("strange")
+    ConvPrior(tiny_prior_settings, other_tokenizer).save("strange")
     assert "train both with one tokenizer" in refused(tune(prior="strange"))
     assert "train both with one tokenizer" in refused(decode("x.jsonl", "--prior", "strange"))
     assert not (home / "x.jsonl").exists()

@@ -11,12 +11,13 @@ from doc_blocks import PYTHON, ROOT, runnable
 from tiny_run import command
 
 from priormatch.config import ModelSettings
+from priormatch.data.batches import Batch
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.recognizers import export as exporting
 from priormatch.recognizers.export import ENCODER, FACTS, STEP, LogMelByConvolution, check
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 PAGE = ROOT / "docs" / "export.md"
 LENGTHS = [16_000, 399, 7_777, 1]
@@ -28,7 +29,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) ->
     home = tmp_path_factory.mktemp("export")
     settings = ModelSettings(n_mels=20, channels=[2, 3], blocks=[1, 0], kernel=5, size=16, longest_output=12)
     torch.manual_seed(31)
-    model = Recognizer(settings, tiny_tokenizer)
+    model = SpeechRecognizer(settings, tiny_tokenizer)
     with torch.no_grad():
         model.decoder.output.weight *= 2  # opinions that differ from sound to sound, and ends
         model.encoder.head.weight *= 2
@@ -38,8 +39,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) ->
 
 
 @pytest.fixture
-def model(home: Path) -> Recognizer:
-    return Recognizer.load(home / "model")
+def model(home: Path) -> SpeechRecognizer:
+    return SpeechRecognizer.load(home / "model")
 
 
 def sounds() -> list[np.ndarray]:
@@ -65,7 +66,7 @@ def test_features_without_an_fft(samples: list[int]) -> None:
 
 
 @torch.no_grad()
-def test_log_probabilities_of_a_batch_of_different_lengths(home: Path, model: Recognizer) -> None:
+def test_log_probabilities_of_a_batch_of_different_lengths(home: Path, model: SpeechRecognizer) -> None:
     encoder, step = (onnxruntime.InferenceSession(home / "exported" / name) for name in (ENCODER, STEP))
     waveforms, samples = batch()
     labels = torch.randint(model.tokenizer.classes, (len(samples), 1, 6))
@@ -83,14 +84,14 @@ def test_log_probabilities_of_a_batch_of_different_lengths(home: Path, model: Re
 
 
 def test_the_documented_search_finds_what_ours_finds(
-    home: Path, model: Recognizer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, model: SpeechRecognizer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (example,) = [each.code for each in runnable(PAGE) if each.kind == PYTHON]
     monkeypatch.chdir(home)
     soundfile.write("speech.wav", sounds()[0], 16_000, subtype="FLOAT")
     names: dict = {}
     exec(compile(example, str(PAGE), "exec"), names)
-    beam = model.propose(*batch(), 1)
+    beam = model.propose(Batch.of_audio(*batch()), 1)
     ours = [model.tokenizer.decode(row[0].tolist()) for row in beam.classes]
     assert names["transcribe"](sounds()) == ours
     assert capsys.readouterr().out == f"{ours[0]}\n"
@@ -98,7 +99,7 @@ def test_the_documented_search_finds_what_ours_finds(
     assert beam.ended.any() and not beam.ended.all()
 
 
-def test_pieces_are_written_in_the_order_of_classes(home: Path, model: Recognizer) -> None:
+def test_pieces_are_written_in_the_order_of_classes(home: Path, model: SpeechRecognizer) -> None:
     lines = (home / "exported" / "pieces.txt").read_text(encoding="utf-8").split("\n")
     assert lines == [*model.tokenizer.pieces, ""]
     assert Tokenizer.load(home / "exported") == model.tokenizer
@@ -114,7 +115,7 @@ def test_a_folder_with_something_in_it_is_left_alone(home: Path, capsys: pytest.
     assert "is a file, not a folder" in capsys.readouterr().err
 
 
-def test_an_export_that_is_another_model_is_noticed(home: Path, model: Recognizer) -> None:
+def test_an_export_that_is_another_model_is_noticed(home: Path, model: SpeechRecognizer) -> None:
     assert check(model, home / "exported") < 1e-4
     with torch.no_grad():
         model.decoder.start += 0.1
@@ -130,7 +131,7 @@ def test_a_prior_is_refused(tiny_prior, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_without_the_libraries_a_word_on_how_to_get_them(
-    model: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: SpeechRecognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs onnx: install it with pip install 'priormatch\[export\]'"):

@@ -13,14 +13,14 @@ from priormatch.config import ModelSettings
 from priormatch.data.normalizer import Normalizer
 from priormatch.data.tokenizer import train_tokenizer
 from priormatch.errors import UserError
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 FILES = ["model.safetensors", "model.yaml", "tokenizer.model"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tiny_recognizer: Recognizer) -> Path:
+def folder(tmp_path: Path, tiny_recognizer: SpeechRecognizer) -> Path:
     tiny_recognizer.save(tmp_path / "model")
     return tmp_path / "model"
 
@@ -49,60 +49,60 @@ def test_a_flipped_bit_is_found(folder: Path, name: str) -> None:
         damaged = bytearray(content)
         damaged[place] ^= 1 << place % 7
         (folder / name).write_bytes(damaged)
-        refusal(Recognizer.load, folder)
+        refusal(SpeechRecognizer.load, folder)
     (folder / name).write_bytes(content)
-    Recognizer.load(folder)
+    SpeechRecognizer.load(folder)
 
 
 def test_the_damaged_file_is_named(folder: Path) -> None:
     (folder / "model.yaml").write_text((folder / "model.yaml").read_text() + "# edited\n")
     assert "model.yaml is not the one that was written with model.safetensors: SHA-256" in refusal(
-        Recognizer.load, folder
+        SpeechRecognizer.load, folder
     )
     content = bytearray((folder / FILES[0]).read_bytes())
     content[-1] ^= 1
     (folder / FILES[0]).write_bytes(content)
-    assert "model.safetensors is damaged (the SHA-256 of " in refusal(Recognizer.load, folder)
+    assert "model.safetensors is damaged (the SHA-256 of " in refusal(SpeechRecognizer.load, folder)
 
 
 def test_a_language_that_is_gone_is_noticed(tmp_path: Path, tiny_prior_settings, tiny_sentences) -> None:
     turkish = train_tokenizer(tiny_sentences, 31, Normalizer("turkic"))
-    Prior(tiny_prior_settings, turkish).save(tmp_path)
-    assert Prior.load(tmp_path).tokenizer.normalizer.kind == "turkic"
+    ConvPrior(tiny_prior_settings, turkish).save(tmp_path)
+    assert ConvPrior.load(tmp_path).tokenizer.normalizer.kind == "turkic"
     (tmp_path / "language.yaml").unlink()
-    assert "language.yaml is not the one that was written" in refusal(Prior.load, tmp_path)
+    assert "language.yaml is not the one that was written" in refusal(ConvPrior.load, tmp_path)
 
 
-def test_folders_without_hashes_load_as_before(folder: Path, tmp_path: Path, tiny_prior: Prior) -> None:
-    sealed = Recognizer.load(folder).state_dict()
+def test_folders_without_hashes_load_as_before(folder: Path, tmp_path: Path, tiny_prior: ConvPrior) -> None:
+    sealed = SpeechRecognizer.load(folder).state_dict()
     unseal(folder)
     (folder / "README.md").write_text("edited")
     assert all(
-        torch.equal(value, sealed[name]) for name, value in Recognizer.load(folder).state_dict().items()
+        torch.equal(value, sealed[name]) for name, value in SpeechRecognizer.load(folder).state_dict().items()
     )
     tiny_prior.save(tmp_path / "prior")
-    before = Prior.load(tmp_path / "prior").score_texts(["monday at nine"])
+    before = ConvPrior.load(tmp_path / "prior").score_texts(["monday at nine"])
     unseal(tmp_path / "prior")
-    assert torch.equal(Prior.load(tmp_path / "prior").score_texts(["monday at nine"]), before)
+    assert torch.equal(ConvPrior.load(tmp_path / "prior").score_texts(["monday at nine"]), before)
 
 
 def test_the_same_model_is_written_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
-    Recognizer.load(folder).save(tmp_path / "again")
+    SpeechRecognizer.load(folder).save(tmp_path / "again")
     assert all((tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes() for name in FILES)
 
 
-def test_loading_draws_what_building_draws(folder: Path, tiny_recognizer: Recognizer) -> None:
+def test_loading_draws_what_building_draws(folder: Path, tiny_recognizer: SpeechRecognizer) -> None:
     torch.manual_seed(5)
-    Recognizer.load(folder)
+    SpeechRecognizer.load(folder)
     after_loading = torch.rand(3)
     torch.manual_seed(5)
-    Recognizer(tiny_recognizer.settings, tiny_recognizer.tokenizer)
+    SpeechRecognizer(tiny_recognizer.settings, tiny_recognizer.tokenizer)
     assert torch.equal(torch.rand(3), after_loading)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_weights_that_are_not_finite_are_neither_written_nor_read(
-    folder: Path, tiny_recognizer: Recognizer, value: float
+    folder: Path, tiny_recognizer: SpeechRecognizer, value: float
 ) -> None:
     before = {name: (folder / name).read_bytes() for name in FILES}
     with torch.no_grad():
@@ -111,15 +111,15 @@ def test_weights_that_are_not_finite_are_neither_written_nor_read(
         tiny_recognizer.save(folder)
     assert {name: (folder / name).read_bytes() for name in FILES} == before
     save_file(tiny_recognizer.state_dict(), folder / FILES[0])
-    assert "holds NaN or infinity in decoder.start" in refusal(Recognizer.load, folder)
+    assert "holds NaN or infinity in decoder.start" in refusal(SpeechRecognizer.load, folder)
 
 
 def test_weights_of_another_type_are_refused(folder: Path) -> None:
     weights = load_file(folder / FILES[0])
     save_file({name: value.half() for name, value in weights.items()}, folder / FILES[0])
-    Recognizer.load(folder)
+    SpeechRecognizer.load(folder)
     save_file({name: value.to(torch.int32) for name, value in weights.items()}, folder / FILES[0])
-    assert "of type I32" in refusal(Recognizer.load, folder)
+    assert "of type I32" in refusal(SpeechRecognizer.load, folder)
 
 
 HOSTILE = [
@@ -168,7 +168,7 @@ def test_settings_of_a_stranger_are_checked_before_anything_is_built(
     unseal(folder)
     tampered(folder, settings)
     monkeypatch.setattr("priormatch.recognizers.recognizer.LogMel", on_meta_alone)
-    assert os.environ["HOME"] not in refusal(Recognizer.load, folder).replace(str(folder), "")
+    assert os.environ["HOME"] not in refusal(SpeechRecognizer.load, folder).replace(str(folder), "")
 
 
 def on_meta_alone(n_mels: int) -> torch.nn.Module:
@@ -194,12 +194,12 @@ def on_meta_alone(n_mels: int) -> torch.nn.Module:
     ids=lambda each: str(each)[:40],
 )
 def test_settings_of_a_strangers_prior_are_checked(
-    tmp_path: Path, tiny_prior: Prior, settings: object
+    tmp_path: Path, tiny_prior: ConvPrior, settings: object
 ) -> None:
     tiny_prior.save(tmp_path)
     unseal(tmp_path)
     tampered(tmp_path, settings)
-    refusal(Prior.load, tmp_path)
+    refusal(ConvPrior.load, tmp_path)
 
 
 @pytest.mark.parametrize("value", [10**400, 1e30, float("inf"), None, True, {}])
@@ -207,9 +207,9 @@ def test_figures_of_a_stranger_are_checked(folder: Path, value: object) -> None:
     unseal(folder)
     tampered(folder, {}, longest_heard=value)
     if value is True:
-        assert Recognizer.load(folder).longest_heard == 1
+        assert SpeechRecognizer.load(folder).longest_heard == 1
     else:
-        assert "longest_heard is" in refusal(Recognizer.load, folder)
+        assert "longest_heard is" in refusal(SpeechRecognizer.load, folder)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -217,41 +217,43 @@ def test_pipes_and_devices_are_refused(folder: Path, name: str) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(UserError, match=name):
-        Recognizer.load(folder)
+        SpeechRecognizer.load(folder)
     (folder / name).unlink()
     (folder / name).symlink_to("/dev/zero")
     with pytest.raises(UserError, match=name):
-        Recognizer.load(folder)
+        SpeechRecognizer.load(folder)
 
 
 def test_links_to_files_are_followed(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "linked").mkdir()
     for name in FILES:
         (tmp_path / "linked" / name).symlink_to(folder / name)
-    Recognizer.load(tmp_path / "linked")
+    SpeechRecognizer.load(tmp_path / "linked")
 
 
 def test_a_tokenizer_out_of_all_proportion_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("priormatch.data.tokenizer.MOST_BYTES", 100)
-    assert "tokenizer.model is larger than" in refusal(Recognizer.load, folder)
+    assert "tokenizer.model is larger than" in refusal(SpeechRecognizer.load, folder)
     monkeypatch.undo()
     monkeypatch.setattr("priormatch.data.tokenizer.MOST_PIECES", 5)
-    assert "tokenizer.model has 28 pieces" in refusal(Recognizer.load, folder)
+    assert "tokenizer.model has 28 pieces" in refusal(SpeechRecognizer.load, folder)
 
 
 def test_settings_as_they_were_saved_come_back(folder: Path, tiny_model_settings: ModelSettings) -> None:
-    assert Recognizer.load(folder).settings == tiny_model_settings
+    assert SpeechRecognizer.load(folder).settings == tiny_model_settings
 
 
 def test_weights_that_float32_cannot_hold_are_refused(folder: Path) -> None:
     weights = {name: value.double().fill_(1e300) for name, value in load_file(folder / FILES[0]).items()}
     save_file(weights, folder / FILES[0])
-    assert "of type F64" in refusal(Recognizer.load, folder)
+    assert "of type F64" in refusal(SpeechRecognizer.load, folder)
 
 
-def test_models_that_compute_no_numbers_are_refused(folder: Path, tmp_path: Path, tiny_prior: Prior) -> None:
+def test_models_that_compute_no_numbers_are_refused(
+    folder: Path, tmp_path: Path, tiny_prior: ConvPrior
+) -> None:
     tiny_prior.save(tmp_path / "prior")
-    for load, place in ((Recognizer.load, folder), (Prior.load, tmp_path / "prior")):
+    for load, place in ((SpeechRecognizer.load, folder), (ConvPrior.load, tmp_path / "prior")):
         weights = {name: value.fill_(3e38) for name, value in load_file(place / FILES[0]).items()}
         save_file(weights, place / FILES[0])
         assert "computes NaN or infinity" in refusal(load, place)

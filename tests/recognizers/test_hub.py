@@ -9,14 +9,15 @@ import torch
 from hub_stub import TOKEN, Hub, running_hub
 from tiny_run import command
 
+from priormatch.data.batches import Batch
 from priormatch.data.normalizer import Normalizer
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.pipeline.publish import publish
 from priormatch.recognizers.card import CARD, read_card
 from priormatch.recognizers.hub import model_folder
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 FILES = {"model.safetensors", "model.yaml", "tokenizer.model", CARD}
 
@@ -39,7 +40,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def folder(tiny_recognizer: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tiny_recognizer: SpeechRecognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A saved recognizer in the folder where the process is."""
     monkeypatch.chdir(tmp_path)
     tiny_recognizer.save("model")
@@ -52,34 +53,36 @@ def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_a_recognizer_comes_back_bit_for_bit(hub: Hub, folder: Path, tiny_recognizer: Recognizer) -> None:
+def test_a_recognizer_comes_back_bit_for_bit(
+    hub: Hub, folder: Path, tiny_recognizer: SpeechRecognizer
+) -> None:
     (folder / "notes.txt").write_text("mine alone")
     assert command("push", folder, "ann/tones") == 0
     held = hub.repositories["ann/tones"]
     assert held.commits[held.branches["main"]].keys() == FILES
-    back = Recognizer.load("ann/tones")
+    back = SpeechRecognizer.load("ann/tones")
     assert_same_weights(back, tiny_recognizer)
     waveforms, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 5_000])
-    ours, theirs = (model.propose(waveforms, samples, 2) for model in (tiny_recognizer, back))
+    ours, theirs = (model.propose(Batch.of_audio(waveforms, samples), 2) for model in (tiny_recognizer, back))
     assert torch.equal(ours.classes, theirs.classes)
     assert torch.equal(ours.scores, theirs.scores)
 
 
 def test_a_prior_comes_back_and_its_card_says_how_to_load_it(
-    hub: Hub, tiny_prior: Prior, tmp_path: Path
+    hub: Hub, tiny_prior: ConvPrior, tmp_path: Path
 ) -> None:
     tiny_prior.save(tmp_path / "prior")
     publish(tmp_path / "prior", "ann/words")
-    assert torch.equal(Prior.load("ann/words").score_texts(["monday"]), loaded(tmp_path / "prior"))
+    assert torch.equal(ConvPrior.load("ann/words").score_texts(["monday"]), loaded(tmp_path / "prior"))
     assert 'Prior.load("ann/words")' in (model_folder("ann/words") / CARD).read_text()
 
 
 def loaded(folder: Path) -> torch.Tensor:
-    return Prior.load(folder).score_texts(["monday"])
+    return ConvPrior.load(folder).score_texts(["monday"])
 
 
 def test_a_model_of_another_language_still_knows_how_it_is_written(
-    hub: Hub, tiny_recognizer: Recognizer, tmp_path: Path
+    hub: Hub, tiny_recognizer: SpeechRecognizer, tmp_path: Path
 ) -> None:
     russian = Normalizer("unicode", "абвгд")
     tiny_recognizer.tokenizer = Tokenizer(tiny_recognizer.tokenizer.model, russian)
@@ -88,7 +91,7 @@ def test_a_model_of_another_language_still_knows_how_it_is_written(
     publish(tmp_path / "model", "ann/tones")
     held = hub.repositories["ann/tones"]
     assert held.commits[held.branches["main"]].keys() == FILES | {"language.yaml"}
-    back = Recognizer.load("ann/tones")
+    back = SpeechRecognizer.load("ann/tones")
     assert (back.tokenizer.normalizer, back.longest_heard) == (russian, 4.5)
     card = (model_folder("ann/tones") / CARD).read_text()
     assert "the normalizer `unicode with 5 letters`" in card
@@ -97,7 +100,7 @@ def test_a_model_of_another_language_still_knows_how_it_is_written(
 
 
 def test_what_only_the_model_before_had_goes_and_nothing_else(
-    hub: Hub, folder: Path, tiny_recognizer: Recognizer
+    hub: Hub, folder: Path, tiny_recognizer: SpeechRecognizer
 ) -> None:
     english = tiny_recognizer.tokenizer
     tiny_recognizer.tokenizer = Tokenizer(english.model, Normalizer("unicode", "абвгд"))
@@ -109,7 +112,7 @@ def test_what_only_the_model_before_had_goes_and_nothing_else(
     publish(folder, "ann/tones", revision="english")
     assert held.commits[held.branches["english"]].keys() == FILES | others.keys()
     assert held.commits[held.branches["main"]].keys() == FILES | others.keys() | {"language.yaml"}
-    assert Recognizer.load("ann/tones@english").tokenizer.normalizer == english.normalizer
+    assert SpeechRecognizer.load("ann/tones@english").tokenizer.normalizer == english.normalizer
 
 
 def test_only_a_models_own_files_are_fetched(hub: Hub, folder: Path) -> None:
@@ -119,16 +122,16 @@ def test_only_a_models_own_files_are_fetched(hub: Hub, folder: Path) -> None:
     assert not any("pkl" in each or ".py" in each for each in hub.requests)
 
 
-def test_a_revision_is_another_model(hub: Hub, folder: Path, tiny_recognizer: Recognizer) -> None:
+def test_a_revision_is_another_model(hub: Hub, folder: Path, tiny_recognizer: SpeechRecognizer) -> None:
     publish(folder, "ann/tones")
     with torch.no_grad():
         tiny_recognizer.decoder.start += 1
     tiny_recognizer.save("changed")
     assert command("push", "changed", "ann/tones", "--revision", "louder") == 0
-    plain, louder = Recognizer.load("ann/tones"), Recognizer.load("ann/tones@louder")
+    plain, louder = SpeechRecognizer.load("ann/tones"), SpeechRecognizer.load("ann/tones@louder")
     assert torch.equal(plain.decoder.start + 1, louder.decoder.start)
     with pytest.raises(UserError, match="ann/tones on the Hub has no revision quieter"):
-        Recognizer.load("ann/tones@quieter")
+        SpeechRecognizer.load("ann/tones@quieter")
 
 
 def test_a_private_model_is_for_those_who_may(
@@ -138,11 +141,11 @@ def test_a_private_model_is_for_those_who_may(
     assert hub.repositories["ann/secret"].private
     from huggingface_hub import constants
 
-    Recognizer.load("ann/secret")
+    SpeechRecognizer.load("ann/secret")
     monkeypatch.setenv("HF_TOKEN", "hf_other")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", "empty")
     with pytest.raises(UserError, match="no model of that name on the Hub that you can access"):
-        Recognizer.load("ann/secret")
+        SpeechRecognizer.load("ann/secret")
 
 
 def test_what_is_public_is_not_pushed_to_as_private(hub: Hub, folder: Path) -> None:
@@ -168,16 +171,16 @@ def test_a_fetched_model_needs_no_network_the_second_time(
     hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(folder, "ann/tones")
-    first = Recognizer.load("ann/tones")
+    first = SpeechRecognizer.load("ann/tones")
     hub.repositories.clear()
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert_same_weights(first, Recognizer.load("ann/tones"))
+    assert_same_weights(first, SpeechRecognizer.load("ann/tones"))
     with pytest.raises(
         UserError, match="there is no folder ann/other here, and the download from the Hub failed"
     ):
-        Recognizer.load("ann/other")
+        SpeechRecognizer.load("ann/other")
 
 
 @pytest.mark.parametrize("name", ["tones", "ann/tones/more", "../tones", "ann/tones@main", "ann/ tones", ""])
@@ -239,15 +242,17 @@ def test_where_xet_is_out_of_reach_the_other_way_is_named(
         publish(folder, "ann/tones")
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     with pytest.raises(UserError, match="ann/tones on the Hub is empty: check the name, or push a model"):
-        Recognizer.load("ann/tones")
+        SpeechRecognizer.load("ann/tones")
     hub.repositories["ann/tones"].commit("main", {"README.md": b"of something else"})
     with pytest.raises(UserError, match="ann/tones on the Hub holds no priormatch model"):
-        Recognizer.load("ann/tones")
+        SpeechRecognizer.load("ann/tones")
 
 
-def test_a_folder_here_comes_before_the_hub(hub: Hub, tiny_recognizer: Recognizer, folder: Path) -> None:
+def test_a_folder_here_comes_before_the_hub(
+    hub: Hub, tiny_recognizer: SpeechRecognizer, folder: Path
+) -> None:
     tiny_recognizer.save("ann/tones")
-    Recognizer.load("ann/tones")
+    SpeechRecognizer.load("ann/tones")
     assert model_folder("no-name") == Path("no-name")
     assert model_folder("../ann") == Path("../ann")
     assert model_folder("a/b/c") == Path("a/b/c")
@@ -267,6 +272,6 @@ def test_a_verb_takes_a_model_of_the_hub(hub: Hub, folder: Path, tiny_corpus, tm
 def test_without_the_library_a_word_on_how_to_get_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UserError, match=r"pip install 'priormatch\[hub\]'"):
-        Recognizer.load("ann/tones")
+        SpeechRecognizer.load("ann/tones")
     with pytest.raises(UserError, match=r"pip install 'priormatch\[hub\]'"):
         publish(folder, "ann/tones")

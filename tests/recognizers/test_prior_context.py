@@ -1,18 +1,22 @@
 """Scores after a context: what comes before is read, once a beam, and not scored."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from priormatch.decoding.beam import Hypotheses, pad
 from priormatch.errors import UserError
-from priormatch.recognizers import recorded as recorded_work
-from priormatch.recognizers.prior import Prior, pad, prefix_tree
-from priormatch.recognizers.recorded import RecordedPrior, fast_prior
+from priormatch.kernels.recorded import RecordedScores
+from priormatch.models.prefix_tree import prefix_tree
+from priormatch.recognizers import prior as prior_module
+from priormatch.recognizers.prior import ConvPrior, RecordedPrior
 
 
 @torch.no_grad()
-def slow_score(prior: Prior, context: list[int], classes: list[int]) -> float:
+def slow_score(prior: ConvPrior, context: list[int], classes: list[int]) -> float:
     """log p of a sequence and its end that follow another sequence and its end, a token at a time."""
     eos = prior.tokenizer.eos
     before = [*context, eos] if context else []
@@ -23,14 +27,14 @@ def slow_score(prior: Prior, context: list[int], classes: list[int]) -> float:
     return total
 
 
-def as_context(prior: Prior, rows: list[list[int]]) -> torch.Tensor:
+def as_context(prior: ConvPrior, rows: list[list[int]]) -> torch.Tensor:
     """Contexts (B, V) of pieces, begun with EOS and as wide as the longest."""
     begun = [[prior.tokenizer.eos, *row] if row else [] for row in rows]
     width = max(map(len, begun))
     return torch.tensor([[-1] * (width - len(row)) + row for row in begun], dtype=torch.long)
 
 
-def beams_of(prior: Prior, beams: list[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
+def beams_of(prior: ConvPrior, beams: list[list[list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
     labels, lengths = pad([[*each, prior.tokenizer.eos] for beam in beams for each in beam])
     return labels.view(len(beams), len(beams[0]), -1), lengths.view(len(beams), -1)
 
@@ -41,12 +45,12 @@ CONTEXTS = [[3, 4], [], [9, 8, 7, 6, 5]]
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_scores_are_those_of_one_long_sequence(tiny_prior: Prior, data: st.DataObject) -> None:
+def test_scores_are_those_of_one_long_sequence(tiny_prior: ConvPrior, data: st.DataObject) -> None:
     pieces = st.lists(st.integers(0, 3), max_size=6)
     count = data.draw(st.integers(1, 3))
     beams = data.draw(st.lists(st.lists(pieces, min_size=2, max_size=2), min_size=count, max_size=count))
     contexts = data.draw(st.lists(pieces, min_size=count, max_size=count))
-    found = tiny_prior.score(*beams_of(tiny_prior, beams), as_context(tiny_prior, contexts))
+    found = tiny_prior.score_classes(*beams_of(tiny_prior, beams), as_context(tiny_prior, contexts))
     expected = [
         [slow_score(tiny_prior, context, each) for each in beam]
         for context, beam in zip(contexts, beams, strict=True)
@@ -54,12 +58,12 @@ def test_scores_are_those_of_one_long_sequence(tiny_prior: Prior, data: st.DataO
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-4, atol=1e-4)
 
 
-def test_a_context_matters_and_its_absence_changes_no_bit(tiny_prior: Prior) -> None:
+def test_a_context_matters_and_its_absence_changes_no_bit(tiny_prior: ConvPrior) -> None:
     labels, lengths = beams_of(tiny_prior, BEAMS)
-    alone = tiny_prior.score(labels, lengths)
-    found = tiny_prior.score(labels, lengths, as_context(tiny_prior, CONTEXTS))
+    alone = tiny_prior.score_classes(labels, lengths)
+    found = tiny_prior.score_classes(labels, lengths, as_context(tiny_prior, CONTEXTS))
     assert not torch.isclose(found[0], alone[0]).any()
-    assert torch.equal(tiny_prior.score(labels, lengths, torch.full((3, 8), -1)), alone)
+    assert torch.equal(tiny_prior.score_classes(labels, lengths, torch.full((3, 8), -1)), alone)
     plain = prefix_tree(labels, lengths, tiny_prior.lm.eos, 3)
     padded = prefix_tree(labels, lengths, tiny_prior.lm.eos, 3, torch.full((3, 8), -1))
     count = int(plain.total)
@@ -69,7 +73,7 @@ def test_a_context_matters_and_its_absence_changes_no_bit(tiny_prior: Prior) -> 
     assert torch.equal(padded.nodes, plain.nodes)
 
 
-def test_a_beam_reads_its_context_once(tiny_prior: Prior) -> None:
+def test_a_beam_reads_its_context_once(tiny_prior: ConvPrior) -> None:
     eos = tiny_prior.tokenizer.eos
     labels, lengths = beams_of(tiny_prior, BEAMS)
     alone = prefix_tree(labels, lengths, eos, kernel=3)
@@ -83,7 +87,7 @@ def test_a_beam_reads_its_context_once(tiny_prior: Prior) -> None:
     assert chains[8] == (eos,)  # the second has no context, and sees nothing of the first
 
 
-def test_what_the_model_cannot_see_is_cut_off(tiny_prior: Prior) -> None:
+def test_what_the_model_cannot_see_is_cut_off(tiny_prior: ConvPrior) -> None:
     assert tiny_prior.lm.reach == 9  # four convolutions over three inputs
     eos, encode = tiny_prior.tokenizer.eos, tiny_prior.tokenizer.encode
     text = "monday at nine with doctor tuesday evening"
@@ -105,31 +109,31 @@ def test_the_tree_looks_at_no_value_from_the_host() -> None:
     assert tree.before.shape == (2 * (16 + 3 * 8), 5)
 
 
-def test_round_sizes_as_on_a_gpu_change_no_score(tiny_prior: Prior) -> None:
+def test_round_sizes_as_on_a_gpu_change_no_score(tiny_prior: ConvPrior) -> None:
     labels, lengths = beams_of(tiny_prior, BEAMS)
     context = as_context(tiny_prior, CONTEXTS)
-    recorded = RecordedPrior(tiny_prior)
+    recorded = RecordedScores(tiny_prior.lm, tiny_prior.settings.kernel)
     torch.testing.assert_close(
-        recorded.score(labels, lengths, context), tiny_prior.score(labels, lengths, context)
+        recorded(labels, lengths, context), tiny_prior.score_classes(labels, lengths, context)
     )
-    torch.testing.assert_close(recorded.score(labels, lengths), tiny_prior.score(labels, lengths))
+    torch.testing.assert_close(recorded(labels, lengths), tiny_prior.score_classes(labels, lengths))
 
 
 def test_a_score_of_ones_own_is_called_on_a_gpu_too(
-    tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch
+    tiny_prior: ConvPrior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Own(Prior):
-        def score(self, labels, lengths, context=None):
-            return -lengths.float()
+    class Own(ConvPrior):
+        def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> torch.Tensor:
+            return -hypotheses.lengths.float()
 
     own = Own(tiny_prior.settings, tiny_prior.tokenizer)
-    assert fast_prior(tiny_prior) is tiny_prior
-    monkeypatch.setattr(recorded_work, "has_kernels", lambda device: True)
-    assert isinstance(fast_prior(tiny_prior), RecordedPrior)
-    assert fast_prior(own) is own
+    assert tiny_prior.recorded() is tiny_prior
+    monkeypatch.setattr(prior_module, "has_kernels", lambda device: True)
+    assert isinstance(tiny_prior.recorded(), RecordedPrior)
+    assert own.recorded() is own
 
 
-def test_a_prior_that_read_sentences_alone_is_refused(tiny_prior: Prior) -> None:
+def test_a_prior_that_read_sentences_alone_is_refused(tiny_prior: ConvPrior) -> None:
     with pytest.raises(UserError, match=r"train it with prior\.model\.context=true"):
         tiny_prior.require_context()
     tiny_prior.settings.context = True

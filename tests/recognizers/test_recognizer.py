@@ -13,20 +13,19 @@ from priormatch.decoding.beam import Beam
 from priormatch.errors import UserError
 from priormatch.models.tds import TDSEncoder
 from priormatch.recognizers import recognizer
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import MOST_HYPOTHESES, Recognizer
-from priormatch.recognizers.recorded import RecordedProposal
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import MOST_HYPOTHESES, SpeechRecognizer
 
 
 def log_probabilities(
-    model: Recognizer, waveforms: torch.Tensor, samples: torch.Tensor, labels: torch.Tensor
+    model: SpeechRecognizer, waveforms: torch.Tensor, samples: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
     memory = model.memory(*model.encode(waveforms, samples))
     return model.decoder(memory, labels).log_softmax(dim=-1)
 
 
 @torch.no_grad()
-def test_log_probabilities_and_hypotheses_do_not_depend_on_padding(tiny_recognizer: Recognizer) -> None:
+def test_log_probabilities_and_hypotheses_do_not_depend_on_padding(tiny_recognizer: SpeechRecognizer) -> None:
     lengths = [16_000, 5_000, 1_600, 9_999]
     waves = [0.1 * torch.randn(1, length) for length in lengths]
     padded = torch.zeros(4, 20_000)
@@ -34,12 +33,12 @@ def test_log_probabilities_and_hypotheses_do_not_depend_on_padding(tiny_recogniz
         row[: wave.shape[1]] = wave[0]
     samples, labels = torch.tensor(lengths), torch.randint(tiny_recognizer.tokenizer.classes, (4, 2, 6))
     together = log_probabilities(tiny_recognizer, padded, samples, labels)
-    beam = tiny_recognizer.propose(padded, samples, 3)
+    beam = tiny_recognizer.propose(Batch.of_audio(padded, samples), 3)
     for row, wave in enumerate(waves):
         own = slice(row, row + 1)
         alone = log_probabilities(tiny_recognizer, wave, samples[own], labels[own])
         torch.testing.assert_close(together[own], alone, atol=2e-5, rtol=0)
-        single = tiny_recognizer.propose(wave, samples[own], 3)
+        single = tiny_recognizer.propose(Batch.of_audio(wave, samples[own]), 3)
         torch.testing.assert_close(beam.scores[own], single.scores, atol=1e-4, rtol=0)
         assert beam.lengths[own].tolist() == single.lengths.tolist()
         width = single.classes.shape[2]
@@ -47,7 +46,7 @@ def test_log_probabilities_and_hypotheses_do_not_depend_on_padding(tiny_recogniz
 
 
 def test_an_encoder_derived_from_ours_is_called_on_a_gpu_too(
-    tiny_recognizer: Recognizer, monkeypatch: pytest.MonkeyPatch
+    tiny_recognizer: SpeechRecognizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Doubled(TDSEncoder):
         def forward(self, features: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,10 +67,10 @@ def test_an_encoder_derived_from_ours_is_called_on_a_gpu_too(
 
 
 @torch.no_grad()
-def test_proposals_score_what_the_decoder_says_of_them(tiny_recognizer: Recognizer) -> None:
+def test_proposals_score_what_the_decoder_says_of_them(tiny_recognizer: SpeechRecognizer) -> None:
     tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
     waveforms, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 6_000])
-    beam = tiny_recognizer.propose(waveforms, samples, 4)
+    beam = tiny_recognizer.propose(Batch.of_audio(waveforms, samples), 4)
     assert beam.ended.all()
     log_q = log_probabilities(tiny_recognizer, waveforms, samples, beam.classes)
     chosen = log_q.gather(-1, beam.classes[..., None])[..., 0]
@@ -80,13 +79,13 @@ def test_proposals_score_what_the_decoder_says_of_them(tiny_recognizer: Recogniz
 
 
 @torch.no_grad()
-def test_too_little_audio_for_a_frame_is_heard_as_nothing(tiny_recognizer: Recognizer) -> None:
-    beam = tiny_recognizer.propose(torch.zeros(2, 300), torch.tensor([300, 10]), 2)
+def test_too_little_audio_for_a_frame_is_heard_as_nothing(tiny_recognizer: SpeechRecognizer) -> None:
+    beam = tiny_recognizer.propose(Batch.of_audio(torch.zeros(2, 300), torch.tensor([300, 10])), 2)
     assert torch.isfinite(beam.scores).all()
 
 
 @torch.no_grad()
-def test_augmentation_happens_where_it_is_asked_for(tiny_recognizer: Recognizer) -> None:
+def test_augmentation_happens_where_it_is_asked_for(tiny_recognizer: SpeechRecognizer) -> None:
     waveforms, samples = 0.1 * torch.randn(1, 8_000), torch.tensor([8_000])
     clean, _ = tiny_recognizer.encode(waveforms, samples)
     masks = AugmentSettings(frequency_masks=4, frequency_width=10)
@@ -95,22 +94,22 @@ def test_augmentation_happens_where_it_is_asked_for(tiny_recognizer: Recognizer)
     assert not torch.allclose(clean, masked)
 
 
-def test_real_audio_goes_through(tiny_recognizer: Recognizer, tiny_corpus: Callable[..., Path]) -> None:
+def test_real_audio_goes_through(tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path]) -> None:
     corpus = Corpus.load(tiny_corpus(4), AudioSettings())
     batch: Batch = next(once(UtteranceReader(corpus, tiny_recognizer.tokenizer), 60.0))
-    beam = tiny_recognizer.propose(batch.waveforms, batch.samples, 2)
+    beam = tiny_recognizer.propose(batch, 2)
     assert beam.classes.shape[:2] == (4, 2)
     assert beam.classes.shape[2] <= tiny_recognizer.settings.longest_output + 1
 
 
-def test_save_and_load(tmp_path: Path, tiny_recognizer: Recognizer) -> None:
+def test_save_and_load(tmp_path: Path, tiny_recognizer: SpeechRecognizer) -> None:
     tiny_recognizer.save(tmp_path / "a" / "model")
     assert sorted(path.name for path in (tmp_path / "a" / "model").iterdir()) == [
         "model.safetensors",
         "model.yaml",
         "tokenizer.model",
     ]
-    loaded = Recognizer.load(tmp_path / "a" / "model")
+    loaded = SpeechRecognizer.load(tmp_path / "a" / "model")
     assert loaded.settings == tiny_recognizer.settings
     assert loaded.tokenizer == tiny_recognizer.tokenizer
     assert not loaded.training
@@ -122,51 +121,53 @@ def test_save_and_load(tmp_path: Path, tiny_recognizer: Recognizer) -> None:
 
 
 def test_whoever_may_read_one_file_of_a_model_may_read_all(
-    tmp_path: Path, tiny_recognizer: Recognizer
+    tmp_path: Path, tiny_recognizer: SpeechRecognizer
 ) -> None:
     tiny_recognizer.save(tmp_path / "model")
     assert len({file.stat().st_mode for file in (tmp_path / "model").iterdir()}) == 1
 
 
-def test_saving_again_replaces(tmp_path: Path, tiny_recognizer: Recognizer) -> None:
+def test_saving_again_replaces(tmp_path: Path, tiny_recognizer: SpeechRecognizer) -> None:
     tiny_recognizer.save(tmp_path)
     with torch.no_grad():
         tiny_recognizer.decoder.start.fill_(7.0)
     tiny_recognizer.save(tmp_path)
-    assert torch.all(Recognizer.load(tmp_path).decoder.start == 7.0)
+    assert torch.all(SpeechRecognizer.load(tmp_path).decoder.start == 7.0)
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_the_longest_utterance_is_remembered(tmp_path: Path, tiny_recognizer: Recognizer) -> None:
+def test_the_longest_utterance_is_remembered(tmp_path: Path, tiny_recognizer: SpeechRecognizer) -> None:
     tiny_recognizer.save(tmp_path)
-    assert Recognizer.load(tmp_path).longest_heard == 0.0, "as in folders that know nothing of it"
+    assert SpeechRecognizer.load(tmp_path).longest_heard == 0.0, "as in folders that know nothing of it"
     tiny_recognizer.longest_heard = 5.678
     tiny_recognizer.save(tmp_path)
-    assert Recognizer.load(tmp_path).longest_heard == 5.68
+    assert SpeechRecognizer.load(tmp_path).longest_heard == 5.68
 
 
 @pytest.mark.parametrize("value", ["long", "-1", ".nan", "[1]"])
 def test_a_longest_utterance_that_is_none_is_refused(
-    tmp_path: Path, tiny_recognizer: Recognizer, value: str
+    tmp_path: Path, tiny_recognizer: SpeechRecognizer, value: str
 ) -> None:
     tiny_recognizer.save(tmp_path)
     with (tmp_path / "model.yaml").open("a") as file:
         file.write(f"longest_heard: {value}\n")
     with pytest.raises(UserError, match=r"longest_heard is .* must be a number"):
-        Recognizer.load(tmp_path)
+        SpeechRecognizer.load(tmp_path)
 
 
-def test_a_prior_comes_back_too(tmp_path: Path, tiny_prior: Prior) -> None:
+def test_a_prior_comes_back_too(tmp_path: Path, tiny_prior: ConvPrior) -> None:
     tiny_prior.save(tmp_path / "one")
-    loaded = Prior.load(tmp_path / "one")
+    loaded = ConvPrior.load(tmp_path / "one")
     texts = ["monday at nine", "ten"]
     torch.testing.assert_close(loaded.score_texts(texts), tiny_prior.score_texts(texts))
     loaded.save(tmp_path / "two")
-    torch.testing.assert_close(Prior.load(tmp_path / "two").score_texts(texts), tiny_prior.score_texts(texts))
+    torch.testing.assert_close(
+        ConvPrior.load(tmp_path / "two").score_texts(texts), tiny_prior.score_texts(texts)
+    )
 
 
 @pytest.fixture
-def folder(tmp_path: Path, tiny_recognizer: Recognizer) -> Path:
+def folder(tmp_path: Path, tiny_recognizer: SpeechRecognizer) -> Path:
     tiny_recognizer.save(tmp_path / "model")
     return tmp_path / "model"
 
@@ -175,20 +176,20 @@ def folder(tmp_path: Path, tiny_recognizer: Recognizer) -> Path:
 def test_a_missing_file_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(UserError, match=name):
-        Recognizer.load(folder)
+        SpeechRecognizer.load(folder)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere holds no recognizer"):
-        Recognizer.load(tmp_path / "nowhere")
+        SpeechRecognizer.load(tmp_path / "nowhere")
 
 
-def test_the_wrong_kind_is_named(folder: Path, tmp_path: Path, tiny_prior: Prior) -> None:
+def test_the_wrong_kind_is_named(folder: Path, tmp_path: Path, tiny_prior: ConvPrior) -> None:
     with pytest.raises(UserError, match="holds a recognizer, not a prior"):
-        Prior.load(folder)
+        ConvPrior.load(folder)
     tiny_prior.save(tmp_path / "prior")
     with pytest.raises(UserError, match="holds a prior, not a recognizer"):
-        Recognizer.load(tmp_path / "prior")
+        SpeechRecognizer.load(tmp_path / "prior")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_the_wrong_kind_is_named(folder: Path, tmp_path: Path, tiny_prior: Prior
 def test_a_damaged_file_is_refused_in_one_sentence(folder: Path, name: str, content: bytes) -> None:
     (folder / name).write_bytes(content)
     with pytest.raises(UserError, match=str(folder)) as caught:
-        Recognizer.load(folder)
+        SpeechRecognizer.load(folder)
     assert "\n" not in str(caught.value)
 
 
@@ -219,34 +220,34 @@ def test_truncated_weights_are_refused(folder: Path) -> None:
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(UserError, match="cannot be read"):
-        Recognizer.load(folder)
+        SpeechRecognizer.load(folder)
 
 
 def test_weights_that_do_not_fit_are_refused(
-    folder: Path, tmp_path: Path, other_tokenizer: Tokenizer, tiny_prior: Prior
+    folder: Path, tmp_path: Path, other_tokenizer: Tokenizer, tiny_prior: ConvPrior
 ) -> None:
     other_tokenizer.save(folder)
     with pytest.raises(UserError, match=f"{folder}.*do not fit") as caught:
-        Recognizer.load(folder)
+        SpeechRecognizer.load(folder)
     assert "\n" not in str(caught.value)
     tiny_prior.save(tmp_path / "prior")
     other_tokenizer.save(tmp_path / "prior")
     with pytest.raises(UserError, match="do not fit"):
-        Prior.load(tmp_path / "prior")
+        ConvPrior.load(tmp_path / "prior")
 
 
 @torch.no_grad()
 def test_a_beam_too_wide_for_the_kernels_is_searched_plainly(
-    tiny_recognizer: Recognizer, tiny_prior: Prior, monkeypatch: pytest.MonkeyPatch
+    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def searches() -> list[Beam]:
         fusion = FusionSettings(beam_size=MOST_HYPOTHESES + 1)
-        proposal = RecordedProposal(tiny_recognizer, 2, tiny_prior.lm, fusion)
+        fused = tiny_recognizer.fused(tiny_prior, fusion).recorded()
         memory = tiny_recognizer.memory(*tiny_recognizer.encode(waves, samples))
         return [
             tiny_recognizer.search(memory, MOST_HYPOTHESES + 1),
             tiny_recognizer.search_with(tiny_prior.lm, memory, fusion),
-            proposal(waves, samples),
+            fused.propose(Batch.of_audio(waves, samples), 2),
         ]
 
     waves, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 5_000])

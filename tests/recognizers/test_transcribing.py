@@ -11,9 +11,10 @@ import pytest
 import torch
 from tiny_language import speak
 
-from priormatch import Recognizer
+from priormatch import SpeechRecognizer
 from priormatch.config import FusionSettings
 from priormatch.data.audio import BadAudio
+from priormatch.data.batches import Batch
 from priormatch.data.clips import Clip, Recording, open_samples
 from priormatch.data.pauses import Cutting
 from priormatch.decoding.beam import Beam
@@ -21,7 +22,7 @@ from priormatch.decoding.tuning import write_tuned
 from priormatch.errors import UserError
 from priormatch.recognizers import transcribing
 from priormatch.recognizers.decode import GREEDY, plain_search, search_with_prior
-from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.transcribing import (
     Segment,
     Transcription,
@@ -105,7 +106,7 @@ def test_a_bad_recording_stops_no_other(batches, tiny_recognizer) -> None:
 def test_the_confidence_is_the_geometric_mean_of_the_pieces_and_the_end(tiny_recognizer, tiny_prior) -> None:
     samples = talk("monday at nine").astype(np.float32)
     waves, length = torch.from_numpy(samples)[None], torch.tensor([len(samples)])
-    beam = tiny_recognizer.propose(waves, length, 1)
+    beam = tiny_recognizer.propose(Batch.of_audio(waves, length), 1)
     memory = tiny_recognizer.memory(*tiny_recognizer.encode(waves, length))
     for search in (GREEDY, search_with_prior(tiny_prior, FusionSettings(beam_size=2, lm_weight=2.0))):
         (segment,) = hear(tiny_recognizer, [Clip(0.0, samples)], search)
@@ -210,17 +211,17 @@ def test_a_search_that_cannot_be_is_a_sentence(
     with pytest.raises(UserError, match="beam_size=0"):
         refused(beam_size=0)
     with pytest.raises(UserError, match="differs from that of the recognizer"):
-        refused(prior=Prior(tiny_prior.settings, other_tokenizer))
+        refused(prior=ConvPrior(tiny_prior.settings, other_tokenizer))
     with pytest.raises(UserError, match="load both on one"):
         refused(prior=copy.deepcopy(tiny_prior).to("meta"))
 
 
-def test_silence_is_empty(tiny_recognizer: Recognizer) -> None:
+def test_silence_is_empty(tiny_recognizer: SpeechRecognizer) -> None:
     found = tiny_recognizer.transcribe(np.zeros(160_000))
     assert (found.text, found.segments, found.duration) == ("", [], 10.0)
 
 
-def test_a_bad_file_is_a_sentence(tiny_recognizer: Recognizer, tmp_path) -> None:
+def test_a_bad_file_is_a_sentence(tiny_recognizer: SpeechRecognizer, tmp_path) -> None:
     (tmp_path / "a.wav").write_text("no audio")
     with pytest.raises(UserError, match=r"a\.wav: cannot be opened"):
         tiny_recognizer.transcribe(tmp_path / "a.wav")

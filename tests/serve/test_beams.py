@@ -92,7 +92,7 @@ def test_beams_are_those_that_matching_sees(ending_recognizer, tiny_prior):
     for clip, stretch in zip(clips, found, strict=True):
         with torch.no_grad():
             beam = model.search(remember(model, [clip]), 3)
-        seen = inspect_beam(beam, "", None, tiny_prior, Weighing())
+        seen = inspect_beam(beam, "", None, model.tokenizer, tiny_prior, Weighing())
         assert stretch.ended and seen.ended
         assert [each.text for each in stretch.beam] == [each.text for each in seen.hypotheses]
         columns = zip(*((each.log_q, each.score, each.log_prior) for each in stretch.beam), strict=True)

@@ -9,7 +9,7 @@ from tiny_run import command
 
 from priormatch.cli.serve import is_this_machine
 from priormatch.errors import UserError
-from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.serve import server
 
 
@@ -19,7 +19,7 @@ def home(tmp_path, monkeypatch, tiny_recognizer, tiny_prior, other_tokenizer, ti
     monkeypatch.chdir(tmp_path)
     tiny_recognizer.save("model")
     tiny_prior.save("prior")
-    Prior(tiny_prior_settings, other_tokenizer).save("stranger")
+    ConvPrior(tiny_prior_settings, other_tokenizer).save("stranger")
     served = []
     monkeypatch.setattr(server, "serve", lambda *given: served.append(given))
     monkeypatch.setattr(server, "require_gradio", lambda: None)

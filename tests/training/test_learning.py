@@ -17,14 +17,16 @@ from priormatch.config import (
     TrainingSettings,
 )
 from priormatch.data.batches import Corpus
+from priormatch.decoding.beam import Hypotheses
 from priormatch.errors import UserError
+from priormatch.models.ctc import ctc_losses
 from priormatch.recognizers.decode import validation_errors
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.prior_step import PriorTraining, Sentences
-from priormatch.training.supervised_step import Supervised, ctc_losses, label_losses
+from priormatch.training.supervised_step import Supervised
 
 WATCH = Stopwatch(torch.device("cpu"))
 
@@ -35,10 +37,12 @@ def test_a_tiny_recognizer_learns_its_utterances_by_heart(tiny_corpus, tiny_toke
         batch=BatchSettings(utterances=8), window_updates=60, window_deviation=3.0, ctc_weight=0.5
     )
     corpus = Corpus.load(tiny_corpus(8), AudioSettings(workers=0))
-    task = Supervised(Recognizer(settings, tiny_tokenizer), corpus, {"dev": corpus}, training, training.batch)
+    task = Supervised(
+        SpeechRecognizer(settings, tiny_tokenizer), corpus, {"dev": corpus}, training, training.batch
+    )
     optimizer = OptimizerSettings("adamw", 0.005, clip=5.0, warm_up=20)
     fit(task, Schedule(120, optimizer, 0, 40, report_every=40), tmp_path / "out", tmp_path)
-    best = Recognizer.load(tmp_path / "out" / "model")
+    best = SpeechRecognizer.load(tmp_path / "out" / "model")
     assert validation_errors(best, {"dev": corpus})["dev"] == {"wer": 0.0, "cer": 0.0}
     assert best.longest_heard == pytest.approx(max(corpus.durations), abs=0.01)
 
@@ -46,7 +50,7 @@ def test_a_tiny_recognizer_learns_its_utterances_by_heart(tiny_corpus, tiny_toke
 def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer, tmp_path):
     grammar = [f"meeting at {hour} with {who}" for hour in ("nine", "ten") for who in ("doctor", "monday")]
     text, held_out = Sentences(grammar * 4, tiny_tokenizer), Sentences(grammar, tiny_tokenizer)
-    prior = Prior(ConvLMSettings(16, 16, [[8, 16, 1]], 16, kernel=5, dropout=0.0), tiny_tokenizer)
+    prior = ConvPrior(ConvLMSettings(16, 16, [[8, 16, 1]], 16, kernel=5, dropout=0.0), tiny_tokenizer)
     task = PriorTraining(prior, text, held_out, PriorSettings(batch_tokens=100), seed=0)
     before, _ = task.validate(0)
     optimizer = OptimizerSettings("adamw", 0.02, clip=1.0, warm_up=10)
@@ -101,9 +105,11 @@ def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer, tmp_path)
     cycle = ["monday", "tuesday", "morning", "evening", "meeting", "doctor"]
     text, held_out = Sentences(cycle * 8, tiny_tokenizer), Sentences(cycle * 2, tiny_tokenizer)
     settings = ConvLMSettings(16, 16, [[16, 16, 2]], 16, kernel=5, dropout=0.0, context=True)
-    task = PriorTraining(Prior(settings, tiny_tokenizer), text, held_out, PriorSettings(batch_tokens=200), 0)
+    task = PriorTraining(
+        ConvPrior(settings, tiny_tokenizer), text, held_out, PriorSettings(batch_tokens=200), 0
+    )
     fit(task, Schedule(150, OptimizerSettings("adamw", 0.02, clip=1.0), 0, 150), tmp_path, tmp_path)
-    prior = Prior.load(tmp_path / "model")
+    prior = ConvPrior.load(tmp_path / "model")
     alone = prior.score_texts(cycle)
     after = prior.score_texts(cycle, [cycle[-1], *cycle[:-1]])
     assert alone.mean() == pytest.approx(-math.log(6), abs=0.3)
@@ -172,8 +178,8 @@ def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(tiny
 
 
 def transcript_losses(model, batch, training, window=False):
-    labels, lengths = batch.labels[:, None], batch.label_lengths[:, None]
-    return label_losses(model, batch.waveforms, batch.samples, labels, lengths, training, window)[:, 0]
+    spoken = Hypotheses(batch.labels[:, None], batch.label_lengths[:, None], model.tokenizer)
+    return model.losses(batch, spoken, training, window)[:, 0]
 
 
 def test_the_soft_window_lasts_for_so_many_updates(tiny_recognizer, tiny_corpus):

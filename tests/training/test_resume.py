@@ -26,8 +26,8 @@ from priormatch.errors import UserError
 from priormatch.matching import baselines
 from priormatch.matching.baselines import AveragedProposal, CachedTargets
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import FILE, OLD, read_checkpoint
 from priormatch.training.inspected import FILE as INSPECTED
@@ -58,7 +58,7 @@ def make_supervised(tiny_corpus, tiny_model_settings, tiny_tokenizer):
     def make(workers=0):
         torch.manual_seed(1)
         corpus = Corpus.load(path, AudioSettings(workers=workers))
-        model = Recognizer(tiny_model_settings, tiny_tokenizer)
+        model = SpeechRecognizer(tiny_model_settings, tiny_tokenizer)
         return Supervised(model, corpus, {"dev": corpus}, TRAINING, TRAINING.batch)
 
     return make
@@ -68,7 +68,7 @@ def make_supervised(tiny_corpus, tiny_model_settings, tiny_tokenizer):
 def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
     def make(context=False):
         torch.manual_seed(1)
-        prior = Prior(replace(tiny_prior_settings, context=context), tiny_tokenizer)
+        prior = ConvPrior(replace(tiny_prior_settings, context=context), tiny_tokenizer)
         text = Sentences(tiny_sentences[:30], tiny_tokenizer)
         held_out = Sentences(tiny_sentences[30:40], tiny_tokenizer)
         return PriorTraining(prior, text, held_out, PriorSettings(batch_tokens=60), seed=3)
@@ -93,7 +93,7 @@ def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior, 
     ):
         torch.manual_seed(1)
         audio = AudioSettings(workers=workers)
-        online = Recognizer(tiny_model_settings, tiny_tokenizer).eval()
+        online = SpeechRecognizer(tiny_model_settings, tiny_tokenizer).eval()
         with torch.no_grad():
             online.decoder.output.bias[tiny_tokenizer.eos] += 1.2  # hypotheses of several lengths
         monkeypatch.setattr(baselines, "DECAY", 0.5)

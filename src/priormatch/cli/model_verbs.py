@@ -49,9 +49,9 @@ def export(
     from priormatch.progress import say
     from priormatch.recognizers.export import check
     from priormatch.recognizers.export import export as write
-    from priormatch.recognizers.recognizer import Recognizer
+    from priormatch.recognizers.recognizer import SpeechRecognizer
 
-    recognizer = Recognizer.load(model)
+    recognizer = SpeechRecognizer.load(model)
     say(f"{out}: exporting; this takes a while ...")
     write(recognizer, out)
     worst = check(recognizer, out)

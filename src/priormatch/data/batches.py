@@ -61,6 +61,13 @@ class Batch:
     label_lengths: Tensor
     bad: list[tuple[str, str]] = field(default_factory=list)
 
+    @staticmethod
+    def of_audio(waveforms: Tensor, samples: Tensor) -> "Batch":
+        """A batch of speech without names and transcripts: waveforms (B, N), samples (B,)."""
+        count = len(waveforms)
+        nothing = torch.zeros_like(samples)
+        return Batch([""] * count, [None] * count, waveforms, samples, nothing[:, None], nothing)
+
     def __len__(self) -> int:
         return len(self.ids)
 

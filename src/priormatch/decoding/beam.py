@@ -1,13 +1,16 @@
 """Beam search, batched over utterances and hypotheses."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from priormatch.data.tokenizer import Tokenizer
 
 BLOCK = 64
 """Classes are ranked in blocks of this size: first the best of every block, then the blocks that can hold a winner."""
@@ -46,6 +49,44 @@ class Beam:
         lengths = self.lengths[:, :count]
         classes = self.classes[:, :count, : max(int(lengths.max()), 1)]
         return Beam(classes, lengths, self.scores[:, :count], self.ended)
+
+
+@dataclass(frozen=True)
+class Hypotheses:
+    """k label sequences of each utterance, as classes on a device and, on demand, as text.
+
+    labels (B, k, U) end with the end of sentence, which is also the padding; lengths (B, k) include the end of sentence
+    and are 0 where there is no hypothesis; `tokenizer` is the one that made the labels.
+    """
+
+    labels: Tensor
+    lengths: Tensor
+    tokenizer: Tokenizer
+
+    @cached_property
+    def texts(self) -> list[list[str]]:
+        """The text of each hypothesis; empty where there is none."""
+        return [[self.tokenizer.decode(each) for each in row] for row in self.labels.tolist()]
+
+    def to(self, device: torch.device) -> "Hypotheses":
+        """The same hypotheses on a device."""
+        return Hypotheses(self.labels.to(device), self.lengths.to(device), self.tokenizer)
+
+    @staticmethod
+    def of_texts(texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> "Hypotheses":
+        """Hypotheses from texts, k for each utterance."""
+        rows = [[*tokenizer.encode(text), tokenizer.eos] for beam in texts for text in beam]
+        labels, lengths = pad(rows)
+        shape = len(texts), len(texts[0])
+        return Hypotheses(labels.unflatten(0, shape), lengths.unflatten(0, shape), tokenizer)
+
+
+def pad(sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Stack sequences that end with EOS, padded with their last class: -> (N, U), (N,)."""
+    lengths = torch.tensor([len(each) for each in sequences])
+    width = int(lengths.max())
+    rows = [[*each, *[each[-1]] * (width - len(each))] for each in sequences]
+    return torch.tensor(rows), lengths
 
 
 @torch.no_grad()

@@ -9,11 +9,12 @@ import torch
 
 from priormatch.config import ModelSettings, TrainingSettings
 from priormatch.data import SAMPLE_RATE
+from priormatch.data.batches import Batch
 from priormatch.data.tokenizer import train_tokenizer
+from priormatch.decoding.beam import Hypotheses
 from priormatch.device import find_device, has_kernels, mixed_precision
 from priormatch.doctor.finding import Finding
-from priormatch.recognizers.recognizer import Recognizer
-from priormatch.training.supervised_step import label_losses
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 GB = 1 << 30
 LITTLE_MEMORY = 8 * GB  # of a GPU
@@ -93,18 +94,18 @@ def product_is_right(device: torch.device) -> bool:
 def update_is_right(device: torch.device) -> bool:
     """Train a tiny recognizer on noise: its loss must fall, and its weights must stay finite."""
     torch.manual_seed(0)
-    model = Recognizer(TINY, train_tokenizer(["one two three", "three two one"], 12)).to(device).train()
+    model = SpeechRecognizer(TINY, train_tokenizer(["one two three", "three two one"], 12)).to(device).train()
     labels = torch.tensor([[[*model.tokenizer.encode("one two"), model.tokenizer.eos]]], device=device)
     samples = torch.tensor([SAMPLE_RATE], device=device)
-    lengths = torch.tensor([[labels.shape[-1]]], device=device)
-    waveforms = 0.1 * torch.randn(1, SAMPLE_RATE, device=device)
+    spoken = Hypotheses(labels, torch.tensor([[labels.shape[-1]]], device=device), model.tokenizer)
+    batch = Batch.of_audio(0.1 * torch.randn(1, SAMPLE_RATE, device=device), samples)
     settings = TrainingSettings(input_sampling=0.0)
     optimizer = torch.optim.SGD(model.parameters(), 0.001)
     losses = []
     for _ in range(2):
         optimizer.zero_grad()
         with mixed_precision(device):
-            loss = label_losses(model, waveforms, samples, labels, lengths, settings).sum()
+            loss = model.losses(batch, spoken, settings).sum()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

@@ -11,8 +11,8 @@ from priormatch.experiments.systems import matched
 from priormatch.matching.hypotheses import Inspection, inspect
 from priormatch.matching.lpm import Weighing
 from priormatch.pipeline.show_hypotheses import LEGEND, marked
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 UTTERANCES = 2
 SHOWN = matched()  # shown together with the supervised model
@@ -23,10 +23,10 @@ def beams(study: Study) -> Cells:
     """The table: the reference, and each model's hypotheses with marked errors, log q, log p_y and weights."""
     device = find_device(study.settings.device)
     models = {"Supervised": study.models.supervised(), "LPM": study.train(SHOWN)}
-    prior, size = Prior.load(study.models.prior(), device), study.settings.matching.beam_size
+    prior, size = ConvPrior.load(study.models.prior(), device), study.settings.matching.beam_size
     corpus = some_of(study.data.validation["dev-other"], study)
     found = {
-        name: inspect(Recognizer.load(model, device), prior, corpus, size, Weighing())
+        name: inspect(SpeechRecognizer.load(model, device), prior, corpus, size, Weighing())
         for name, model in models.items()
     }
     lines = []

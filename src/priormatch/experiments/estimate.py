@@ -36,8 +36,8 @@ from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_pair
 from priormatch.pipeline.match import weighing_of
 from priormatch.progress import say, track
 from priormatch.recognizers.decode import batch_seconds, validation_errors
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching_step import Matching, share_of
@@ -257,10 +257,10 @@ def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float
     tokenizer, utterances = numbers_for(settings), utterances_of(step, settings)
     if step == "prior":
         text = Sentences(random_texts(MANY * utterances, tokenizer), tokenizer)
-        prior = Prior(settings.prior.model, tokenizer).to(device)
+        prior = ConvPrior(settings.prior.model, tokenizer).to(device)
         return seconds_an_update(PriorTraining(prior, text, text, settings.prior, 0), settings)
     with noise(utterances, tokenizer, settings) as corpus:
-        model = Recognizer(settings.model, tokenizer).to(device)
+        model = SpeechRecognizer(settings.model, tokenizer).to(device)
         return seconds_an_update(task_of(step, model, corpus, settings), settings)
 
 
@@ -269,11 +269,11 @@ def seconds_an_utterance(settings: Settings, device: torch.device) -> float:
     utterances = FEW if device.type == "cpu" else round(batch_seconds(device) / SECONDS)
     tokenizer = numbers_for(settings)
     with noise(utterances, tokenizer, settings) as corpus:
-        model = endless(Recognizer(settings.model, tokenizer).to(device).eval())
+        model = endless(SpeechRecognizer(settings.model, tokenizer).to(device).eval())
         return steady_seconds(lambda: validation_errors(model, {"noise": corpus}), device) / utterances
 
 
-def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -> Task:
+def task_of(step: Step, model: SpeechRecognizer, corpus: Corpus, settings: Settings) -> Task:
     """The task that makes the updates of a recognizer."""
     training, matching = settings.training, settings.matching
     if step in ("supervised", "further"):
@@ -281,7 +281,7 @@ def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -
         return Supervised(model, corpus, {}, training, size)
     if step == "labels":
         return Matching(model, corpus, corpus, {}, targets=given_labels, training=training, matching=matching)
-    judge = Prior(settings.prior.model, model.tokenizer)
+    judge = ConvPrior(settings.prior.model, model.tokenizer)
     judge.lm.fuse()
     proposal = Proposal(endless(model), 0.0)
     weighing = replace(weighing_of(settings, {}, {}), keep=keep_all)
@@ -291,7 +291,7 @@ def task_of(step: Step, model: Recognizer, corpus: Corpus, settings: Settings) -
     )
 
 
-def endless(model: Recognizer) -> Recognizer:
+def endless(model: SpeechRecognizer) -> SpeechRecognizer:
     """The model with its end of sentence disabled, so that all hypotheses have the full length."""
     with torch.no_grad():
         model.decoder.output.bias[model.tokenizer.eos] = -30.0

@@ -14,7 +14,7 @@ from priormatch.experiments.study import Study
 from priormatch.experiments.systems import System
 from priormatch.pipeline.work import kept_copy
 from priormatch.recognizers.perplexity import in_order, likelihoods
-from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.bootstrap import ScoredTexts
 from priormatch.scoring.error_rates import (
     ErrorCounts,
@@ -84,7 +84,7 @@ def errors_of(transcripts: Sequence[Transcript], rate: str) -> ErrorCounts:
 
 def scored_by(study: Study, prior: Path, texts: Sequence[str]) -> ScoredTexts:
     """The prior's score of each text."""
-    judge = Prior.load(prior, find_device(study.settings.device))
+    judge = ConvPrior.load(prior, find_device(study.settings.device))
     return in_order(likelihoods(judge, texts), texts)
 
 

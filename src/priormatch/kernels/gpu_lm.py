@@ -133,6 +133,6 @@ class GpuLM:
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """W x + c in the precision of the inputs; bfloat16 would be too coarse (see `Prior.score_tree`)."""
+    """W x + c in the precision of the inputs; bfloat16 would be too coarse (see `score_tree`)."""
     with torch.autocast(x.device.type, enabled=False):
         return torch.addmm(bias, x, weight.t())

@@ -1,7 +1,7 @@
 """CUDA graphs: the hundreds of small launches of a step are recorded once per shape and replayed as one."""
 
 import gc
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -91,8 +91,8 @@ class Arena:
 class Gradients:
     """Gradients at fixed addresses, as a recorded backward pass requires."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.parameters = [each for each in model.parameters() if each.requires_grad]
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = [each for each in parameters if each.requires_grad]
         self.buffers: list[Tensor] = []
 
     def attach(self) -> None:
@@ -121,15 +121,19 @@ class Gradients:
 class Graphed(Generic[T]):
     """A function of tensors, run as one CUDA graph per combination of input shapes; on the CPU it is just called.
 
-    Keyword arguments are for values that are not tensors; each combination of them has its own graph too. `model` is
-    the model whose gradients a backward pass in the function adds to. `recorded` is false if it cannot be recorded.
+    Keyword arguments are for values that are not tensors; each combination of them has its own graph too.
+    `parameters` are those whose gradients a backward pass in the function adds to. `recorded` is false if it cannot be
+    recorded.
     """
 
     def __init__(
-        self, function: Callable[..., T], model: nn.Module | None = None, recorded: bool = True
+        self,
+        function: Callable[..., T],
+        parameters: Iterable[nn.Parameter] | None = None,
+        recorded: bool = True,
     ) -> None:
         self.function, self.recorded = function, recorded
-        self.gradients = Gradients(model) if model is not None else None
+        self.gradients = Gradients(parameters) if parameters is not None else None
         self.recordings: dict[Hashable, tuple[list[Tensor], Recording[T]]] = {}
         self.arena = Arena()
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from priormatch.data.batches import HOST, Batch
 from priormatch.matching.diagnostics import Figures
 from priormatch.matching.lpm import Proposal, Refresh, Targets, TargetsOf
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.protocols import Recognizer
 from priormatch.stopwatch import Stopwatch
 
 RENEWED = 0.1  # share of visits at which slimIPL replaces a label: its authors' p

@@ -1,9 +1,7 @@
 """Context for the prior: the text that precedes an utterance."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
-
-from torch import Tensor
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from priormatch.data.batches import Batch
 from priormatch.data.recordings import previous_in_recording
@@ -18,18 +16,7 @@ def contexts_of(cuts: "Iterable[Cut]", heard: Mapping[str, str]) -> dict[str, st
     return {name: text for name, earlier in before.items() if (text := heard.get(earlier, ""))}
 
 
-class ReadsContext(Protocol):
-    """A prior that can encode texts as contexts."""
-
-    def contexts(self, texts: Sequence[str]) -> Tensor:
-        """Texts -> contexts (N, V)."""
-
-
-def batch_context(batch: Batch, contexts: Mapping[str, str], prior: ReadsContext) -> Tensor:
-    """Encode the contexts of a batch for the prior, on the batch's device: (B, V)."""
+def batch_context(batch: Batch, contexts: Mapping[str, str]) -> list[str]:
+    """The text before each utterance of a batch, "" for none and for rows that only pad the batch."""
     padding = len(batch.waveforms) - len(batch)
-    texts = [*(contexts.get(each, "") for each in batch.ids), *[""] * padding]
-    context = prior.contexts(texts)
-    if batch.waveforms.is_cuda:
-        context = context.pin_memory()
-    return context.to(batch.waveforms.device, non_blocking=True)
+    return [*(contexts.get(each, "") for each in batch.ids), *[""] * padding]

@@ -7,15 +7,12 @@ import torch
 from torch import Tensor
 
 from priormatch.data.batches import Corpus
-from priormatch.decoding.beam import Beam
-from priormatch.decoding.fusion import wide_enough
-from priormatch.device import mixed_precision
-from priormatch.matching.lpm import SHORTEST, Weighing, first_spellings, weigh
-from priormatch.models.objective import sequence_loss
+from priormatch.data.tokenizer import Tokenizer
+from priormatch.decoding.beam import Beam, Hypotheses
+from priormatch.matching.lpm import SHORTEST, Weighing, first_spellings, proposer_of, weigh
 from priormatch.progress import Meter
-from priormatch.recognizers.decode import Search, encode, plain_search, search_with_prior
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.decode import batches_of, evaluating
+from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.scoring.alignment import AlignedWord, align
 
 
@@ -69,44 +66,37 @@ def look_into(
     model: Recognizer, prior: Prior, corpus: Corpus, beam_size: int, weighing: Weighing
 ) -> Iterator[Inspection]:
     """The beams of a corpus in any order; unreadable utterances are reported and skipped."""
-    search = search_for(prior, beam_size, weighing)
-    for batch in encode(model, corpus):
-        with mixed_precision(model.device):
-            memory = model.memory(batch.frames, batch.lengths)
-            beam = search(model, memory)
+    proposer = proposer_of(model, prior, weighing.fusion)
+    for batch in batches_of(model, corpus):
+        with evaluating(model):
+            beam = proposer.propose(batch, beam_size)
             log_q = beam.scores
             if weighing.fusion is not None:  # the scores include the prior
-                log_q = -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
+                log_q = model.log_prob(batch, Hypotheses(beam.classes, beam.lengths, model.tokenizer))
         for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
-            yield inspect_beam(of_row(beam, row), name, text, prior, weighing, log_q[row : row + 1])
-
-
-def search_for(prior: Prior, beam_size: int, weighing: Weighing) -> Search:
-    """The search for the hypotheses to weigh."""
-    if weighing.fusion is None:
-        return plain_search(beam_size)
-    search = search_with_prior(prior, wide_enough(weighing.fusion, beam_size))
-    return lambda model, memory: search(model, memory).best(beam_size)
+            one = of_row(beam, row)
+            yield inspect_beam(one, name, text, model.tokenizer, prior, weighing, log_q=log_q[row : row + 1])
 
 
 def inspect_beam(
     beam: Beam,
     name: str,
     reference: str | None,
+    tokenizer: Tokenizer,
     prior: Prior,
     weighing: Weighing,
+    *,
     log_q: Tensor | None = None,
 ) -> Inspection:
     """Score, filter and weigh the beam of one utterance; log q defaults to the beam's scores."""
-    tokenizer = prior.tokenizer
+    device, given = beam.classes.device, Hypotheses(beam.classes, beam.lengths, tokenizer)
     pieces = weighing.reference_lengths.get(name, 0)
     length = pieces + 1 if pieces > 0 else 0
-    texts = [tokenizer.decode(classes) for classes in beam.classes[0].tolist()]
+    (texts,) = given.texts
     dropped = reasons_to_drop(beam.lengths, length, texts, weighing)
-    keep = torch.tensor([[reason is None for reason in dropped]], device=beam.lengths.device)
+    keep = torch.tensor([[reason is None for reason in dropped]], device=device)
     before = [weighing.contexts[name]] if name in weighing.contexts else None
-    context = None if before is None else prior.contexts(before).to(beam.classes.device)
-    log_prior = prior.score(beam.classes, beam.lengths, context)
+    log_prior = prior.score(given, before).to(device)
     weights = weigh(log_prior, keep, beam.scores, weighing.exponents)
     log_q = beam.scores if log_q is None else log_q
     tensors = (beam.classes, beam.lengths, log_q, log_prior, weights)
@@ -125,7 +115,9 @@ def inspect_beam(
         for rank, (classes, count, of_q, of_p, weight, text, reason) in enumerate(rows, 1)
         if count > 0
     ]
-    log_reference = None if reference is None else float(prior.score_texts([reference], before))
+    log_reference = None
+    if reference is not None:
+        log_reference = float(prior.score(Hypotheses.of_texts([[reference]], tokenizer).to(device), before))
     return Inspection(name, reference, log_reference, length, bool(beam.ended[0]), hypotheses)
 
 

@@ -10,7 +10,6 @@
 Shapes: B utterances, k hypotheses, U tokens of the longest one. Lengths count the end of sentence.
 """
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,14 +20,20 @@ from torch import Tensor
 
 from priormatch.config import FusionSettings
 from priormatch.data.batches import Batch
+from priormatch.decoding.beam import Hypotheses
 from priormatch.errors import UserError
 from priormatch.kernels.shapes import labels_on_grid
 from priormatch.matching.context import batch_context
 from priormatch.matching.diagnostics import Figures, diagnostics
 from priormatch.matching.reference_lengths import batch_lengths
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
-from priormatch.recognizers.recorded import RecordedProposal, fast_prior
+from priormatch.recognizers.protocols import (
+    Fuses,
+    Prior,
+    Proposes,
+    Recognizer,
+    RecordsProposals,
+    RecordsScores,
+)
 from priormatch.stopwatch import Stopwatch
 
 SHORTEST = 2  # one token and the end of sentence
@@ -147,7 +152,7 @@ class Proposal:
     """
 
     def __init__(self, model: Recognizer, cer: float, policy: Policy = "better") -> None:
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+        self.model = model.copy().eval().requires_grad_(False)
         self.cer, self.policy = cer, policy
         self.history: list[Refresh] = []
 
@@ -204,6 +209,18 @@ class Weighing:
     fusion: FusionSettings | None = None
 
 
+def proposer_of(model: Recognizer, prior: Prior | None, fusion: FusionSettings | None) -> Proposes:
+    """What lists the hypotheses: the recognizer, or with `fusion` its search with the prior."""
+    if fusion is None:
+        return model
+    if prior is None or not isinstance(model, Fuses):
+        raise UserError(
+            f"search with a prior needs one, and a recognizer that supports it; this one is a {type(model).__name__}:"
+            " search without it (matching.hypotheses=asr)"
+        )
+    return model.fused(prior, fusion)
+
+
 class BeamTargets:
     """Targets of unlabeled speech: the proposal's beam of k hypotheses, filtered, scored and weighed.
 
@@ -211,28 +228,26 @@ class BeamTargets:
     """
 
     def __init__(self, proposal: Proposal, prior: Prior | None, beam_size: int, weighing: Weighing) -> None:
-        self.weighing, self.tokenizer = weighing, proposal.model.tokenizer
-        self.prior = None if prior is None else fast_prior(prior)
-        lm = self.prior.lm if self.prior is not None and weighing.fusion is not None else None
-        self.propose = RecordedProposal(proposal.model, beam_size, lm, weighing.fusion)
+        self.weighing, self.beam_size, self.tokenizer = weighing, beam_size, proposal.model.tokenizer
+        proposer = proposer_of(proposal.model, prior, weighing.fusion)
+        self.proposer = proposer.recorded() if isinstance(proposer, RecordsProposals) else proposer
+        self.prior = prior.recorded() if isinstance(prior, RecordsScores) else prior
 
     @torch.no_grad()
     def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, Figures]:
         """Targets of a batch and their diagnostics; rows that only pad the batch have zero weights."""
         reference = batch_lengths(batch, self.weighing.reference_lengths)
-        context = None
-        if self.prior is not None and self.weighing.contexts:
-            context = batch_context(batch, self.weighing.contexts, self.prior)
-        beam = self.propose(batch.waveforms, batch.samples)
+        beam = self.proposer.propose(batch, self.beam_size)
         labels = labels_on_grid(beam.classes, self.tokenizer.eos)
+        hypotheses = Hypotheses(labels, beam.lengths, self.tokenizer)
         watch.lap("proposal")
         log_prior = None
         if self.prior is not None and self.weighing.exponents[0] != 0:
-            log_prior = self.prior.score(labels, beam.lengths, context)
+            context = batch_context(batch, self.weighing.contexts) if self.weighing.contexts else None
+            log_prior = self.prior.score(hypotheses, context).to(labels.device)
         keep = self.weighing.keep(beam.lengths, reference)
         if self.weighing.merge_spellings:
-            texts = [[self.tokenizer.decode(each) for each in row] for row in beam.classes.tolist()]
-            keep = first_spellings(texts, keep)
+            keep = first_spellings(hypotheses.texts, keep)
         weights = weigh(log_prior, keep, beam.scores, self.weighing.exponents)
         count = len(batch)
         weights[count:] = 0.0

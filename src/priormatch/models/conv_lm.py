@@ -151,7 +151,7 @@ class ConvLM(nn.Module):
         if classes is None:
             classes = torch.full(cache.shape[:-1], self.eos, device=cache.device)
         windows = OneMore(cache)
-        # float16 for the same reason as in `Prior.score_tree`
+        # float16 for the same reason as in `score_tree`
         with torch.autocast(cache.device.type, torch.float16, enabled=cache.is_cuda):
             logits = self._logits(classes, windows)
         return logits.log_softmax(dim=-1, dtype=torch.float32), torch.cat(windows.kept, dim=-1)

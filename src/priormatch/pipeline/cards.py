@@ -16,8 +16,8 @@ from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.card import CARD, Card, read_card, write_card
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import plain, versions
 
 PAPER = "[local prior matching](https://arxiv.org/abs/2002.10336)"
@@ -29,9 +29,9 @@ TEXT = "- text: "
 TASKS = {"automatic-speech-recognition": "Automatic Speech Recognition", "text-generation": "Text Generation"}
 
 
-def plain_card(name: str, model: Recognizer | Prior) -> Card:
+def plain_card(name: str, model: SpeechRecognizer | ConvPrior) -> Card:
     """The card of any model, from the model alone."""
-    hears = isinstance(model, Recognizer)
+    hears = isinstance(model, SpeechRecognizer)
     facts = {
         "library_name": "priormatch",
         "pipeline_tag": "automatic-speech-recognition" if hears else "text-generation",
@@ -48,10 +48,10 @@ def plain_card(name: str, model: Recognizer | Prior) -> Card:
     return Card(facts, name, summary, {"Use": usage(model), "Limits": limits(model), "License": NO_LICENSE})
 
 
-def usage(model: Recognizer | Prior, name: str = "MODEL") -> str:
+def usage(model: SpeechRecognizer | ConvPrior, name: str = "MODEL") -> str:
     """How to use a model; without a name it is called MODEL."""
     kind = type(model).__name__
-    hears = isinstance(model, Recognizer)
+    hears = isinstance(model, SpeechRecognizer)
     lines = [
         f"from priormatch import {kind}",
         "",
@@ -64,9 +64,9 @@ def usage(model: Recognizer | Prior, name: str = "MODEL") -> str:
     return f"```python\n{code}\n```\n\nOn the command line: `priormatch transcribe {words}`.{where}"
 
 
-def limits(model: Recognizer | Prior) -> str:
+def limits(model: SpeechRecognizer | ConvPrior) -> str:
     """The limits of a model."""
-    if isinstance(model, Prior):
+    if isinstance(model, ConvPrior):
         return (
             "It models text like its training text, in the same spelling, and works only with recognizers that have"
             " the same word pieces."
@@ -82,7 +82,7 @@ def limits(model: Recognizer | Prior) -> str:
 
 def trained_card(
     name: str,
-    model: Recognizer | Prior,
+    model: SpeechRecognizer | ConvPrior,
     how: str,
     data: Sequence[str],
     score: str,
@@ -145,7 +145,7 @@ def called(file: Path, settings: Settings) -> str:
     return Path(sources.get(name) or name).name.removesuffix(SUFFIX)
 
 
-def judged(prior: Prior, folder: Path | None) -> str:
+def judged(prior: ConvPrior, folder: Path | None) -> str:
     """A line about a recognizer's prior: its size, and the name and text in its own card."""
     card = None if folder is None else read_card(folder)
     size = f"a language model of {parameters(prior)} parameters"
@@ -212,7 +212,7 @@ def with_results(card: Card, tests: Mapping[str, Mapping[str, Any]], notes: Sequ
     )
 
 
-def parameters(model: Recognizer | Prior) -> str:
+def parameters(model: SpeechRecognizer | ConvPrior) -> str:
     """The number of a model's parameters, in readable form."""
     count = sum(each.numel() for each in model.parameters())
     return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k"

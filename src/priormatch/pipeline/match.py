@@ -30,8 +30,9 @@ from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.pipeline.work import leave_recognizer_card, load_validation, matching_schedule, thin
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import mean_cer, validation_errors
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Prior, Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.transcripts import Transcript, read_transcripts
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector
@@ -114,10 +115,8 @@ class MatchJob:
     ) -> "MatchJob":
         """Load the inputs from files; `lengths` are transcripts, which give reference lengths and contexts."""
         device = find_device(settings.device)
-        online = Recognizer.load(model, device)
-        judge = None if prior is None else Prior.load(prior, device)
-        if judge is not None:
-            judge.require_tokenizer(online.tokenizer, str(model))
+        online = SpeechRecognizer.load(model, device)
+        judge = None if prior is None else ConvPrior.load(prior, device)
         heard = None if lengths is None else read_transcripts(lengths)
         speech = Corpus.load(unlabeled, settings.audio)
         return cls(
@@ -129,7 +128,7 @@ class MatchJob:
             out=out,
             log=log,
             prior=judge,
-            proposal=None if proposal is None else Recognizer.load(proposal, device),
+            proposal=None if proposal is None else SpeechRecognizer.load(proposal, device),
             reference_lengths=None if heard is None else {each.id: each.pieces for each in heard},
             contexts=heard_before(speech, heard) if settings.matching.context else None,
             transcribed=None if transcribed is None else transcribed_sample(transcribed, speech, settings),
@@ -137,7 +136,7 @@ class MatchJob:
         )
 
     def run(self) -> None:
-        """Train; write the models and the card."""
+        """Train; write the models, and the card of a recognizer of this package."""
         settings, matching, prior, out = self.settings, self.settings.matching, self.prior, self.out
         self._check()
         start = self.proposal or self.online
@@ -176,6 +175,8 @@ class MatchJob:
         )
         best = fit(task, matching_schedule(settings), out, self.log)
         proposal.model.save(out / "proposal")
+        if not isinstance(self.online, SpeechRecognizer):
+            return
         leave_recognizer_card(
             out,
             self.online,
@@ -185,16 +186,14 @@ class MatchJob:
             best=best,
             recipe=recipe_of_matching(settings),
             settings=settings,
-            more=[] if prior is None else [judged(prior, self.prior_folder)],
+            more=[judged(prior, self.prior_folder)] if isinstance(prior, ConvPrior) else [],
         )
 
     def _check(self) -> None:
         """Refuse missing inputs and models that do not fit together."""
         require_inputs(self.prior, self.reference_lengths, self.settings)
-        if self.prior is not None:
-            self.prior.require_tokenizer(self.online.tokenizer, "the recognizer")
-            if self.contexts is not None:
-                self.prior.require_context()
+        if isinstance(self.prior, ConvPrior) and self.contexts is not None:
+            self.prior.require_context()
         if self.proposal is not None and self.proposal.tokenizer != self.online.tokenizer:
             raise UserError(
                 "the proposal's tokenizer differs from that of the online model: train both with one tokenizer"
@@ -295,7 +294,7 @@ def train_on_pseudo_labels(
     log: Path,
 ) -> None:
     """Train `model` further on transcripts and fixed pseudo-labels, with the mixing and schedule of matching."""
-    online = Recognizer.load(model, find_device(settings.device))
+    online = SpeechRecognizer.load(model, find_device(settings.device))
     paired = Corpus.load(labeled, settings.audio, transcribed=True)
     speech = Corpus.load(pseudo_labeled, settings.audio, transcribed=True)
     sets = load_validation(validation, settings)

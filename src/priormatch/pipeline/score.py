@@ -10,7 +10,7 @@ from priormatch.errors import UserError
 from priormatch.pipeline.score_files import UNITS, Resampled, found_sets, pairs_of, read_scored, units_for
 from priormatch.progress import track
 from priormatch.recognizers.perplexity import likelihoods, perplexity
-from priormatch.recognizers.prior import Prior
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
 from priormatch.scoring.confusions import AlignedUtterance, misheard
 from priormatch.scoring.error_rates import ErrorCounts, character_errors, grouped, word_errors
@@ -240,7 +240,7 @@ def compared(name: str, first: Heard, second: Heard, resampled: Resampled) -> Co
 
 def perplexities(decoded: Sequence[list[Transcript]], folder: Path) -> list[tuple[float, float]]:
     """The prior's perplexity per piece of each file's hypotheses and references."""
-    prior = Prior.load(folder, find_device("auto"))
+    prior = ConvPrior.load(folder, find_device("auto"))
     pairs = [both_sides(transcripts) for transcripts in decoded]
     scored = likelihoods(prior, [text for pair in pairs for texts in pair for text in texts])
     return [

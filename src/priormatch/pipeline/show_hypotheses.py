@@ -17,8 +17,8 @@ from priormatch.matching.hypotheses import Hypothesis, Inspection, inspect
 from priormatch.matching.lpm import keep_all
 from priormatch.pipeline.match import heard_before, weighing_of
 from priormatch.pipeline.work import thin
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.alignment import AlignedWord
 from priormatch.scoring.transcripts import read_transcripts
 
@@ -38,7 +38,7 @@ def inspect_files(
 ) -> list[Inspection]:
     """The beams of the utterances with the given ids, or of a fixed sample of `count` utterances (0 for all)."""
     device, matching = find_device(settings.device), settings.matching
-    recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
+    recognizer, judge = SpeechRecognizer.load(model, device), ConvPrior.load(prior, device)
     judge.require_tokenizer(recognizer.tokenizer, str(model))
     heard = read_transcripts(lengths) if lengths else []
     known = {each.id: each.pieces for each in heard}

@@ -17,8 +17,8 @@ from priormatch.pipeline.transcribed import Transcribed
 from priormatch.progress import Meter, duration_text, say
 from priormatch.recognizers.decode import Search
 from priormatch.recognizers.formats import FORMATS, Origin
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import Transcription, transcribe_all
 
 Put = Callable[[Path, Transcription], None]
@@ -30,14 +30,14 @@ OriginOf = Callable[[Path], Origin]
 
 def load_models(
     model: Path, prior: Path | None, device: str, threads: int = 0
-) -> tuple[Recognizer, Prior | None]:
+) -> tuple[SpeechRecognizer, ConvPrior | None]:
     """Load a recognizer and, if given, a prior with the same tokenizer."""
     use_threads(threads)
     place = find_device(device)
-    recognizer = Recognizer.load(model, place)
+    recognizer = SpeechRecognizer.load(model, place)
     if prior is None:
         return recognizer, None
-    judge = Prior.load(prior, place)
+    judge = ConvPrior.load(prior, place)
     judge.require_tokenizer(recognizer.tokenizer, str(model))
     return recognizer, judge
 
@@ -120,7 +120,7 @@ def write_files(
 
 
 def transcribe(
-    model: Recognizer,
+    model: SpeechRecognizer,
     recordings: Sequence[Path],
     search: Search,
     cutting: Cutting,

@@ -31,8 +31,8 @@ from priormatch.recognizers.decode import (
     search_with_prior,
     transcribe,
 )
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import digest, fingerprint
 
 
@@ -53,7 +53,7 @@ def tune(
     Every set is encoded once. Trials are recorded in `OUT.trials.jsonl`, and the same call resumes from it.
     """
     device = find_device(settings.device)
-    recognizer, judge = Recognizer.load(model, device), Prior.load(prior, device)
+    recognizer, judge = SpeechRecognizer.load(model, device), ConvPrior.load(prior, device)
     judge.require_tokenizer(recognizer.tokenizer, str(model))
     sets = load_validation(validation, settings)
     sizes = {name: len(corpus) for name, corpus in sets.items()}
@@ -96,7 +96,7 @@ def tune(
     say(f"{out}: with the prior {found}; {values}")
 
 
-def encode_all(model: Recognizer, corpus: Corpus) -> list[Encoded]:
+def encode_all(model: SpeechRecognizer, corpus: Corpus) -> list[Encoded]:
     """Encode a whole corpus into CPU memory."""
     batches = []
     with Meter(f"encoding {corpus.name}", len(corpus)) as meter:
@@ -108,7 +108,7 @@ def encode_all(model: Recognizer, corpus: Corpus) -> list[Encoded]:
 
 
 def errors_of(
-    model: Recognizer,
+    model: SpeechRecognizer,
     sets: Mapping[str, list[Encoded]],
     search: Search,
     advance: Callable[[int], None] = lambda _: None,

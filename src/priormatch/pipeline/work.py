@@ -20,8 +20,8 @@ from priormatch.pipeline.recipe import recipe_of_schedule, recipe_of_training
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import decode_to_file, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import fingerprint
 from priormatch.scoring.transcripts import Transcript, write_transcripts
 from priormatch.training.loop import Schedule, fit
@@ -72,7 +72,7 @@ def train_prior(
 ) -> None:
     """Train the prior on sentences; its card names their `source`."""
     torch.manual_seed(settings.training.seed)
-    prior = Prior(settings.prior.model, tokenizer).to(find_device(settings.device))
+    prior = ConvPrior(settings.prior.model, tokenizer).to(find_device(settings.device))
     sentences, validation = Sentences(text, tokenizer), Sentences(held_out, tokenizer)
     say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} pieces of text")
     task = PriorTraining(prior, sentences, validation, settings.prior, settings.training.seed)
@@ -117,7 +117,7 @@ def train_supervised(
     training, matching = settings.training, settings.matching
     device = find_device(settings.device)
     torch.manual_seed(training.seed)
-    model = Recognizer(settings.model, tokenizer) if start is None else Recognizer.load(start)
+    model = SpeechRecognizer(settings.model, tokenizer) if start is None else SpeechRecognizer.load(start)
     model.to(device)
     cuts = [cut for path in labeled for cut in Corpus.load(path, settings.audio, transcribed=True).cuts]
     corpus = Corpus(cuts, settings.audio, ", ".join(map(str, labeled)))
@@ -194,7 +194,7 @@ def kept_copy(model: Path, name: str) -> Path:
 
 def leave_recognizer_card(
     out: Path,
-    model: Recognizer,
+    model: SpeechRecognizer,
     how: str,
     speech: Mapping[str, Corpus],
     validation: Mapping[str, Corpus],
@@ -216,10 +216,10 @@ def decode_to(
 ) -> None:
     """Transcribe the cuts of a manifest into a JSON Lines file; with a prior, as set in settings.fusion."""
     device = find_device(settings.device)
-    recognizer, search = Recognizer.load(model, device), plain_search(beam_size)
+    recognizer, search = SpeechRecognizer.load(model, device), plain_search(beam_size)
     key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
     if prior is not None:
-        judge = Prior.load(prior, device)
+        judge = ConvPrior.load(prior, device)
         judge.require_tokenizer(recognizer.tokenizer, str(model))
         search = search_with_prior(judge, settings.fusion)
         fusion = str(settings.fusion).replace("centered=", "centred=")  # as in the keys of older versions

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from priormatch.config import FusionSettings, load_settings
-from priormatch.data.batches import Corpus, UtteranceReader, once
+from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.loops import without_loop
@@ -19,8 +19,9 @@ from priormatch.device import mixed_precision
 from priormatch.errors import UserError
 from priormatch.models.decoder import Memory
 from priormatch.progress import Meter, say
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.error_rates import character_errors, word_errors
 from priormatch.scoring.transcripts import PartialTranscripts, Transcript, both_sides, write_transcripts
 
@@ -28,7 +29,7 @@ BATCH_SECONDS = 240.0
 MORE_ON_GPU = 4
 
 
-Search = Callable[[Recognizer, Memory], Beam]
+Search = Callable[[SpeechRecognizer, Memory], Beam]
 """A search: (recognizer, utterances it has encoded) -> the best hypotheses."""
 
 
@@ -37,9 +38,9 @@ def plain_search(beam_size: int) -> Search:
     return lambda model, memory: model.search(memory, beam_size)
 
 
-def search_with_prior(prior: Prior, settings: FusionSettings) -> Search:
+def search_with_prior(prior: ConvPrior, settings: FusionSettings) -> Search:
     """Search with shallow fusion of the recognizer and the prior; scores combine both."""
-    lm = (prior.in_half_precision() if prior.device.type == "cuda" else prior).lm
+    lm = prior.for_search()
     return lambda model, memory: model.search_with(lm, memory, settings)
 
 
@@ -47,8 +48,8 @@ GREEDY = plain_search(1)
 
 
 def search_of(
-    model: Recognizer,
-    prior: Prior | None = None,
+    model: SpeechRecognizer,
+    prior: ConvPrior | None = None,
     fusion: FusionSettings | str | PathLike[str] | None = None,
     beam_size: int | None = None,
 ) -> Search:
@@ -101,43 +102,58 @@ def evaluating(model: Recognizer) -> Iterator[None]:
         model.train(training)
 
 
-@torch.no_grad()
-def encode(model: Recognizer, corpus: Corpus) -> Iterator[Encoded]:
-    """Encode a corpus batch by batch; unreadable utterances are reported and skipped."""
+def batches_of(model: Recognizer, corpus: Corpus) -> Iterator[Batch]:
+    """The utterances of a corpus on the model's device; unreadable ones are reported and skipped."""
     reader = UtteranceReader(corpus, model.tokenizer)
     for batch in once(reader, batch_seconds(model.device), corpus.audio.workers):
         for cut, reason in batch.bad:
             say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})")
-        if not len(batch):
-            continue
-        moved = batch.to(model.device)
+        if len(batch):
+            yield batch.to(model.device)
+
+
+@torch.no_grad()
+def encode(model: SpeechRecognizer, corpus: Corpus) -> Iterator[Encoded]:
+    """Encode a corpus batch by batch; unreadable utterances are reported and skipped."""
+    for batch in batches_of(model, corpus):
         with evaluating(model):
-            frames, lengths = model.encode(moved.waveforms, moved.samples)
+            frames, lengths = model.encode(batch.waveforms, batch.samples)
         yield Encoded(batch.ids, batch.texts, frames, lengths)
 
 
 @torch.no_grad()
-def transcribe(model: Recognizer, batch: Encoded, search: Search) -> list[Transcript]:
+def transcribe(model: SpeechRecognizer, batch: Encoded, search: Search) -> list[Transcript]:
     """Transcribe encoded utterances."""
     moved = batch.to(model.device)
     with mixed_precision(model.device):
         beam = search(model, model.memory(moved.frames, moved.lengths))
-    return list(read_beam(beam, model, batch.ids, batch.texts))
+    return list(read_beam(beam, model.tokenizer, batch.ids, batch.texts))
 
 
-def decode(model: Recognizer, corpus: Corpus, search: Search = GREEDY) -> Iterator[list[Transcript]]:
+def decode(model: SpeechRecognizer, corpus: Corpus, search: Search = GREEDY) -> Iterator[list[Transcript]]:
     """Transcribe a corpus batch by batch; unreadable utterances are reported and skipped."""
     for batch in encode(model, corpus):
         yield transcribe(model, batch, search)
 
 
-def read_beam(beam: Beam, model: Recognizer, ids: list[str], texts: list[str | None]) -> Iterator[Transcript]:
+@torch.no_grad()
+def decode_greedily(model: Recognizer, corpus: Corpus) -> Iterator[list[Transcript]]:
+    """The best hypothesis of each utterance, batch by batch; unreadable utterances are reported and skipped."""
+    for batch in batches_of(model, corpus):
+        with evaluating(model):
+            beam = model.propose(batch, 1)
+        yield list(read_beam(beam, model.tokenizer, batch.ids, batch.texts))
+
+
+def read_beam(
+    beam: Beam, tokenizer: Tokenizer, ids: list[str], texts: list[str | None]
+) -> Iterator[Transcript]:
     """Convert the hypotheses of a batch to text, without loops if the search gave up."""
     tensors = (beam.classes, beam.lengths, beam.scores, beam.ended)
     columns = (ids, texts, *(each.tolist() for each in tensors))
     for name, text, classes, lengths, scores, ended in zip(*columns, strict=True):
         found = [
-            (*as_told(model.tokenizer, each[:length], ended), score)
+            (*as_told(tokenizer, each[:length], ended), score)
             for each, length, score in zip(classes, lengths, scores, strict=True)
             if length > 0
         ]
@@ -153,7 +169,9 @@ def as_told(tokenizer: Tokenizer, classes: list[int], ended: bool) -> tuple[str,
     return told, classes if told == text else [*tokenizer.encode(told), tokenizer.eos]
 
 
-def decode_to_file(model: Recognizer, corpus: Corpus, out: Path, key: str, search: Search = GREEDY) -> None:
+def decode_to_file(
+    model: SpeechRecognizer, corpus: Corpus, out: Path, key: str, search: Search = GREEDY
+) -> None:
     """Transcribe a corpus into a file and show progress; interrupted decoding resumes.
 
     `key` identifies the model and the search.
@@ -180,7 +198,7 @@ def greedy_transcripts(model: Recognizer, corpus: Corpus) -> list[Transcript]:
     """Greedy transcripts of a corpus, for the reference lengths; shows progress."""
     found: list[Transcript] = []
     with Meter("reference lengths", len(corpus)) as meter:
-        for transcripts in decode(model, corpus):
+        for transcripts in decode_greedily(model, corpus):
             found += transcripts
             meter.advance(len(transcripts))
     check_share(len(corpus) - len(found), corpus)
@@ -200,7 +218,7 @@ def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str
     """WER and CER of greedy decoding on each validation set, in percent."""
     errors = {}
     for name, corpus in sets.items():
-        transcripts = [each for batch in decode(model, corpus) for each in batch]
+        transcripts = [each for batch in decode_greedily(model, corpus) for each in batch]
         check_share(len(corpus) - len(transcripts), corpus)
         errors[name] = error_rates(transcripts)
     return errors

@@ -28,7 +28,7 @@ from priormatch.data.features import (
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing
 from priormatch.models.decoder import AttentionDecoder, gru_step
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 ENCODER, STEP, PIECES, FACTS = "encoder.onnx", "decoder_step.onnx", "pieces.txt", "export.json"
 MOST_DIFFERENCE = 1e-3  # between log-probabilities of the exported model and the original
@@ -65,7 +65,7 @@ class LogMelByConvolution(nn.Module):
 class Encoder(nn.Module):
     """Waveforms (B, N), their lengths (B,) -> keys and values (B, T, D), mask (B, T)."""
 
-    def __init__(self, model: Recognizer) -> None:
+    def __init__(self, model: SpeechRecognizer) -> None:
         super().__init__()
         self.features = LogMelByConvolution(model.features)
         self.encoder, self.decoder = model.encoder, model.decoder
@@ -102,7 +102,7 @@ class DecoderStep(nn.Module):
 
 
 @torch.no_grad()
-def export(model: Recognizer, folder: Path) -> None:
+def export(model: SpeechRecognizer, folder: Path) -> None:
     """Write a recognizer's ONNX files, its pieces and, last, the values that a search needs into a folder."""
     require("onnx", "onnxscript")
     model = copy.deepcopy(model).cpu().eval()
@@ -184,7 +184,7 @@ def quietly() -> Iterator[None]:
 
 
 @torch.no_grad()
-def check(model: Recognizer, folder: Path) -> float:
+def check(model: SpeechRecognizer, folder: Path) -> float:
     """Compare the export with the model: return the largest difference of a log-probability, or raise if too large."""
     require("onnxruntime")
     import onnxruntime

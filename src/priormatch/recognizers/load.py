@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from priormatch.recognizers.folder import kind_of
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 
-def load_model(folder: Path) -> Recognizer | Prior:
+def load_model(folder: Path) -> SpeechRecognizer | ConvPrior:
     """Load the recognizer or prior in a folder."""
-    return Prior.load(folder) if kind_of(folder) == "prior" else Recognizer.load(folder)
+    return ConvPrior.load(folder) if kind_of(folder) == "prior" else SpeechRecognizer.load(folder)

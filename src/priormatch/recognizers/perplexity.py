@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from priormatch.data.batches import cut_by_seconds
+from priormatch.decoding.beam import pad
 from priormatch.progress import Meter
-from priormatch.recognizers.prior import Prior, pad
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.bootstrap import ScoredTexts
 
 BATCH_PIECES = 4096
@@ -18,7 +19,7 @@ Likelihoods = Mapping[str, tuple[float, int]]
 
 
 @torch.no_grad()
-def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
+def likelihoods(prior: ConvPrior, texts: Iterable[str]) -> Likelihoods:
     """Score every distinct text once, with the tokenizer's segmentation."""
     tokenizer = prior.tokenizer
     rows = {text: [*tokenizer.encode(text), tokenizer.eos] for text in texts}
@@ -29,7 +30,7 @@ def likelihoods(prior: Prior, texts: Iterable[str]) -> Likelihoods:
         for start, end in pairwise([*starts, len(order)]):
             batch = order[start:end]
             labels, lengths = pad([rows[text] for text in batch])
-            scores = prior.score(labels.to(prior.device), lengths.to(prior.device))
+            scores = prior.score_classes(labels.to(prior.device), lengths.to(prior.device))
             found |= zip(batch, zip(scores.tolist(), lengths.tolist(), strict=True), strict=True)
             meter.advance(len(batch))
     return found

@@ -2,27 +2,27 @@
 
 import copy
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from priormatch.config import ConvLMSettings
 from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
+from priormatch.decoding.beam import Hypotheses, pad
+from priormatch.device import has_kernels
 from priormatch.errors import UserError
+from priormatch.kernels.recorded import RecordedScores
 from priormatch.models.conv_lm import ConvLM
+from priormatch.models.prefix_tree import prefix_tree, score_tree
 from priormatch.recognizers.folder import read_model, require_finite, write_model
 from priormatch.recognizers.hub import model_folder
 
-ROWS = 4096  # rows of logits per logsumexp
-NODES = 1024  # tree sizes on a GPU are multiples of this
 
-
-class Prior(nn.Module):
+class ConvPrior(nn.Module):
     """p_y(y) = prod_u p(y_u | y_<u), including the end of sentence."""
 
     def __init__(self, settings: ConvLMSettings, tokenizer: Tokenizer) -> None:
@@ -40,42 +40,59 @@ class Prior(nn.Module):
         chosen = self.lm(labels).float().log_softmax(dim=-1).gather(-1, labels[:, :, None])[:, :, 0]
         return chosen.masked_fill(~time_mask(lengths, labels.shape[1]), 0.0)
 
+    def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> Tensor:
+        """log p_y of the hypotheses in float32, given the text before each utterance, "" for none: -> (B, k).
+
+        Hypotheses in this prior's own classes stay on the device; those of another tokenizer are read as text.
+        """
+        return self.scores_of(hypotheses, context, self.score_classes)
+
+    def scores_of(
+        self,
+        hypotheses: Hypotheses,
+        context: Sequence[str] | None,
+        score_classes: Callable[[Tensor, Tensor, Tensor | None], Tensor],
+    ) -> Tensor:
+        """Score hypotheses with a function of labels (B, k, U), lengths (B, k) and an encoded context (B, V)."""
+        own, device = hypotheses, hypotheses.labels.device
+        if hypotheses.tokenizer != self.tokenizer:
+            own = Hypotheses.of_texts(hypotheses.texts, self.tokenizer)
+            own = replace(own, lengths=own.lengths.masked_fill(hypotheses.lengths.cpu() == 0, 0))
+        before = None
+        if context is not None:
+            encoded = self.contexts(context)
+            before = (encoded.pin_memory() if device.type == "cuda" else encoded).to(
+                device, non_blocking=True
+            )
+        return score_classes(own.labels.to(device), own.lengths.to(device), before)
+
+    def recorded(self) -> "ConvPrior | RecordedPrior":
+        """A prior with the same scores for a training loop: on a GPU with kernels, its steps are recorded."""
+        plain = type(self).score is ConvPrior.score  # not of a subclass
+        return RecordedPrior(self.in_half_precision()) if plain and has_kernels(self.device) else self
+
     @torch.no_grad()
-    def score(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
+    def score_classes(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
         """log p_y of the hypotheses in a beam, in float32: labels (B, k, U) that end with EOS, (B, k) -> (B, k).
 
         Shared prefixes of the hypotheses in a beam are computed once, and padding is not computed. Without beams:
         (N, U), (N,) -> (N,). With a context (B, V) from `contexts`: log p_y(y | context).
         """
         if labels.dim() == 2:
-            return self.score(labels[:, None], lengths[:, None], context)[:, 0]
+            return self.score_classes(labels[:, None], lengths[:, None], context)[:, 0]
         tree = prefix_tree(labels, lengths, self.lm.eos, self.settings.kernel, context)
         count = int(tree.total)
         if count == 0:
             return torch.zeros_like(lengths, dtype=torch.float32)
-        return self.score_tree(tree.inputs[:count], tree.before[:count], tree.nodes, labels, lengths)
+        return score_tree(self.lm, tree.inputs[:count], tree.before[:count], tree.nodes, labels, lengths)
 
-    @torch.no_grad()
-    def score_tree(
-        self,
-        inputs: Tensor,
-        before: Tensor,
-        nodes: Tensor,
-        labels: Tensor,
-        lengths: Tensor,
-    ) -> Tensor:
-        """log p_y of hypotheses from their tree (see `PrefixTree`): labels (B, k, U), lengths (B, k) -> (B, k)."""
-        # The LPM weights need a precision of 0.1 nat in sums of hundreds: float16 has it, bfloat16 does not.
-        with torch.autocast(labels.device.type, torch.float16, enabled=labels.is_cuda):
-            logits = self.lm.next_logits(inputs, before)
-        base = torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(ROWS)])
-        exists = time_mask(lengths.flatten(), labels.shape[-1]).view_as(labels)
-        chosen = logits[nodes, labels].float() - base[nodes]
-        return chosen.masked_fill(~exists, 0.0).sum(dim=-1)
-
-    def in_half_precision(self) -> "Prior":
+    def in_half_precision(self) -> "ConvPrior":
         """A copy with weights in float16, the precision of `score_tree` on a GPU."""
         return copy.deepcopy(self, {id(self.tokenizer): self.tokenizer}).half()
+
+    def for_search(self) -> ConvLM:
+        """The language model for shallow fusion, in the precision of its device."""
+        return (self.in_half_precision() if self.device.type == "cuda" else self).lm
 
     def contexts(self, texts: Sequence[str]) -> Tensor:
         """Encode the texts that precede hypotheses as contexts: -> (N, reach - 1), -1 for padding.
@@ -95,7 +112,7 @@ class Prior(nn.Module):
         """log p_y of sentences, each optionally given the text before it: -> (N,)."""
         labels, lengths = pad([[*self.tokenizer.encode(text), self.tokenizer.eos] for text in texts])
         before = None if contexts is None else self.contexts(contexts).to(self.device)
-        return self.score(labels.to(self.device), lengths.to(self.device), before)
+        return self.score_classes(labels.to(self.device), lengths.to(self.device), before)
 
     def require_tokenizer(self, tokenizer: Tokenizer, owner: str) -> None:
         """Refuse a prior whose tokenizer differs from that of `owner`."""
@@ -118,68 +135,29 @@ class Prior(nn.Module):
         write_model(Path(folder), "prior", self.state_dict(), self.settings, self.tokenizer)
 
     @staticmethod
-    def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Prior":
+    def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "ConvPrior":
         """Load a prior from its folder or from the Hub (`owner/name[@revision]`), ready to score."""
         found = model_folder(folder)
-        prior = read_model(found, "prior", ConvLMSettings, Prior._built_for)
+        prior = read_model(found, "prior", ConvLMSettings, ConvPrior._built_for)
         prior.lm.fuse()
         end = torch.full((1, 1), prior.lm.eos)
-        require_finite(prior.score(end, torch.ones(1, dtype=torch.long)), found)
+        require_finite(prior.score_classes(end, torch.ones(1, dtype=torch.long)), found)
         return prior.to(device)
 
     @staticmethod
-    def _built_for(settings: ConvLMSettings, tokenizer: Tokenizer, names: Collection[str]) -> "Prior":
-        prior = Prior(settings, tokenizer)
+    def _built_for(settings: ConvLMSettings, tokenizer: Tokenizer, names: Collection[str]) -> "ConvPrior":
+        prior = ConvPrior(settings, tokenizer)
         if "lm.output.weight" in names:  # saved by a prior that had been loaded, and therefore fused
             prior.lm.fuse()
         return prior
 
 
-class PrefixTree(NamedTuple):
-    """The distinct prefixes of each beam, including the context: the first `total` of R = B·(V + k·U) rows.
+class RecordedPrior:
+    """A prior whose scores run as CUDA graphs on a GPU."""
 
-    inputs (R,) the last class of each prefix; before (R, kernel) the row of each prefix and those of its shorter
-    prefixes, itself last, -1 for none; nodes (B, k, U) the row of the prefix before each label.
-    """
+    def __init__(self, prior: ConvPrior) -> None:
+        self.prior, self.scores = prior, RecordedScores(prior.lm, prior.settings.kernel)
 
-    inputs: Tensor
-    before: Tensor
-    nodes: Tensor
-    total: Tensor
-
-    def on_grid(self) -> int:
-        """The number of rows, rounded up; the additional rows are valid, but no label uses them."""
-        return min(-(-max(int(self.total), 1) // NODES) * NODES, len(self.inputs))
-
-
-def prefix_tree(
-    labels: Tensor, lengths: Tensor, eos: int, kernel: int, context: Tensor | None = None
-) -> PrefixTree:
-    """Find shared prefixes in each beam: labels (B, k, U), lengths (B, k), context (B, V) as in `Prior.score`."""
-    if context is None:
-        context = labels.new_empty(len(labels), 0)
-    (beam, width), read = labels.shape[1:], context.shape[1]
-    same = (labels[:, :, None] == labels[:, None]).cumprod(dim=-1)  # equal up to here, (B, k, k, U)
-    same = functional.pad(same[..., :-1], (1, 0), value=1)  # equal before here
-    same = same * (lengths > 0)[:, None, :, None]  # and to an existing hypothesis
-    first = same.argmax(dim=2)  # first hypothesis with this prefix, (B, k, U)
-    own = torch.arange(beam, device=labels.device)[:, None]
-    new = (first == own) & time_mask(lengths.flatten(), width).view_as(labels)
-    rows = torch.cat([context >= 0, new.flatten(1)], dim=1).flatten()  # which rows exist, (R,)
-    numbers = (rows.cumsum(0) - 1).view(len(labels), -1)
-    nodes = numbers[:, read:].view_as(labels).gather(1, first).clamp(min=0)
-    order = (~rows).byte().argsort(stable=True)  # existing rows first
-    begun = functional.pad(labels[..., :-1], (1, 0), value=eos)
-    inputs = torch.cat([context.clamp(min=0), begun.flatten(1)], dim=1).flatten()
-    shared = numbers[:, None, :read].masked_fill(context[:, None] < 0, -1).expand(-1, beam, -1)
-    path = functional.pad(torch.cat([shared, nodes], dim=2), (kernel - 1, 0), value=-1).unfold(2, kernel, 1)
-    before = torch.cat([path[:, 0, :read], path[:, :, read:].flatten(1, 2)], dim=1).flatten(0, 1)
-    return PrefixTree(inputs[order], before[order], nodes, rows.sum())
-
-
-def pad(sequences: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Stack sequences that end with EOS, padded with their last class: -> (N, U), (N,)."""
-    lengths = torch.tensor([len(each) for each in sequences])
-    width = int(lengths.max())
-    rows = [[*each, *[each[-1]] * (width - len(each))] for each in sequences]
-    return torch.tensor(rows), lengths
+    def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> Tensor:
+        """log p_y of the hypotheses, as `ConvPrior.score`: -> (B, k)."""
+        return self.prior.scores_of(hypotheses, context, self.scores)

@@ -1,28 +1,36 @@
 """The recognizer: features, encoder and decoder in one module, with its folder on disk."""
 
+import copy
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from priormatch.config import AugmentSettings, FusionSettings, ModelSettings
+from priormatch.config import AugmentSettings, FusionSettings, ModelSettings, TrainingSettings
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.augment import spec_augment
+from priormatch.data.batches import Batch
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.decoding.beam import Beam, beam_search
-from priormatch.decoding.fusion import fused_search
-from priormatch.device import has_kernels
+from priormatch.decoding.beam import Beam, Hypotheses, beam_search
+from priormatch.decoding.fusion import fused_search, wide_enough
+from priormatch.device import has_kernels, mixed_precision
+from priormatch.errors import UserError
+from priormatch.kernels.recorded import RecordedSearch
 from priormatch.models.conv_lm import ConvLM
-from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory
+from priormatch.models.ctc import ctc_losses
+from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory, soft_window
+from priormatch.models.objective import sample_inputs, sequence_loss
 from priormatch.models.tds import TDSEncoder
 from priormatch.recognizers.folder import figure_of, read_model, require_finite, write_model
 from priormatch.recognizers.hub import model_folder
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Prior
 
 if TYPE_CHECKING:
-    from priormatch.recognizers.prior import Prior
     from priormatch.recognizers.transcribing import Transcription
 
 PROBE = torch.linspace(-0.1, 0.1, SAMPLE_RATE // 2)[None]  # half a second of an arbitrary signal
@@ -30,11 +38,11 @@ MOST_CLASSES = 16_384  # limit of the GPU search, which ranks classes in registe
 MOST_HYPOTHESES = 32  # whose attention fits into a GPU's shared memory, up to a model size of 512
 
 
-class Recognizer(nn.Module):
+class SpeechRecognizer(nn.Module):
     """q(y|x): maps waveforms to word pieces.
 
-    Matching uses three operations: `propose` hypotheses, compute the logits of given ones (`encode`, then `decoder`),
-    and copy the model. `longest_heard` is the longest training utterance in seconds; 0 if unknown.
+    Matching uses three operations: `propose` hypotheses, compute `log_prob` of given ones, and `copy` the model.
+    `longest_heard` is the longest training utterance in seconds; 0 if unknown.
     """
 
     def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
@@ -76,10 +84,64 @@ class Recognizer(nn.Module):
             return encode(self.encoder, features, lengths)
         return self.encoder(features, lengths)
 
+    def remember(self, batch: Batch) -> Memory:
+        """Encode a batch for the decoder."""
+        return self.memory(*self.encode(batch.waveforms, batch.samples))
+
     @torch.no_grad()
-    def propose(self, waveforms: Tensor, samples: Tensor, beam_size: int) -> Beam:
-        """The beam B(x): the k best hypotheses of each utterance; beam_size 1 is greedy search."""
-        return self.search(self.memory(*self.encode(waveforms, samples)), beam_size)
+    def propose(self, batch: Batch, k: int) -> Beam:
+        """The beam B(x): the k best hypotheses of each utterance; k = 1 is greedy search."""
+        return self.search(self.remember(batch), k)
+
+    def log_prob(self, batch: Batch, hypotheses: Hypotheses) -> Tensor:
+        """log q(y|x) of each hypothesis, with gradients: -> (B, k)."""
+        return self.log_q(self.remember(batch), hypotheses.labels, hypotheses.lengths)
+
+    def log_q(self, memory: Memory, labels: Tensor, lengths: Tensor) -> Tensor:
+        """log q(y|x) of label sequences of encoded utterances: labels (B, k, U), lengths (B, k) -> (B, k)."""
+        return -sequence_loss(self.decoder(memory, labels), labels, lengths)
+
+    def losses(
+        self, batch: Batch, hypotheses: Hypotheses, settings: TrainingSettings, window: bool = False
+    ) -> Tensor:
+        """-log q(y|x) of each hypothesis, regularized, plus the CTC loss if enabled; the encoder runs once: -> (B, k).
+
+        `window` enables the soft attention window.
+        """
+        labels, lengths = hypotheses.labels, hypotheses.lengths
+        encoded, frames = self.encode(batch.waveforms, batch.samples, settings.augment)
+        bias = None
+        if window:
+            bias = soft_window(frames, lengths, encoded.shape[1], labels.shape[2], settings.window_deviation)
+        inputs = sample_inputs(labels, settings.input_sampling, self.tokenizer.eos)
+        logits = self.decoder(self.memory(encoded, frames), inputs, bias)
+        losses = sequence_loss(logits, labels, lengths, settings.label_smoothing)
+        if self.ctc is not None and settings.ctc_weight > 0:
+            ctc = ctc_losses(self.ctc(encoded), frames, labels, lengths, self.tokenizer.eos)
+            losses = losses + settings.ctc_weight * ctc
+        return losses
+
+    def can_record(self, settings: TrainingSettings) -> bool:
+        """Whether `losses` can run as a CUDA graph: the CTC loss needs lengths on the host."""
+        return self.ctc is None or settings.ctc_weight == 0
+
+    def copy(self) -> Self:
+        """An independent copy; the tokenizer is shared."""
+        return copy.deepcopy(self, {id(self.tokenizer): self.tokenizer})
+
+    def recorded(self) -> "RecordedProposals":
+        """The same proposals for a training loop: on a GPU with kernels they run as CUDA graphs."""
+        return RecordedProposals(self)
+
+    def fused(self, prior: Prior, settings: FusionSettings) -> "FusedProposals":
+        """Proposals by shallow fusion with a prior that has the same pieces; scores combine both."""
+        if not isinstance(prior, ConvPrior):
+            raise UserError(
+                f"shallow fusion needs a prior of priormatch, and this one is a {type(prior).__name__}: search"
+                " without it (matching.hypotheses=asr)"
+            )
+        prior.require_tokenizer(self.tokenizer, "the recognizer")
+        return FusedProposals(self, prior.for_search(), settings)
 
     @torch.no_grad()
     def search(self, memory: Memory, beam_size: int) -> Beam:
@@ -123,7 +185,7 @@ class Recognizer(nn.Module):
         audio: Any,
         rate: int = SAMPLE_RATE,
         *,
-        prior: "Prior | None" = None,
+        prior: ConvPrior | None = None,
         fusion: FusionSettings | str | os.PathLike[str] | None = None,
         beam_size: int | None = None,
         longest: float | None = None,
@@ -134,7 +196,7 @@ class Recognizer(nn.Module):
         `priormatch tune`. Without a prior it is greedy, unless `beam_size` is given; `beam_size` overrides that of
         `fusion`. Segments are at most `longest` seconds long, by default as long as the longest training utterance.
 
-        model.transcribe("talk.mp3", prior=Prior.load("runs/demo/prior/model")).text
+        model.transcribe("talk.mp3", prior=ConvPrior.load("runs/demo/prior/model")).text
         """
         # Imported here because these modules import this one.
         from priormatch.recognizers.decode import search_of
@@ -148,13 +210,60 @@ class Recognizer(nn.Module):
         known = {"longest_heard": round(self.longest_heard, 2)} if self.longest_heard else {}
         write_model(Path(folder), "recognizer", self.state_dict(), self.settings, self.tokenizer, **known)
 
-    @staticmethod
-    def load(folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> "Recognizer":
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> Self:
         """Load a recognizer from its folder or from the Hub (`owner/name[@revision]`), ready to use."""
         found = model_folder(folder)
         longest = figure_of(found, "longest_heard")
-        model = read_model(found, "recognizer", ModelSettings, lambda *given: Recognizer(*given[:2]))
+        model = read_model(found, "recognizer", ModelSettings, lambda *given: cls(*given[:2]))
         model.longest_heard = longest
         with torch.no_grad():
             require_finite(model.eval().encode(PROBE, torch.tensor([PROBE.shape[1]]))[0], found)
         return model.to(device)
+
+
+@dataclass(frozen=True)
+class FusedProposals:
+    """Proposals of a recognizer by shallow fusion with a language model, with a beam of at least k."""
+
+    model: SpeechRecognizer
+    lm: ConvLM
+    settings: FusionSettings
+
+    @torch.no_grad()
+    def propose(self, batch: Batch, k: int) -> Beam:
+        """The k best hypotheses of each utterance by the fused scores."""
+        settings = wide_enough(self.settings, k)
+        return self.model.search_with(self.lm, self.model.remember(batch), settings).best(k)
+
+    def recorded(self) -> "RecordedProposals":
+        """The same proposals for a training loop: on a GPU with kernels they run as CUDA graphs."""
+        return RecordedProposals(self.model, self)
+
+
+class RecordedProposals:
+    """Proposals of a recognizer, alone or fused, as CUDA graphs where its kernels support the beam."""
+
+    def __init__(self, model: SpeechRecognizer, fused: FusedProposals | None = None) -> None:
+        self.model, self.fused = model, fused
+        self.search = RecordedSearch(
+            self._remember,
+            model.decoder,
+            eos=model.tokenizer.eos,
+            longest=model.settings.longest_output,
+            lm=None if fused is None else fused.lm,
+            fusion=None if fused is None else fused.settings,
+        )
+
+    def _remember(self, waveforms: Tensor, samples: Tensor) -> Memory:
+        with mixed_precision(waveforms.device):
+            return self.model.memory(*self.model.encode(waveforms, samples))
+
+    def propose(self, batch: Batch, k: int) -> Beam:
+        """The k best hypotheses of each utterance."""
+        width = k if self.fused is None else wide_enough(self.fused.settings, k).beam_size
+        if not self.model.searches_on_gpu(width):
+            with mixed_precision(batch.waveforms.device):
+                return (self.fused or self.model).propose(batch, k)
+        beam = self.search(batch.waveforms, batch.samples, width)
+        return beam if self.fused is None else beam.best(k)

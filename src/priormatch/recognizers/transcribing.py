@@ -15,12 +15,11 @@ from priormatch.data.audio import BadAudio
 from priormatch.data.batches import collate, cut_by_seconds
 from priormatch.data.clips import Clip, Recording, open_file, open_samples
 from priormatch.data.pauses import Cutting
+from priormatch.decoding.beam import pad
 from priormatch.errors import UserError
 from priormatch.models.decoder import Memory
-from priormatch.models.objective import sequence_loss
 from priormatch.recognizers.decode import GREEDY, Search, as_told, batch_seconds, evaluating
-from priormatch.recognizers.prior import pad
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 POOLED = 8  # batches of clips that are sorted by length together
 
@@ -59,7 +58,7 @@ class Transcription:
 
 
 def transcribe(
-    model: Recognizer,
+    model: SpeechRecognizer,
     audio: Any,
     rate: int = SAMPLE_RATE,
     search: Search = GREEDY,
@@ -82,7 +81,9 @@ def transcribe(
     return outcome
 
 
-def cutting_for(model: Recognizer, longest: float | None = None, pause: float = Cutting.pause) -> Cutting:
+def cutting_for(
+    model: SpeechRecognizer, longest: float | None = None, pause: float = Cutting.pause
+) -> Cutting:
     """How to cut recordings for a model; by default no clip is longer than its longest training utterance."""
     if longest is None:
         known = max(model.longest_heard, Cutting.shortest) if model.longest_heard else Cutting.longest
@@ -91,7 +92,7 @@ def cutting_for(model: Recognizer, longest: float | None = None, pause: float = 
 
 
 def transcribe_all(
-    model: Recognizer,
+    model: SpeechRecognizer,
     sources: Iterable[Source],
     search: Search = GREEDY,
     seconds: float | None = None,
@@ -156,7 +157,7 @@ def hear_all(
 
 
 @torch.no_grad()
-def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segment]:
+def hear(model: SpeechRecognizer, clips: Sequence[Clip], search: Search) -> list[Segment]:
     """Transcribe one batch of clips."""
     with evaluating(model):
         memory = remember(model, clips)
@@ -167,7 +168,7 @@ def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segme
             for classes, length, ended in zip(*columns, strict=True)
         ]
         labels, lengths = (each.to(model.device)[:, None] for each in pad([spelled for _, spelled in told]))
-        log_q = -sequence_loss(model.decoder(memory, labels), labels, lengths)
+        log_q = model.log_q(memory, labels, lengths)
     confidences = (log_q / lengths).exp()[:, 0].tolist()
     return [
         Segment(clip.start, clip.start + clip.seconds, text, confidence)
@@ -175,7 +176,7 @@ def hear(model: Recognizer, clips: Sequence[Clip], search: Search) -> list[Segme
     ]
 
 
-def remember(model: Recognizer, clips: Sequence[Clip]) -> Memory:
+def remember(model: SpeechRecognizer, clips: Sequence[Clip]) -> Memory:
     """Encode a batch of clips."""
     count = len(clips)
     waves = [clip.samples for clip in clips]

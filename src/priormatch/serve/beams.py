@@ -15,14 +15,14 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import BadAudio, open_sound
 from priormatch.data.clips import Clip, open_file
 from priormatch.data.pauses import Cutting
+from priormatch.decoding.beam import Hypotheses
 from priormatch.decoding.loops import without_loop
 from priormatch.errors import UserError
 from priormatch.matching.lpm import weigh
-from priormatch.models.objective import sequence_loss
 from priormatch.progress import duration_text
 from priormatch.recognizers.decode import Search, batch_seconds, evaluating, plain_search, search_with_prior
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import hear_all, remember
 
 KINDS = "WAV, FLAC, Ogg, Opus, MP3 or AIFF"
@@ -127,8 +127,8 @@ class Listener:
 
     def __init__(
         self,
-        model: Recognizer,
-        prior: Prior | None,
+        model: SpeechRecognizer,
+        prior: ConvPrior | None,
         beam_size: int,
         fusion: FusionSettings,
         cutting: Cutting,
@@ -203,14 +203,15 @@ class Listener:
 
 @torch.no_grad()
 def hear_beams(
-    model: Recognizer, prior: Prior | None, search: Search, clips: Sequence[Clip]
+    model: SpeechRecognizer, prior: ConvPrior | None, search: Search, clips: Sequence[Clip]
 ) -> list[Stretch]:
     """Decode one batch of clips, keeping the whole beam of each."""
     with evaluating(model):
         memory = remember(model, clips)
         beam = search(model, memory)
-        log_q = -sequence_loss(model.decoder(memory, beam.classes), beam.classes, beam.lengths)
-    log_prior = None if prior is None else prior.score(beam.classes, beam.lengths)
+        log_q = model.log_q(memory, beam.classes, beam.lengths)
+    given = Hypotheses(beam.classes, beam.lengths, model.tokenizer)
+    log_prior = None if prior is None else prior.score(given)
     columns = [beam.classes, beam.lengths, log_q, beam.scores, *([] if log_prior is None else [log_prior])]
     rows = zip(*(each.tolist() for each in columns), strict=True)
     stretches = []

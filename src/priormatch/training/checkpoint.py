@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from priormatch.files import replacing, sync
 from priormatch.json_text import parse_json
 from priormatch.progress import say
+from priormatch.recognizers.protocols import Module
 from priormatch.tensor_files import Damaged, not_finite, read_tensors, save_tensors, size_of
 
 FILE = "checkpoint.safetensors"
@@ -76,7 +77,7 @@ def _read(file: Path, advice: str) -> Checkpoint:
         raise Damaged(f"{what}: {advice}" if advice else what) from error
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: Module) -> dict[str, Tensor]:
     """The optimizer's state by parameter name."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
@@ -87,7 +88,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
     }
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+def restore_optimizer(optimizer: torch.optim.Optimizer, model: Module, tensors: dict[str, Tensor]) -> None:
     """Restore the state that `optimizer_tensors` returned."""
     parameters = dict(model.named_parameters())
     for name, value in tensors.items():

@@ -11,8 +11,7 @@ from priormatch.files import read_text, replace_text
 from priormatch.json_text import parse_json
 from priormatch.matching.hypotheses import Hypothesis, Inspection, look_into
 from priormatch.matching.lpm import Weighing
-from priormatch.recognizers.prior import Prior
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.scoring.alignment import AlignedWord
 
 FILE = "inspected.jsonl"

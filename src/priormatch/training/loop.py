@@ -17,6 +17,7 @@ from priormatch.errors import UserError
 from priormatch.processes import Stop, deferred_stop
 from priormatch.progress import Meter, say
 from priormatch.recognizers.folder import WEIGHTS
+from priormatch.recognizers.protocols import Module
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import (
     of_prefix,
@@ -38,7 +39,7 @@ class Task(Protocol):
     """The parts that differ between supervised training, prior training and matching."""
 
     @property
-    def model(self) -> nn.Module:
+    def model(self) -> Module:
         """The model that is trained."""
 
     @property

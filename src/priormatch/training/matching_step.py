@@ -8,18 +8,20 @@ import torch
 from torch import Tensor
 
 from priormatch.config import BatchSettings, MatchingSettings, TrainingSettings
-from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
+from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
+from priormatch.decoding.beam import Hypotheses
 from priormatch.device import mixed_precision
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import on_grid
 from priormatch.matching.baselines import AveragedProposal, CachedTargets
 from priormatch.matching.lpm import Proposal, TargetsOf, given_labels, is_paired, lpm_loss, paired_share
 from priormatch.recognizers.decode import mean_cer, validation_errors
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.protocols import Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import of_prefix, with_prefix
 from priormatch.training.inspected import Inspector
-from priormatch.training.supervised_step import has_ctc, label_losses, labeled_stream
+from priormatch.training.supervised_step import can_record, labeled_stream, losses_of
 
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
@@ -55,16 +57,18 @@ class Matching:
         self.model, self.validation, self.targets, self.proposal = online, validation, targets, proposal
         self.training, self.matching, self.transcribed = training, matching, transcribed
         self.inspector = inspector
-        online.longest_heard = max(online.longest_heard, labeled.longest, unlabeled.longest)
-        if proposal is not None and proposal.policy != "never":
-            proposal.model.longest_heard = online.longest_heard
+        if isinstance(online, SpeechRecognizer):
+            online.longest_heard = max(online.longest_heard, labeled.longest, unlabeled.longest)
+            first = proposal.model if proposal is not None and proposal.policy != "never" else None
+            if isinstance(first, SpeechRecognizer):
+                first.longest_heard = online.longest_heard
         share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
         self.paired = labeled_stream(labeled, online, training, share_of(matching.batch, share))
         reader = UtteranceReader(unlabeled, online.tokenizer)
         size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
         self.unpaired = BatchStream(reader, size, training.seed, workers=unlabeled.audio.workers)
         self.ids: list[str] = []
-        self.step = Graphed(self._step, online, recorded=not has_ctc(online, training))
+        self.step = Graphed(self._step, online.parameters(), recorded=can_record(online, training))
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Add the gradient of Σ (paired losses + α · LPM losses) / number of utterances in the update."""
@@ -108,7 +112,8 @@ class Matching:
         share: Tensor,
     ) -> tuple[Tensor, Tensor]:
         with mixed_precision(waveforms.device):
-            each = label_losses(self.model, waveforms, samples, labels, lengths, self.training)
+            hypotheses = Hypotheses(labels, lengths, self.model.tokenizer)
+            each = losses_of(self.model, Batch.of_audio(waveforms, samples), hypotheses, self.training)
         total = lpm_loss(each, weights).sum()
         loss = total * share
         loss.backward()

@@ -13,9 +13,10 @@ from priormatch.config import BatchSettings, PriorSettings
 from priormatch.data.batches import plan_batches
 from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
+from priormatch.decoding.beam import pad
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
-from priormatch.recognizers.prior import Prior, pad
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.stopwatch import Stopwatch
 
 PRECEDED = 1  # third seed, after the seed and the epoch, of the draw of sentences with context
@@ -65,7 +66,7 @@ class PriorTraining:
     ids: Sequence[str] = ()  # text has no utterance ids
 
     def __init__(
-        self, prior: Prior, text: Sentences, held_out: Sentences, settings: PriorSettings, seed: int
+        self, prior: ConvPrior, text: Sentences, held_out: Sentences, settings: PriorSettings, seed: int
     ) -> None:
         self.model, self.text, self.held_out, self.seed = prior, text, held_out, seed
         self.size = BatchSettings(seconds=settings.batch_tokens)

@@ -6,71 +6,35 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from priormatch.config import BatchSettings, TrainingSettings
-from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
+from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
+from priormatch.decoding.beam import Hypotheses
 from priormatch.device import mixed_precision
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import on_grid
-from priormatch.models.decoder import soft_window
-from priormatch.models.objective import sample_inputs, sequence_loss
 from priormatch.recognizers.decode import mean_cer, validation_errors
-from priormatch.recognizers.recognizer import Recognizer
+from priormatch.recognizers.protocols import HasLosses, Recognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 
 
-def label_losses(
+def losses_of(
     model: Recognizer,
-    waveforms: Tensor,
-    samples: Tensor,
-    labels: Tensor,
-    lengths: Tensor,
+    batch: Batch,
+    hypotheses: Hypotheses,
     settings: TrainingSettings,
     window: bool = False,
 ) -> Tensor:
-    """-log q(y|x) of k label sequences per utterance, plus the CTC loss if enabled; the encoder runs once.
-
-    waveforms (B, N), samples (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). `window` enables the
-    soft attention window.
-    """
-    encoded, frames = model.encode(waveforms, samples, settings.augment)
-    bias = None
-    if window:
-        bias = soft_window(frames, lengths, encoded.shape[1], labels.shape[2], settings.window_deviation)
-    inputs = sample_inputs(labels, settings.input_sampling, model.tokenizer.eos)
-    logits = model.decoder(model.memory(encoded, frames), inputs, bias)
-    losses = sequence_loss(logits, labels, lengths, settings.label_smoothing)
-    if has_ctc(model, settings):
-        assert model.ctc is not None
-        ctc = ctc_losses(model.ctc(encoded), frames, labels, lengths, model.tokenizer.eos)
-        losses = losses + settings.ctc_weight * ctc
-    return losses
+    """The loss of each hypothesis, -log q(y|x) or what the recognizer has in its place: -> (B, k)."""
+    if isinstance(model, HasLosses):
+        return model.losses(batch, hypotheses, settings, window)
+    return -model.log_prob(batch, hypotheses)
 
 
-def has_ctc(model: Recognizer, settings: TrainingSettings) -> bool:
-    """Whether the loss has a CTC term; its kernels need lengths on the host and cannot be recorded in a CUDA graph."""
-    return settings.ctc_weight > 0 and model.ctc is not None
-
-
-def ctc_losses(logits: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, blank: int) -> Tensor:
-    """CTC losses of k label sequences per utterance, with the end-of-sentence class as the blank.
-
-    logits (B, T, C), frames (B,), labels (B, k, U) that end with EOS, lengths (B, k) -> (B, k). The loss is 0 for a
-    sequence with more pieces than frames, and for a missing one (length 0).
-    """
-    beam = labels.shape[1]
-    log_q = logits.float().log_softmax(dim=-1).repeat_interleave(beam, dim=0).transpose(0, 1)
-    losses = functional.ctc_loss(
-        log_q,
-        labels.flatten(0, 1),
-        frames.repeat_interleave(beam),
-        (lengths.flatten() - 1).clamp(min=0),
-        blank=blank,
-        reduction="none",
-        zero_infinity=True,
-    )
-    return losses.view_as(lengths).masked_fill(lengths == 0, 0.0)
+def can_record(model: Recognizer, settings: TrainingSettings) -> bool:
+    """Whether a step with these losses can run as a CUDA graph."""
+    return isinstance(model, HasLosses) and model.can_record(settings)
 
 
 def labeled_stream(
@@ -86,7 +50,7 @@ class Supervised:
 
     def __init__(
         self,
-        model: Recognizer,
+        model: SpeechRecognizer,
         labeled: Corpus,
         validation: Mapping[str, Corpus],
         settings: TrainingSettings,
@@ -96,7 +60,7 @@ class Supervised:
         model.longest_heard = max(model.longest_heard, labeled.longest)
         self.stream = labeled_stream(labeled, model, settings, size)
         self.ids: list[str] = []
-        self.step = Graphed(self._step, model, recorded=not has_ctc(model, settings))
+        self.step = Graphed(self._step, model.parameters(), recorded=can_record(model, settings))
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Add the gradient of the mean loss over the utterances of the next batch."""
@@ -120,9 +84,9 @@ class Supervised:
         self, waveforms: Tensor, samples: Tensor, labels: Tensor, lengths: Tensor, share: Tensor, window: bool
     ) -> tuple[Tensor, Tensor]:
         with mixed_precision(waveforms.device):
-            losses = label_losses(
-                self.model, waveforms, samples, labels[:, None], lengths[:, None], self.settings, window
-            )
+            batch = Batch.of_audio(waveforms, samples)
+            hypotheses = Hypotheses(labels[:, None], lengths[:, None], self.model.tokenizer)
+            losses = losses_of(self.model, batch, hypotheses, self.settings, window)
         loss = losses.sum() * share
         loss.backward()
         return loss.detach(), losses.detach().sum() / lengths.sum()
