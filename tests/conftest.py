@@ -86,7 +86,14 @@ def tiny_corpus(tmp_path: Path) -> TinyCorpus:
 def tiny_model_settings() -> ModelSettings:
     """A recognizer of a few thousand parameters at a quarter of the frame rate."""
     return ModelSettings(
-        n_mels=20, channels=[2, 3], blocks=[1, 1], kernel=5, size=16, dropout=0.1, ctc=True, longest_output=12
+        n_mels=20,
+        channels=[2, 3],
+        blocks=[1, 1],
+        kernel=5,
+        size=16,
+        dropout=0.1,
+        kind="hybrid",
+        longest_output=12,
     )
 
 

@@ -212,7 +212,7 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
         (["model.kernel=4"], ["model.kernel=4", "odd"]),
         (["training.batch.seconds=30"], ["training.batch", "either"]),
         (["matching.batch.utterances=0"], ["matching.batch", "either"]),
-        (["training.ctc_weight=0.5"], ["training.ctc_weight=0.5", "model.ctc=true"]),
+        (["training.ctc_weight=0.5"], ["training.ctc_weight=0.5", "model.kind=hybrid"]),
         (["matching.context=true"], ["matching.context=True", "prior.model.context=true"]),
         (
             ["matching.context=true", "prior.model.context=true", "matching.reference_lengths=oracle"],

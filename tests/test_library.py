@@ -324,12 +324,11 @@ def test_speech_without_an_utterance_is_named(models, speech, tmp_path):
             match(**models, **{**speech, name: []}, out=tmp_path / "lpm", settings=tiny())
 
 
-def test_a_prior_of_other_pieces_weighs_texts_but_cannot_be_fused(models, speech, tmp_path, other_tokenizer):
+def test_a_prior_of_other_pieces_weighs_and_rescores_texts(models, speech, tmp_path, other_tokenizer):
     other = ConvPrior(models["prior"].settings, other_tokenizer)
     assert match(models["model"], other, **speech, out=tmp_path / "lpm", settings=tiny())
-    with pytest.raises(UserError, match="tokenizer"):
-        fused = tiny("matching.hypotheses=asr_lm", "fusion.lm_weight=0.2")
-        match(models["model"], other, **speech, out=tmp_path / "fused", settings=fused)
+    fused = tiny("matching.hypotheses=asr_lm", "fusion.lm_weight=0.2")
+    assert match(models["model"], other, **speech, out=tmp_path / "fused", settings=fused)
 
 
 def test_a_folder_of_others_is_left_alone(models, speech, tmp_path):

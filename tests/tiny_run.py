@@ -26,7 +26,7 @@ model:
   kernel: 5
   size: 48
   dropout: 0.1
-  ctc: true
+  kind: hybrid
   longest_output: 24
 training:
   updates: 60

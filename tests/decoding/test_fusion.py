@@ -16,6 +16,7 @@ from priormatch.decoding.beam import Beam
 from priormatch.decoding.fusion import fused_scores, fused_search
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps
+from priormatch.recognizers.heads import Frames
 
 NEVER = -math.inf
 LOG_Q = torch.tensor([0.5, 0.2, 0.1, 0.2]).log()  # the last is the end
@@ -94,7 +95,9 @@ def test_classes_that_cannot_be_stay_so() -> None:
 def search(acoustic: Toy, language: Toy, fusion: FusionSettings) -> Beam:
     k, eos, longest = fusion.beam_size, acoustic.eos, acoustic.longest
     states = acoustic.first_state(k), language.first_state(k)
-    return fused_search(acoustic.with_peaks, states[0], language.step, states[1], eos, longest, fusion)
+    return fused_search(
+        acoustic.with_peaks, states[0], language.step, states[1], eos, longest, settings=fusion
+    )
 
 
 def slow_scores(acoustic: Toy, language: Toy, row: int, fusion: FusionSettings) -> Scores:
@@ -197,7 +200,7 @@ def test_a_beam_that_covers_everything_finds_the_best_of_all_sequences(weight: f
     fusion = FusionSettings(beam_size=k, lm_weight=weight, token_bonus=bonus, eos_threshold=math.inf)
     states = decoder.first_state(2, k), lm.first_cache(2, k)
     steps = DecoderSteps(decoder, memory).with_peaks
-    beam = fused_search(steps, states[0], lm.step, states[1], eos, LONGEST, fusion)
+    beam = fused_search(steps, states[0], lm.step, states[1], eos, LONGEST, settings=fusion)
 
     found = []
     for length in range(LONGEST + 1):
@@ -229,18 +232,20 @@ def test_so_does_one_over_toys(models: tuple[Toy, Toy], weight: float, bonus: fl
 def test_a_recognizer_and_a_prior_together(tiny_recognizer, tiny_prior) -> None:
     tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
     waveforms, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 6_000])
-    memory = tiny_recognizer.memory(*tiny_recognizer.encode(waveforms, samples))
+    frames = Frames(*tiny_recognizer.encode(waveforms, samples))
     alone = tiny_recognizer.search_with(
-        tiny_prior.lm, memory, FusionSettings(beam_size=4, lm_weight=0.0, **OFF)
+        tiny_prior.lm, frames, FusionSettings(beam_size=4, lm_weight=0.0, **OFF)
     )
     plain = tiny_recognizer.propose(Batch.of_audio(waveforms, samples), 4)
     assert torch.equal(alone.classes, plain.classes)
     torch.testing.assert_close(alone.scores, plain.scores)
 
     fusion = FusionSettings(beam_size=4, lm_weight=0.6, token_bonus=0.5, eos_threshold=math.inf)
-    beam = tiny_recognizer.search_with(tiny_prior.lm, memory, fusion)
+    beam = tiny_recognizer.search_with(tiny_prior.lm, frames, fusion)
     assert beam.ended.all()
-    log_q = tiny_recognizer.decoder(memory, beam.classes).log_softmax(dim=-1)
+    log_q = tiny_recognizer.decoder(tiny_recognizer.attention_head.memory(frames), beam.classes).log_softmax(
+        dim=-1
+    )
     exists = torch.arange(beam.classes.shape[2]) < beam.lengths[:, :, None]
     log_q = (log_q.gather(-1, beam.classes[..., None])[..., 0] * exists).sum(dim=-1)
     expected = log_q + 0.6 * tiny_prior.score_classes(beam.classes, beam.lengths) + 0.5 * (beam.lengths - 1)

@@ -13,6 +13,7 @@ import pytest
 from tiny_run import command, files, make_folders
 
 from priormatch.config import load_settings
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.tuning import read_tuned
 from priormatch.pipeline import run as pipeline
 from priormatch.progress import Meter
@@ -450,3 +451,28 @@ def test_hypotheses_are_found_with_the_prior_by_tuned_values(finished, home, cap
 def test_what_matching_cannot_start_from_is_said(home, monkeypatch, capsys, words, sentence):
     assert command(*TESTED, f"runs={home / 'runs'}", *words) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_run_of_a_conformer_with_ctc_over_characters_and_a_prior_of_pieces(fresh, capsys):
+    chosen = (
+        "model.kind=ctc",
+        "model.encoder=conformer",
+        "model.conformer={width: 16, layers: 2, heads: 2, kernel: 5}",
+        "training.ctc_weight=0",
+        "tokenizer.kind=characters",
+        "prior.pieces=31",
+        "pseudo_labels=true",
+    )
+    assert command(*TESTED, *chosen) == 0
+    run = fresh / "runs/tiny"
+    assert {"tokenizer", "tokenizer-prior", "lpm", "pseudo_label"} <= folders(fresh)
+    letters, pieces = Tokenizer.load(run / "lpm/model"), Tokenizer.load(run / "prior/model")
+    assert max(map(len, letters.pieces)) == 1
+    assert max(map(len, pieces.pieces)) > 1
+    assert set(results(fresh)["systems"]) == {"supervised", "pseudo_label", "lpm"}
+    assert read_inspected(run / "lpm/inspected.jsonl")
+    before = weights(fresh)
+    capsys.readouterr()
+    assert command(*TESTED, *chosen) == 0
+    assert redone(capsys.readouterr().err) == set()
+    assert weights(fresh) == before

@@ -25,7 +25,7 @@ from priormatch.report.run_folder import read_settings
 from priormatch.training.checkpoint import DAMAGED, FILE, OLD, read_checkpoint, write_checkpoint
 
 pytestmark = pytest.mark.slow
-MODEL = ModelSettings(n_mels=8, channels=[2], blocks=[1], kernel=3, size=4, ctc=True, longest_output=5)
+MODEL = ModelSettings(n_mels=8, channels=[2], blocks=[1], kernel=3, size=4, kind="hybrid", longest_output=5)
 LM = ConvLMSettings(embedding=4, width=4, bottlenecks=[[2, 4, 1]], head=4, kernel=3)
 DIGITS, DEEP, LAUGHS = "FIVE_THOUSAND_DIGITS", "A_DEEP_NEST", "MANY_ALIASES"
 MANY_ALIASES = "[&a [x, x, x, x, x, x, x, x, x], " + "".join(

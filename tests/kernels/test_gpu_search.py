@@ -95,7 +95,9 @@ def test_with_a_language_model_it_finds_what_the_plain_search_finds(
     states = decoder.first_state(*shape), lm.first_cache(*shape)
     with torch.autocast("cuda", enabled=False):
         steps = DecoderSteps(decoder, memory).with_peaks
-        expected = fused_search(steps, states[0], step32(lm), states[1], classes - 1, LONGEST, fusion)
+        expected = fused_search(
+            steps, states[0], step32(lm), states[1], classes - 1, LONGEST, settings=fusion
+        )
     both = LanguageModel.of(lm, fusion)
     search = GpuSearch(
         decoder, memory, fusion.beam_size, classes - 1, LONGEST, Arena(), recorded=recorded, lm=both

@@ -125,9 +125,12 @@ def test_nothing_kept_gives_a_loss_and_a_gradient_of_zero(
     assert torch.all(targets.weights == 0)
     assert (figures["survivors"], figures["share_without_survivor"]) == (0.0, 1.0)
     assert math.isnan(figures["length_ratio"])
-    memory = tiny_recognizer.memory(*tiny_recognizer.encode(batch.waveforms, batch.samples))
+    frames = tiny_recognizer.frames(batch)
     losses = sequence_loss(
-        tiny_recognizer.decoder(memory, targets.labels), targets.labels, targets.lengths, 0.1
+        tiny_recognizer.decoder(tiny_recognizer.attention_head.memory(frames), targets.labels),
+        targets.labels,
+        targets.lengths,
+        0.1,
     )
     loss = lpm_loss(losses, targets.weights).sum()
     loss.backward()
@@ -144,9 +147,11 @@ def test_matching_raises_the_weighted_likelihood(
     optimizer = torch.optim.Adam(tiny_recognizer.parameters(), 1e-2)
     history = []
     for _ in range(15):
-        memory = tiny_recognizer.memory(*tiny_recognizer.encode(batch.waveforms, batch.samples))
+        frames = tiny_recognizer.frames(batch)
         losses = sequence_loss(
-            tiny_recognizer.decoder(memory, targets.labels), targets.labels, targets.lengths
+            tiny_recognizer.decoder(tiny_recognizer.attention_head.memory(frames), targets.labels),
+            targets.labels,
+            targets.lengths,
         )
         loss = lpm_loss(losses, targets.weights).mean()
         optimizer.zero_grad()
@@ -161,9 +166,6 @@ class Parrot:
 
     def __init__(self, beam: Beam, tokenizer: Tokenizer) -> None:
         self.model, self.beam, self.tokenizer = self, beam, tokenizer
-
-    def searches_on_gpu(self, beam_size: int) -> bool:
-        return False
 
     def propose(self, *_: object) -> Beam:
         return self.beam
@@ -265,8 +267,8 @@ def test_hypotheses_of_a_search_with_the_prior_are_its_best(
     fusion = FusionSettings(beam_size=5, lm_weight=0.6, token_bonus=0.4)
     of = BeamTargets(proposal, tiny_prior, 2, Weighing(WIDE, lengths_of(batch, 3), fusion=fusion))
     targets, _ = of(batch, WATCH)
-    memory = proposal.model.memory(*proposal.model.encode(batch.waveforms, batch.samples))
-    beam = proposal.model.search_with(tiny_prior.lm, memory, fusion)
+    frames = proposal.model.frames(batch)
+    beam = proposal.model.search_with(tiny_prior.lm, frames, fusion)
     assert torch.equal(targets.labels, beam.classes[:, :2, : targets.labels.shape[-1]])
     assert torch.equal(targets.lengths, beam.lengths[:, :2].clamp(min=1))
     log_prior = tiny_prior.score_classes(beam.classes[:, :2], beam.lengths[:, :2])
@@ -292,6 +294,6 @@ def test_what_weights_ask_of_the_proposal_is_the_score_of_its_search(
     of = BeamTargets(
         proposal, tiny_prior, 3, Weighing(WIDE, lengths_of(batch, 3), exponents=(0.0, 1.0), fusion=fusion)
     )
-    memory = proposal.model.memory(*proposal.model.encode(batch.waveforms, batch.samples))
-    beam = proposal.model.search_with(tiny_prior.lm, memory, fusion)
+    frames = proposal.model.frames(batch)
+    beam = proposal.model.search_with(tiny_prior.lm, frames, fusion)
     torch.testing.assert_close(of(batch, WATCH)[0].weights, weigh(beam.scores, beam.lengths >= 2))

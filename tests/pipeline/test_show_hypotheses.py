@@ -130,16 +130,22 @@ def test_values_for_a_search_with_the_prior_are_used_or_refused(words, capsys, t
     assert lines(capsys) != found
 
 
-def test_what_is_not_of_these_utterances_is_refused(
-    words, capsys, tmp_path, other_tokenizer, tiny_prior_settings
-):
+def test_what_is_not_of_these_utterances_is_refused(words, capsys, tmp_path):
     (tmp_path / "lengths.jsonl").write_text('{"id": "stranger", "hypothesis": "x", "pieces": 3}\n')
     assert command(*words, "--lengths", "lengths.jsonl") == 2
     assert "lengths.jsonl has no lengths of these utterances" in capsys.readouterr().err
     assert command(*words, "--id", "nobody") == 2
     assert "tiny.jsonl.gz holds no utterance nobody" in capsys.readouterr().err
+
+
+def test_a_prior_with_another_tokenizer_scores_texts(
+    words, capsys, tmp_path, other_tokenizer, tiny_prior_settings
+):
     from priormatch.recognizers.prior import ConvPrior
 
     ConvPrior(tiny_prior_settings, other_tokenizer).save("prior")
-    assert command(*words) == 2
-    assert "tokenizer" in capsys.readouterr().err
+    prior = ConvPrior.load("prior")
+    assert command(*words, "--json") == 0
+    for each in lines(capsys):
+        for one in each["hypotheses"]:
+            assert one["log_prior"] == pytest.approx(float(prior.score_texts([one["text"]])), abs=1e-3)

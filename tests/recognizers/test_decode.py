@@ -109,8 +109,8 @@ def test_a_search_that_came_to_no_end_says_so(tiny_recognizer, corpus):
 def looping(phrase, rounds, ended=False):
     """A search that finds a phrase so many times in every utterance."""
 
-    def search(model, memory):
-        batch, classes = len(memory.keys), [*model.tokenizer.encode(phrase) * rounds, model.tokenizer.eos]
+    def search(model, frames):
+        batch, classes = len(frames.values), [*model.tokenizer.encode(phrase) * rounds, model.tokenizer.eos]
         beam = torch.tensor(classes).expand(batch, 1, -1)
         lengths = torch.full((batch, 1), len(classes))
         return Beam(beam, lengths, torch.zeros(batch, 1), torch.full((batch,), ended))

@@ -1,5 +1,8 @@
 """The exported recognizer under onnxruntime does what ours does, and the example in the documentation too."""
 
+import json
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +13,13 @@ import torch
 from doc_blocks import PYTHON, ROOT, runnable
 from tiny_run import command
 
-from priormatch.config import ModelSettings
+from priormatch.config import ConformerSettings, ModelSettings
 from priormatch.data.batches import Batch
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.recognizers import export as exporting
-from priormatch.recognizers.export import ENCODER, FACTS, STEP, LogMelByConvolution, check
+from priormatch.recognizers.export import ENCODER, FACTS, STEP, LogMelByConvolution, check, export
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 PAGE = ROOT / "docs" / "export.md"
@@ -70,7 +73,8 @@ def test_log_probabilities_of_a_batch_of_different_lengths(home: Path, model: Sp
     encoder, step = (onnxruntime.InferenceSession(home / "exported" / name) for name in (ENCODER, STEP))
     waveforms, samples = batch()
     labels = torch.randint(model.tokenizer.classes, (len(samples), 1, 6))
-    wanted = model.decoder(model.memory(*model.encode(waveforms, samples)), labels).log_softmax(dim=-1)[:, 0]
+    memory = model.decoder.memory(*model.encode(waveforms, samples))
+    wanted = model.decoder(memory, labels).log_softmax(dim=-1)[:, 0]
     for filler in (0.0, 0.7):  # what lies behind the end changes nothing
         heard = encoder.run(None, {"waveforms": batch(filler)[0].numpy(), "samples": samples.numpy()})
         memory = dict(zip(("keys", "values", "mask"), heard, strict=True))
@@ -137,3 +141,30 @@ def test_without_the_libraries_a_word_on_how_to_get_them(
     with pytest.raises(UserError, match=r"needs onnx: install it with pip install 'priormatch\[export\]'"):
         exporting.export(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoder", ["tds", "conformer"])
+def test_a_ctc_model_is_one_file_of_log_probabilities(
+    encoder: str, tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    sizes = ConformerSettings(width=16, layers=1, heads=2, kernel=5)
+    settings = replace(tiny_model_settings, kind="ctc", encoder=encoder, conformer=sizes)
+    model = SpeechRecognizer(settings, tiny_tokenizer).eval()
+    export(model, tmp_path)
+    assert check(model, tmp_path) < 1e-4
+    assert not (tmp_path / STEP).exists()
+    facts = json.loads((tmp_path / FACTS).read_text())
+    assert (facts["blank"], facts["end"], facts["frame_seconds"]) == (28, 28, 0.04)
+    waveforms, samples = batch()
+    log_q, frames = onnxruntime.InferenceSession(tmp_path / ENCODER).run(
+        None, {"waveforms": waveforms.numpy(), "samples": samples.numpy()}
+    )
+    beam = model.propose(Batch.of_audio(waveforms, samples), 1)
+    for row, count, classes in zip(log_q, frames, beam.classes[:, 0].tolist(), strict=True):
+        path = [int(each) for each in row[:count].argmax(axis=1)]
+        kept = [each for each, _ in groupby(path) if each != facts["blank"]]
+        assert kept == [each for each in classes if each != facts["blank"]]
+    model.ctc.bias += torch.randn_like(model.ctc.bias)
+    with pytest.raises(UserError, match="do not use this export"):
+        check(model, tmp_path)

@@ -7,9 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import pad
-from priormatch.errors import UserError
 from priormatch.models.prefix_tree import prefix_tree, score_tree
 from priormatch.recognizers.prior import ConvPrior
 
@@ -139,14 +137,6 @@ def test_half_precision_training_does_not_touch_the_scores(tiny_prior: ConvPrior
 def test_an_untrained_prior_is_near_uniform(tiny_prior: ConvPrior) -> None:
     score = tiny_prior.score_classes(torch.tensor([[0, 1, 2, tiny_prior.tokenizer.eos]]), torch.tensor([4]))
     assert score.item() == pytest.approx(-4 * math.log(tiny_prior.tokenizer.classes), rel=0.2)
-
-
-def test_another_tokenizer_is_refused(
-    tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer, other_tokenizer: Tokenizer
-) -> None:
-    tiny_prior.require_tokenizer(tiny_tokenizer, "the recognizer")
-    with pytest.raises(UserError, match=r"\(29 classes\) differs from that of runs/a \(26 classes\)"):
-        tiny_prior.require_tokenizer(other_tokenizer, "runs/a")
 
 
 def test_padding_repeats_the_end() -> None:

@@ -12,15 +12,16 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam
 from priormatch.errors import UserError
 from priormatch.models.tds import TDSEncoder
-from priormatch.recognizers import recognizer
+from priormatch.recognizers import heads
+from priormatch.recognizers.heads import MOST_HYPOTHESES, Frames
 from priormatch.recognizers.prior import ConvPrior
-from priormatch.recognizers.recognizer import MOST_HYPOTHESES, SpeechRecognizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 
 def log_probabilities(
     model: SpeechRecognizer, waveforms: torch.Tensor, samples: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    memory = model.memory(*model.encode(waveforms, samples))
+    memory = model.decoder.memory(*model.encode(waveforms, samples))
     return model.decoder(memory, labels).log_softmax(dim=-1)
 
 
@@ -243,16 +244,16 @@ def test_a_beam_too_wide_for_the_kernels_is_searched_plainly(
     def searches() -> list[Beam]:
         fusion = FusionSettings(beam_size=MOST_HYPOTHESES + 1)
         fused = tiny_recognizer.fused(tiny_prior, fusion).recorded()
-        memory = tiny_recognizer.memory(*tiny_recognizer.encode(waves, samples))
+        frames = Frames(*tiny_recognizer.encode(waves, samples))
         return [
-            tiny_recognizer.search(memory, MOST_HYPOTHESES + 1),
-            tiny_recognizer.search_with(tiny_prior.lm, memory, fusion),
+            tiny_recognizer.search(frames, MOST_HYPOTHESES + 1),
+            tiny_recognizer.search_with(tiny_prior.lm, frames, fusion),
             fused.propose(Batch.of_audio(waves, samples), 2),
         ]
 
     waves, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 5_000])
     expected = searches()
-    monkeypatch.setattr(recognizer, "has_kernels", lambda device: True)
-    assert tiny_recognizer.searches_on_gpu(MOST_HYPOTHESES)
+    monkeypatch.setattr(heads, "has_kernels", lambda device: True)
+    assert tiny_recognizer.attention_head.searches_on_gpu(MOST_HYPOTHESES)
     for found, wanted in zip(searches(), expected, strict=True):
         assert torch.equal(found.classes, wanted.classes)

@@ -22,7 +22,6 @@ from priormatch.decoding.tuning import write_tuned
 from priormatch.errors import UserError
 from priormatch.recognizers import transcribing
 from priormatch.recognizers.decode import GREEDY, plain_search, search_with_prior
-from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.transcribing import (
     Segment,
     Transcription,
@@ -107,13 +106,15 @@ def test_the_confidence_is_the_geometric_mean_of_the_pieces_and_the_end(tiny_rec
     samples = talk("monday at nine").astype(np.float32)
     waves, length = torch.from_numpy(samples)[None], torch.tensor([len(samples)])
     beam = tiny_recognizer.propose(Batch.of_audio(waves, length), 1)
-    memory = tiny_recognizer.memory(*tiny_recognizer.encode(waves, length))
+    frames = tiny_recognizer.frames(Batch.of_audio(waves, length))
     for search in (GREEDY, search_with_prior(tiny_prior, FusionSettings(beam_size=2, lm_weight=2.0))):
         (segment,) = hear(tiny_recognizer, [Clip(0.0, samples)], search)
-        best = search(tiny_recognizer, memory)
+        best = search(tiny_recognizer, frames)
         labels = best.classes[0, 0, : int(best.lengths[0, 0])]
         with torch.no_grad():
-            log_q = tiny_recognizer.decoder(memory, labels[None, None]).log_softmax(-1)[0, 0]
+            log_q = tiny_recognizer.decoder(
+                tiny_recognizer.attention_head.memory(frames), labels[None, None]
+            ).log_softmax(-1)[0, 0]
         expected = sum(float(row[label]) for row, label in zip(log_q, labels, strict=True)) / len(labels)
         assert segment.confidence == pytest.approx(math.exp(expected), rel=1e-4)
         assert 0 < segment.confidence <= 1
@@ -131,7 +132,7 @@ def test_a_segment_that_was_broken_off_is_told_without_its_loop(tiny_recognizer,
         lengths = torch.tensor([[classes.shape[-1]]])
         beam = Beam(classes, lengths, torch.zeros(1, 1), torch.tensor([ended]))
         clip = Clip(0.0, talk("ten").astype(np.float32))
-        return hear(tiny_recognizer, [clip], lambda model, memory: beam)[0]
+        return hear(tiny_recognizer, [clip], lambda model, frames: beam)[0]
 
     segment, once = heard(3, ended), heard(1, True)
     assert segment.text == said.strip()
@@ -210,8 +211,6 @@ def test_a_search_that_cannot_be_is_a_sentence(
         refused(prior=tiny_prior, fusion=tmp_path / "absent.yaml")
     with pytest.raises(UserError, match="beam_size=0"):
         refused(beam_size=0)
-    with pytest.raises(UserError, match="differs from that of the recognizer"):
-        refused(prior=ConvPrior(tiny_prior.settings, other_tokenizer))
     with pytest.raises(UserError, match="load both on one"):
         refused(prior=copy.deepcopy(tiny_prior).to("meta"))
 

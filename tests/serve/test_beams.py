@@ -22,7 +22,7 @@ from priormatch.errors import UserError
 from priormatch.matching.hypotheses import inspect_beam
 from priormatch.matching.lpm import Weighing
 from priormatch.recognizers.decode import plain_search, search_with_prior
-from priormatch.recognizers.transcribing import remember, transcribe
+from priormatch.recognizers.transcribing import encode_clips, transcribe
 from priormatch.serve import beams
 from priormatch.serve.beams import Listener, Say, Scored, Stretch, Visit, hear_beams, weights
 
@@ -91,7 +91,7 @@ def test_beams_are_those_that_matching_sees(ending_recognizer, tiny_prior):
     assert [(each.start, each.end) for each in found] == [(3.0, 3.4), (9.0, 9.2)]
     for clip, stretch in zip(clips, found, strict=True):
         with torch.no_grad():
-            beam = model.search(remember(model, [clip]), 3)
+            beam = model.search(encode_clips(model, [clip]), 3)
         seen = inspect_beam(beam, "", None, model.tokenizer, tiny_prior, Weighing())
         assert stretch.ended and seen.ended
         assert [each.text for each in stretch.beam] == [each.text for each in seen.hypotheses]

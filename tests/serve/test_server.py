@@ -73,7 +73,6 @@ def test_a_port_that_is_taken_gets_a_sentence(home, capsys):
         (["model", "--host", "256.1.1.1"], "cannot listen on 256.1.1.1"),
         (["model", "--port", "70000"], "--port"),
         (["model", "--fusion", "fusion.yaml"], "give --prior too"),
-        (["model", "--prior", "stranger"], "train both with one tokenizer"),
         (["nowhere"], "nowhere"),
         (["prior"], "prior"),
         (["model", "--prior", "model"], "model"),

@@ -32,7 +32,7 @@ WATCH = Stopwatch(torch.device("cpu"))
 
 
 def test_a_tiny_recognizer_learns_its_utterances_by_heart(tiny_corpus, tiny_tokenizer, tmp_path):
-    settings = ModelSettings(20, [4, 6], [1, 1], 5, 48, dropout=0.0, ctc=True, longest_output=30)
+    settings = ModelSettings(20, [4, 6], [1, 1], 5, 48, dropout=0.0, kind="hybrid", longest_output=30)
     training = TrainingSettings(
         batch=BatchSettings(utterances=8), window_updates=60, window_deviation=3.0, ctc_weight=0.5
     )
@@ -169,7 +169,7 @@ def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(tiny
         samples = batch.samples[row : row + 1]
         encoded, frames = model.encode(batch.waveforms[row : row + 1, : samples[0]], samples)
         labels = batch.labels[row : row + 1, : batch.label_lengths[row]]
-        log_q = model.decoder(model.memory(encoded, frames), labels[:, None])[0, 0].log_softmax(-1)
+        log_q = model.decoder(model.decoder.memory(encoded, frames), labels[:, None])[0, 0].log_softmax(-1)
         by_hand.append(-log_q[range(labels.shape[1]), labels[0]].sum().detach())
     assert float(loss) == pytest.approx(float(sum(by_hand)) / 4, rel=1e-4)
     assert float(figures["loss_per_piece"]) == pytest.approx(

@@ -84,7 +84,7 @@ def nothing(batch, watch):
 
 def negative_log_q(model, batch, labels, lengths):
     encoded, frames = model.encode(batch.waveforms, batch.samples)
-    logits = model.decoder(model.memory(encoded, frames), labels)
+    logits = model.decoder(model.decoder.memory(encoded, frames), labels)
     return sequence_loss(logits, labels, lengths)
 
 

@@ -40,15 +40,17 @@ def tokenizer(
         raise UserError("the tokenizer has nothing to train on: give --cuts or --text")
     from priormatch.data.normalizer import normalizer_of
     from priormatch.pipeline import work
-    from priormatch.pipeline.recipe import recipe_of_text
+    from priormatch.pipeline.recipe import recipe_of_text, recipe_of_tokenizer
     from priormatch.runs.stage import Stage
 
     inputs = {f"input-{number}": path for number, path in enumerate([*(cuts or []), *(text or [])])}
-    with Stage(out, {"tokenizer": wanted.tokenizer} | recipe_of_text(wanted), inputs).work() as todo:
+    with Stage(
+        out, {"tokenizer": recipe_of_tokenizer(wanted.tokenizer)} | recipe_of_text(wanted), inputs
+    ).work() as todo:
         if todo:
             sentences = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
             sentences += [sentence for path in text or [] for sentence in work.sentences_of(path)]
-            work.make_tokenizer(sentences, wanted.tokenizer.pieces, out, normalizer_of(wanted.language))
+            work.make_tokenizer(sentences, wanted.tokenizer, out, normalizer_of(wanted.language))
 
 
 def train_prior(
@@ -68,12 +70,14 @@ def train_prior(
     wanted = settings_of(recipe, overrides)
     from priormatch.data.tokenizer import Tokenizer
     from priormatch.pipeline import work
+    from priormatch.pipeline.recipe import recipe_of_prior
     from priormatch.runs.stage import Stage
 
     pieces = Tokenizer.load(tokenizer)
     inputs = {"text": text, "validation_text": validation_text, "tokenizer": tokenizer}
     sentences, held_out = work.sentences_of(text), work.sentences_of(validation_text)
-    with Stage(out, {"prior": wanted.prior, "seed": wanted.training.seed}, inputs).work() as todo:
+    used = {"prior": recipe_of_prior(wanted.prior), "seed": wanted.training.seed}
+    with Stage(out, used, inputs).work() as todo:
         if todo:
             work.train_prior(sentences, held_out, pieces, wanted, out, out, text)
 

@@ -30,6 +30,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         training.updates matching.updates prior.updates
         training.report_every *.validate_every matching.refresh_every
         model.n_mels model.channels model.kernel model.size model.longest_output
+        model.conformer.width model.conformer.layers model.conformer.heads model.conformer.kernel
         prior.model.embedding prior.model.width prior.model.head prior.model.kernel prior.batch_tokens
         matching.beam_size fusion.beam_size
         """,
@@ -42,7 +43,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         training.augment.*_width training.window_updates training.validate_on training.ctc_weight
         matching.loss_weight matching.*_exponent matching.score_labels_on matching.inspect_on
         *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
-        fusion.token_margin fusion.attention_jump fusion.beam_threshold
+        fusion.token_margin fusion.attention_jump fusion.beam_threshold prior.pieces
         """,
     ),
     (
@@ -65,7 +66,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         "must be from 0 to 1",
         lambda share: 0 <= share <= 1,
-        "audio.max_bad_share",
+        "audio.max_bad_share model.ctc_weight",
     ),
     (
         "must be finite and 0 or more",
@@ -86,10 +87,12 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         f"must be at most {MOST_SIZE:,}",
         lambda number: number <= MOST_SIZE,
         """
-        model.channels model.kernel model.size model.longest_output
+        model.channels model.kernel model.size model.longest_output model.conformer.width model.conformer.kernel
         prior.model.embedding prior.model.width prior.model.head prior.model.kernel
         """,
     ),
+    ("must be 4 or 8", lambda factor: factor in (4, 8), "model.conformer.subsampling"),
+    (f"must be at most {MOST_LAYERS:,}", lambda number: number <= MOST_LAYERS, "model.conformer.layers"),
     ("must be at most 1,000", lambda number: number <= 1000, "model.n_mels"),
     ("must be at least 4, because three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
     ("must be 0 or more and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),
@@ -184,6 +187,20 @@ def _check_models(settings: Settings) -> None:
     _need(
         layers <= MOST_LAYERS, "model.blocks", model.blocks, f"give at most {MOST_LAYERS:,} blocks in total"
     )
+    conformer = model.conformer
+    _need(
+        conformer.width % (2 * conformer.heads) == 0,
+        "model.conformer.width",
+        conformer.width,
+        f"must be divisible by {2 * conformer.heads}, twice the number of heads",
+    )
+    _need(conformer.kernel % 2 == 1, "model.conformer.kernel", conformer.kernel, "must be odd")
+    _need(
+        model.ctc_weight == 0 or model.kind == "hybrid",
+        "model.ctc_weight",
+        model.ctc_weight,
+        f"has no effect on model.kind={model.kind}; set model.kind=hybrid or leave it out",
+    )
     _need(
         all(map(_is_bottleneck, bottlenecks)),
         "prior.model.bottlenecks",
@@ -216,10 +233,10 @@ def _check_training(settings: Settings) -> None:
     for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
         _need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
     _need(
-        training.ctc_weight == 0 or settings.model.ctc,
+        training.ctc_weight == 0 or settings.model.kind == "hybrid",
         "training.ctc_weight",
         training.ctc_weight,
-        "needs model.ctc=true",
+        "needs model.kind=hybrid",
     )
     _need(
         len(matching.mixing) == 2 and min(matching.mixing) >= 1,

@@ -117,6 +117,8 @@ def _explain(error: Exception, where: str) -> str:
         first = "give a list in brackets, such as [1,4]"
     if mark := getattr(error, "problem_mark", None):
         first = f"line {mark.line + 1} is not YAML: {getattr(error, 'problem', first)}"
+    if key == "model.ctc":
+        return f"{where}: model.ctc=true is now model.kind=hybrid, and false is attention"
     if key in REMOVED:
         return f"{where}: the setting {key} was removed: leave it out"
     if key and key not in all_keys():

@@ -38,11 +38,24 @@ class TokenizerSettings:
     # size of the SentencePiece vocabulary, including three control pieces; lower it if there is little text
     pieces: int = 5000
     source: Literal["transcripts", "text"] = "transcripts"  # what a run trains the tokenizer on
+    # unigram: SentencePiece; characters: single letters, whatever `pieces` says, for CTC on a few hours of speech
+    kind: Literal["unigram", "characters"] = "unigram"
+
+
+@dataclass
+class ConformerSettings:
+    """The Conformer encoder; the default has 19 million parameters."""
+
+    width: int = 256  # size of the frames
+    layers: int = 12  # blocks
+    heads: int = 4  # attention heads; the width must be divisible by twice this number
+    kernel: int = 31  # width of the convolutions in frames; odd
+    subsampling: int = 4  # 4 or 8; the encoder's frame rate is 100 per second divided by this
 
 
 @dataclass
 class ModelSettings:
-    """The recognizer: log-mel features, TDS encoder, GRU decoder with key-value attention."""
+    """The recognizer: log-mel features, an encoder, and a GRU decoder with attention, a CTC output layer, or both."""
 
     n_mels: int = 80  # mel bands of the features
     # channels of each encoder stage; its width is channels times n_mels, and it halves the frame rate
@@ -50,10 +63,17 @@ class ModelSettings:
     # blocks of each encoder stage; more blocks and channels need more labeled speech
     blocks: list[int] = field(default_factory=lambda: [3, 3, 3])
     kernel: int = 21  # width of the encoder's convolutions in frames; odd
-    size: int = 512  # dimension of keys, values, embeddings and the GRU
+    size: int = 512  # dimension of keys, values, embeddings and the GRU; attention and hybrid
     dropout: float = 0.2  # dropout rate of the encoder
-    ctc: bool = False  # add an output layer for a CTC loss; see training.ctc_weight
-    longest_output: int = 150  # maximum length of a hypothesis in pieces
+    longest_output: int = 150  # maximum length of a hypothesis in pieces; attention and hybrid
+    # attention: as in the paper; ctc: learns from fewer hours; hybrid: both outputs over one encoder
+    kind: Literal["attention", "ctc", "hybrid"] = "attention"
+    # hybrid: weight of CTC in log q and in the search, the rest is attention's; 0 decodes by attention alone
+    ctc_weight: float = 0.0
+    encoder: Literal["tds", "conformer"] = (
+        "tds"  # tds: channels, blocks and kernel; conformer: the next group
+    )
+    conformer: ConformerSettings = field(default_factory=ConformerSettings)
 
 
 @dataclass
@@ -127,7 +147,7 @@ class TrainingSettings:
     # updates with the soft attention window; raise it if attention does not form (CER stays near 100 %)
     window_updates: int = 5350
     window_deviation: float = 4.0  # standard deviation of that window, in encoder frames from the diagonal
-    # weight of the CTC loss; needs model.ctc; about 0.3 helps attention form on little speech
+    # hybrid: weight of the CTC loss beside the attention loss; about 0.3 helps attention form on little speech
     ctc_weight: float = 0.0
     augment: AugmentSettings = field(default_factory=AugmentSettings)
     report_every: int = 100  # updates between lines of metrics.jsonl
@@ -149,6 +169,9 @@ class PriorSettings:
     )
     validate_every: int = 2000  # updates between validations
     validation_share: float = 0.01  # share of the text held out if no validation text is given
+    # size of a SentencePiece vocabulary of the prior's own, trained on its text; the prior then scores hypotheses as
+    # text. 0: the recognizer's tokenizer
+    pieces: int = 0
     keep: dict[str, KeepSettings] = field(default_factory=dict)  # copies of the prior to keep, as in training
 
 

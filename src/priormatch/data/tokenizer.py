@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import sentencepiece
@@ -39,6 +40,7 @@ class Tokenizer:
             self._processor.IdToPiece(i) for i in range(CONTROL_PIECES, self._processor.GetPieceSize())
         ]
         self.eos = len(self.pieces)
+        self._single = all(len(piece) == 1 for piece in self.pieces)
         self._best = lru_cache(maxsize=200_000)(self._spell)
 
     @property
@@ -62,7 +64,9 @@ class Tokenizer:
         return tuple(i - CONTROL_PIECES for i in ids if i >= CONTROL_PIECES)
 
     def spellings(self, word: str) -> list[tuple[int, ...]]:
-        """Return the ten best segmentations of a word into pieces, best first."""
+        """Return the ten best segmentations of a word into pieces, best first; into characters there is one."""
+        if self._single:
+            return [self._best(word)]
         found = self._processor.NBestEncodeAsIds(word, SPELLINGS)
         return list(dict.fromkeys(self._classes(ids) for ids in found))
 
@@ -132,8 +136,15 @@ class Tokenizer:
         return tokenizer
 
 
-def train_tokenizer(sentences: Sequence[str], pieces: int, normalizer: Normalizer = ENGLISH) -> Tokenizer:
+def train_tokenizer(
+    sentences: Sequence[str],
+    pieces: int,
+    normalizer: Normalizer = ENGLISH,
+    kind: Literal["unigram", "characters"] = "unigram",
+) -> Tokenizer:
     """Train a unigram model with a vocabulary of `pieces`, control pieces included, on normalized sentences.
+
+    Of characters there are as many as occur, and one that marks the beginning of a word.
 
     Of more than `MOST_SENTENCES`, a random sample of that size is used. Each word is added once more as a sentence of
     its own: except in version 0.2.2, SentencePiece makes a whole word a piece only if it sometimes ends a sentence.
@@ -148,8 +159,8 @@ def train_tokenizer(sentences: Sequence[str], pieces: int, normalizer: Normalize
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=chain(sentences, words),
             model_writer=model,
-            model_type="unigram",
-            vocab_size=pieces,
+            model_type="unigram" if kind == "unigram" else "char",
+            vocab_size=pieces if kind == "unigram" else len(set().union(*words)) + 1 + CONTROL_PIECES,
             character_coverage=1.0,
             split_by_unicode_script=False,
             # SentencePiece's own rules, as in the paper, would split words at joiners and decompose Thai vowels.

@@ -50,6 +50,12 @@ class Beam:
         classes = self.classes[:, :count, : max(int(lengths.max()), 1)]
         return Beam(classes, lengths, self.scores[:, :count], self.ended)
 
+    def rescored(self, scores: Tensor) -> "Beam":
+        """The same hypotheses with other scores (B, k), best first."""
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        classes = self.classes.gather(1, order[:, :, None].expand_as(self.classes))
+        return Beam(classes, self.lengths.gather(1, order), scores, self.ended)
+
 
 @dataclass(frozen=True)
 class Hypotheses:

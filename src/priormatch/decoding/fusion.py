@@ -25,6 +25,7 @@ def fused_search(
     cache: Tensor,
     eos: int,
     longest: int,
+    *,
     settings: FusionSettings,
 ) -> Beam:
     """Beam search by log q + λ log p + bonus, where `acoustic` returns log q and `lm` returns log p.

@@ -20,6 +20,7 @@ NO_PREFIX, NO_PARENT = -1, -2
 class PrefixFusion:
     """Shallow fusion: each new token adds lm_weight · log p(token | prefix) + token_bonus, the end lm_weight · log p.
 
+    If `centered`, the mean over the classes, Σ p log p, is subtracted from log p.
     `step` and its first `cache` (B, 1, S) are those of a language model. Only the `token_limit` tokens with the highest
     log q of each frame extend prefixes; the search is exact up to its width if these are all.
     """
@@ -29,6 +30,7 @@ class PrefixFusion:
     lm_weight: float
     token_bonus: float = 0.0
     token_limit: int = 32
+    centered: bool = False
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,10 @@ class _Prior:
         self.scores = log_p.new_zeros(batch, width)
 
     def _weighted(self, log_p: Tensor) -> Tensor:
-        return self.fusion.lm_weight * log_p[..., : len(self.bonus)] + self.bonus
+        log_p = log_p[..., : len(self.bonus)]
+        if self.fusion.centered:
+            log_p = log_p - (log_p.exp() * log_p).sum(dim=-1, keepdim=True)
+        return self.fusion.lm_weight * log_p + self.bonus
 
     def choose(
         self, candidates: Tensor, tokens: Tensor, rows: Tensor, columns: Tensor

@@ -69,16 +69,24 @@ def descend(measure: Measure, starts: Iterable[FusionSettings], grid: Grid) -> F
             return best
 
 
-def starts_from(settings: FusionSettings) -> list[FusionSettings]:
+def grid_of(limited: bool) -> Grid:
+    """The values to try in a search with limits, or in one to which they do not apply."""
+    return GRID if limited else {name: GRID[name] for name in TOGETHER}
+
+
+def starts_from(settings: FusionSettings, limited: bool = True) -> list[FusionSettings]:
     """Starting points of a descent: the settings themselves, and copies with the values of each of `STARTS`."""
-    return [settings, *(replace(settings, **start) for start in STARTS)]
+    starts = [start for start in STARTS if limited or start["eos_threshold"] == math.inf]
+    return [settings, *(replace(settings, **start) for start in starts)]
 
 
-def centered(settings: FusionSettings, weights: Sequence[float]) -> list[FusionSettings]:
+def centered(
+    settings: FusionSettings, weights: Sequence[float], limited: bool = True
+) -> list[FusionSettings]:
     """The settings with each LM weight, centered and without a bonus, with their own limits and with `LIMITS`."""
     return [
         replace(settings, lm_weight=weight, centered=True, token_bonus=0.0, **limits)
-        for limits in ({}, LIMITS)
+        for limits in ({}, LIMITS)[: 2 if limited else 1]
         for weight in weights
     ]
 

@@ -294,7 +294,8 @@ def task_of(step: Step, model: SpeechRecognizer, corpus: Corpus, settings: Setti
 def endless(model: SpeechRecognizer) -> SpeechRecognizer:
     """The model with its end of sentence disabled, so that all hypotheses have the full length."""
     with torch.no_grad():
-        model.decoder.output.bias[model.tokenizer.eos] = -30.0
+        if model.decoder is not None:
+            model.decoder.output.bias[model.tokenizer.eos] = -30.0
     return model
 
 

@@ -14,7 +14,12 @@ from priormatch.experiments.study import Places
 from priormatch.files import read_text, replace_text, set_aside
 from priormatch.json_text import parse_json
 from priormatch.old_names import OLD_COLUMNS, OLD_NAMES, with_names
-from priormatch.pipeline.recipe import recipe_of_fusion, recipe_of_matching
+from priormatch.pipeline.recipe import (
+    recipe_of_fusion,
+    recipe_of_matching,
+    recipe_of_prior,
+    recipe_of_tokenizer,
+)
 from priormatch.progress import say
 from priormatch.runs.stage import digest, kept_aside, plain
 from priormatch.scoring.bootstrap import ScoredTexts
@@ -100,9 +105,9 @@ def made_from(study: Places, line: Line) -> str:
     recipe = {name: plain(value) for name, value in recipe_of_matching(settings).items()}
     decoded_with = line.row.get("decode_lm", "None")
     fused = decoded_with != "None" or study.source_of(line.system) == "asr_lm"
-    others = (settings.prior, settings.tokenizer)
+    others = (recipe_of_prior(settings.prior), recipe_of_tokenizer(settings.tokenizer))
     searched = [recipe_of_fusion(settings.fusion)] if fused else []
     by_rule = study.is_tuned(line.system) and study.feeds_back(line.system)
     rule = [MATCHING_RULE] if by_rule else []
-    used = with_names([recipe, *map(plain, others), *searched], OLD_NAMES)
+    used = with_names([recipe, *others, *searched], OLD_NAMES)
     return digest([*used, *rule, with_names(line.row, OLD_COLUMNS)])

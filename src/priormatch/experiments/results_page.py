@@ -22,6 +22,7 @@ from priormatch.experiments.systems import TRAINED_BY, System
 from priormatch.experiments.trained import trained_for
 from priormatch.files import replace_text
 from priormatch.old_names import REMOVED_FROM_MATCHING
+from priormatch.pipeline.recipe import recipe_of_model
 from priormatch.progress import say
 from priormatch.report.run_folder import read_metrics, values
 from priormatch.runs.stage import MATCHING, commit, kept_aside, plain, read_record
@@ -292,5 +293,5 @@ def was_made_with(record: Mapping[str, Any], settings: Settings) -> bool:
     """Whether a training had these settings, as far as they are recorded."""
     wanted, told = flat(plain(settings)), record["recipe"]["settings"]
     recorded = flat({name: told[name] for name in RECORDED if name in told})
-    known = wanted | GONE
+    known = wanted | flat({"model": recipe_of_model(settings.model)}) | GONE
     return all(name in known and known[name] == value for name, value in recorded.items())

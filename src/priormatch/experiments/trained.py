@@ -11,7 +11,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.experiments.systems import Labels, Unlabeled
 from priormatch.old_names import existing
 from priormatch.pipeline import work
-from priormatch.pipeline.recipe import recipe_of_training
+from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_training
 from priormatch.pipeline.run import Run
 from priormatch.pipeline.run_data import RunData
 from priormatch.runs.stage import plain
@@ -138,4 +138,4 @@ def trained_for(settings: Settings, first: Settings) -> list[str]:
 def recipe_of_models(settings: Settings) -> dict[str, Any]:
     """Settings that the prior and the supervised model of a study depend on; all priors have the first one's seed."""
     supervised = {name: plain(value) for name, value in recipe_of_training(settings).items()}
-    return {"prior": plain(settings.prior), "supervised": supervised}
+    return {"prior": recipe_of_prior(settings.prior), "supervised": supervised}

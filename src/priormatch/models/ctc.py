@@ -58,10 +58,7 @@ def rescored(beam: Beam, log_q: Tensor, frames: Tensor, blank: int) -> Beam:
 
     A search sums only over the alignments that it kept. log_q (B, T, C), frames (B,).
     """
-    scores = ctc_log_likelihood(log_q, frames, beam.classes, beam.lengths, blank)
-    scores, order = scores.sort(dim=1, descending=True, stable=True)
-    classes = beam.classes.gather(1, order[:, :, None].expand_as(beam.classes))
-    return Beam(classes, beam.lengths.gather(1, order), scores, beam.ended)
+    return beam.rescored(ctc_log_likelihood(log_q, frames, beam.classes, beam.lengths, blank))
 
 
 @dataclass(frozen=True)

@@ -68,15 +68,16 @@ def limits(model: SpeechRecognizer | ConvPrior) -> str:
     """The limits of a model."""
     if isinstance(model, ConvPrior):
         return (
-            "It models text like its training text, in the same spelling, and works only with recognizers that have"
-            " the same word pieces."
+            "It models text like its training text, in the same spelling. In a search it works only with recognizers"
+            " that have the same tokenizer; for others it scores whole hypotheses."
         )
-    heard = f" and was trained on at most {model.longest_heard:.1f} s" if model.longest_heard else ""
+    longest = f"was trained on at most {model.longest_heard:.1f} s" if model.longest_heard else ""
+    most = f"writes at most {model.settings.longest_output} word pieces at a time" if model.decoder else ""
+    bounds = " and ".join(filter(None, (most, longest))) or "was trained on single utterances"
     return (
         "It fits the voices, rooms, words and spelling of its training data: on other speech it may make far more"
         " errors than on its test sets. Its output can be fluent and still wrong: do not rely on it without checking."
-        f" It writes at most {model.settings.longest_output} word pieces at a time{heard}:"
-        " longer recordings must be cut, as `priormatch transcribe` does."
+        f" It {bounds}: longer recordings must be cut, as `priormatch transcribe` does."
     )
 
 

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from priormatch.config import FusionSettings, LanguageSettings, MatchingSettings, Settings, TrainingSettings
+from priormatch.config import (
+    FusionSettings,
+    LanguageSettings,
+    MatchingSettings,
+    ModelSettings,
+    PriorSettings,
+    Settings,
+    TokenizerSettings,
+    TrainingSettings,
+)
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.old_names import REMOVED_FROM_MATCHING
 from priormatch.runs.stage import plain
@@ -44,7 +53,35 @@ def learned_by_matching(settings: MatchingSettings) -> dict[str, Any]:
 
 def recipe_of_training(settings: Settings) -> dict[str, Any]:
     """Settings that a supervised recognizer depends on."""
-    return {"model": settings.model, "training": learned(settings.training), "audio": audible(settings)}
+    return {
+        "model": recipe_of_model(settings.model),
+        "training": learned(settings.training),
+        "audio": audible(settings),
+    }
+
+
+def recipe_of_model(model: ModelSettings) -> dict[str, Any]:
+    """Settings that a recognizer's network depends on, as older versions wrote them where they had it.
+
+    These knew two kinds, told apart by `ctc`, and one encoder.
+    """
+    values = {**plain(model), "ctc": model.kind == "hybrid"}
+    unknown = {"encoder", "conformer"} if model.encoder == "tds" else set()
+    if model.kind != "ctc":
+        unknown |= {"kind"}
+    if model.ctc_weight == 0:
+        unknown |= {"ctc_weight"}
+    return {name: value for name, value in values.items() if name not in unknown}
+
+
+def recipe_of_tokenizer(tokenizer: TokenizerSettings) -> dict[str, Any]:
+    """Settings that a tokenizer depends on; `kind` is omitted for word pieces."""
+    return {name: value for name, value in plain(tokenizer).items() if (name, value) != ("kind", "unigram")}
+
+
+def recipe_of_prior(prior: PriorSettings) -> dict[str, Any]:
+    """Settings that the prior depends on; `pieces` is omitted if it has the recognizer's tokenizer."""
+    return {name: value for name, value in plain(prior).items() if (name, value) != ("pieces", 0)}
 
 
 def recipe_of_schedule(settings: Settings) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from priormatch.config import Settings, changed, to_yaml
+from priormatch.config import Settings, TokenizerSettings, changed, to_yaml
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import normalizer_of
@@ -25,7 +25,9 @@ from priormatch.pipeline.recipe import (
     audible,
     recipe_of_fusion,
     recipe_of_matching,
+    recipe_of_prior,
     recipe_of_schedule,
+    recipe_of_tokenizer,
     recipe_of_training,
 )
 from priormatch.pipeline.run_data import RunData, make_demo_data, make_own_data
@@ -65,23 +67,37 @@ class Run:
         """Train the tokenizer on the transcripts or the text."""
         wanted, out = self.settings.tokenizer, self.pieces
         source = self.data.labeled if wanted.source == "transcripts" else self.data.text
-        with self.stage("tokenizer", {"tokenizer": wanted}, {"source": source}).work() as todo:
+        recipe = {"tokenizer": recipe_of_tokenizer(wanted)}
+        with self.stage("tokenizer", recipe, {"source": source}).work() as todo:
             if todo:
                 from_text = wanted.source == "text"
                 sentences = work.sentences_of(source) if from_text else work.transcripts_of(source)
-                normalizer = normalizer_of(self.settings.language)
-                work.make_tokenizer(sentences, wanted.pieces, out, normalizer)
+                work.make_tokenizer(sentences, wanted, out, normalizer_of(self.settings.language))
         return Tokenizer.load(out)
 
+    def tokenizer_of_prior(self) -> Path:
+        """The folder of the prior's tokenizer: the recognizer's, or one of its own trained on the text."""
+        pieces, text = self.settings.prior.pieces, self.data.text
+        if pieces == 0:
+            return self.pieces
+        out, wanted = self.folder / "tokenizer-prior", TokenizerSettings(pieces, "text")
+        recipe = {"tokenizer": recipe_of_tokenizer(wanted)}
+        with self.stage("tokenizer-prior", recipe, {"source": text}).work() as todo:
+            if todo:
+                normalizer = normalizer_of(self.settings.language)
+                work.make_tokenizer(work.sentences_of(text), wanted, out, normalizer)
+        return out
+
     def prior(self, tokenizer: Tokenizer) -> Path:
-        """Train the prior."""
+        """Train the prior, with the recognizer's tokenizer unless it has one of its own."""
         out = self.folder / "prior"
-        wanted = {"prior": self.settings.prior, "seed": self.settings.training.seed}
-        text, held_out = self.data.text, self.data.held_out_text
-        inputs = {"text": text, "held_out": held_out, "tokenizer": self.pieces}
+        wanted = {"prior": recipe_of_prior(self.settings.prior), "seed": self.settings.training.seed}
+        text, held_out, pieces = self.data.text, self.data.held_out_text, self.tokenizer_of_prior()
+        inputs = {"text": text, "held_out": held_out, "tokenizer": pieces}
         with self.stage("prior", wanted, inputs).work() as todo:
             if todo:
                 sentences, others = work.sentences_of(text), work.sentences_of(held_out)
+                tokenizer = tokenizer if pieces == self.pieces else Tokenizer.load(pieces)
                 work.train_prior(sentences, others, tokenizer, self.settings, out, self.folder, text)
         return out / "model"
 

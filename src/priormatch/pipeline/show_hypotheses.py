@@ -39,7 +39,6 @@ def inspect_files(
     """The beams of the utterances with the given ids, or of a fixed sample of `count` utterances (0 for all)."""
     device, matching = find_device(settings.device), settings.matching
     recognizer, judge = SpeechRecognizer.load(model, device), ConvPrior.load(prior, device)
-    judge.require_tokenizer(recognizer.tokenizer, str(model))
     heard = read_transcripts(lengths) if lengths else []
     known = {each.id: each.pieces for each in heard}
     corpus = chosen(cuts, ids, count, settings)

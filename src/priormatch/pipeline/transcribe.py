@@ -15,7 +15,7 @@ from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.pipeline.transcribed import Transcribed
 from priormatch.progress import Meter, duration_text, say
-from priormatch.recognizers.decode import Search
+from priormatch.recognizers.decode import Search, note_rescoring
 from priormatch.recognizers.formats import FORMATS, Origin
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -31,14 +31,14 @@ OriginOf = Callable[[Path], Origin]
 def load_models(
     model: Path, prior: Path | None, device: str, threads: int = 0
 ) -> tuple[SpeechRecognizer, ConvPrior | None]:
-    """Load a recognizer and, if given, a prior with the same tokenizer."""
+    """Load a recognizer and, if given, a prior."""
     use_threads(threads)
     place = find_device(device)
     recognizer = SpeechRecognizer.load(model, place)
     if prior is None:
         return recognizer, None
     judge = ConvPrior.load(prior, place)
-    judge.require_tokenizer(recognizer.tokenizer, str(model))
+    note_rescoring(recognizer, judge)
     return recognizer, judge
 
 

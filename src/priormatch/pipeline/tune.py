@@ -14,6 +14,7 @@ from priormatch.decoding.tuning import (
     centered,
     descend,
     finite,
+    grid_of,
     starts_from,
     write_tuned,
 )
@@ -54,7 +55,7 @@ def tune(
     """
     device = find_device(settings.device)
     recognizer, judge = SpeechRecognizer.load(model, device), ConvPrior.load(prior, device)
-    judge.require_tokenizer(recognizer.tokenizer, str(model))
+    limited = recognizer.head.limited and recognizer.tokenizer == judge.tokenizer
     sets = load_validation(validation, settings)
     sizes = {name: len(corpus) for name, corpus in sets.items()}
     key = digest([sizes, *map(fingerprint, (model, prior, *validation.values()))])
@@ -74,10 +75,10 @@ def tune(
         measured = trials.measured(measure)
         if for_matching:
             weights = [weight for weight in GRID["lm_weight"] if weight > 0]
-            best = min(centered(settings.fusion, weights), key=measured)
+            best = min(centered(settings.fusion, weights, limited), key=measured)
             best = replace(best, lm_weight=round(MATCHING_SHARE * best.lm_weight, 3))
         else:
-            best = descend(measured, starts_from(settings.fusion), GRID)
+            best = descend(measured, starts_from(settings.fusion, limited), grid_of(limited))
         found = measured(best)
     about = {
         "for": "matching" if for_matching else "decoding",

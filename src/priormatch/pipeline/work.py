@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from priormatch.config import PriorSettings, Settings, TrainingSettings
+from priormatch.config import PriorSettings, Settings, TokenizerSettings, TrainingSettings
 from priormatch.data.batches import Corpus, cut_text, read_cuts
 from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.text_files import read_sentences
@@ -16,9 +16,9 @@ from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.pipeline.cards import called, heard, leave_card, parameters, title_of, trained_card
-from priormatch.pipeline.recipe import recipe_of_schedule, recipe_of_training
+from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_schedule, recipe_of_training
 from priormatch.progress import duration_text, say
-from priormatch.recognizers.decode import decode_to_file, plain_search, search_with_prior
+from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -31,15 +31,15 @@ from priormatch.training.wandb_log import wandb_plan
 
 
 def make_tokenizer(
-    sentences: Sequence[str], pieces: int, out: Path, normalizer: Normalizer = ENGLISH
+    sentences: Sequence[str], wanted: TokenizerSettings, out: Path, normalizer: Normalizer = ENGLISH
 ) -> None:
     """Train a tokenizer, save it into a folder, and report its pieces per word."""
-    tokenizer = train_tokenizer(sentences, pieces, normalizer)
+    tokenizer = train_tokenizer(sentences, wanted.pieces, normalizer, wanted.kind)
     tokenizer.save(out)
     sample = sentences[:: max(len(sentences) // 10_000, 1)]
     per_word = tokenizer.pieces_per_word(sample)
     say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} pieces per word")
-    if per_word > 4:
+    if per_word > 4 and wanted.kind == "unigram":
         say("the pieces are close to single letters: more text or fewer pieces usually gives better ones")
     unlike = sum(normalizer(sentence) != sentence for sentence in sample)
     if unlike and normalizer != ENGLISH:  # LibriSpeech keeps apostrophes that our normalizer strips
@@ -80,7 +80,7 @@ def train_prior(
     amount = f"{len(text):,} sentences, {len(sentences.flat):,} word pieces"
     data = [f"text: {amount}" if source is None else f"text: {called(source, settings)} ({amount})"]
     score = f"perplexity per word piece on {len(held_out):,} held-out sentences: {best:.2f}"
-    recipe = {"prior": settings.prior, "seed": settings.training.seed}
+    recipe = {"prior": recipe_of_prior(settings.prior), "seed": settings.training.seed}
     card = trained_card(
         title_of(out, settings), prior, "Trained on text.", data, score, recipe, settings.card
     )
@@ -220,7 +220,7 @@ def decode_to(
     key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
     if prior is not None:
         judge = ConvPrior.load(prior, device)
-        judge.require_tokenizer(recognizer.tokenizer, str(model))
+        note_rescoring(recognizer, judge)
         search = search_with_prior(judge, settings.fusion)
         fusion = str(settings.fusion).replace("centered=", "centred=")  # as in the keys of older versions
         key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {fusion}"

@@ -7,7 +7,6 @@ from os import PathLike
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from priormatch.config import FusionSettings, load_settings
 from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
@@ -17,8 +16,8 @@ from priormatch.decoding.loops import without_loop
 from priormatch.decoding.tuning import read_tuned
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
-from priormatch.models.decoder import Memory
 from priormatch.progress import Meter, say
+from priormatch.recognizers.heads import Frames, rescored_by
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -29,19 +28,37 @@ BATCH_SECONDS = 240.0
 MORE_ON_GPU = 4
 
 
-Search = Callable[[SpeechRecognizer, Memory], Beam]
+Search = Callable[[SpeechRecognizer, Frames], Beam]
 """A search: (recognizer, utterances it has encoded) -> the best hypotheses."""
 
 
 def plain_search(beam_size: int) -> Search:
     """Search with the recognizer only; a beam size of 1 is greedy."""
-    return lambda model, memory: model.search(memory, beam_size)
+    return lambda model, frames: model.search(frames, beam_size)
 
 
 def search_with_prior(prior: ConvPrior, settings: FusionSettings) -> Search:
-    """Search with shallow fusion of the recognizer and the prior; scores combine both."""
+    """Search with the recognizer and the prior; scores combine both.
+
+    A prior with the recognizer's tokenizer takes part in the search by shallow fusion, any other rescores hypotheses.
+    """
     lm = prior.for_search()
-    return lambda model, memory: model.search_with(lm, memory, settings)
+
+    def search(model: SpeechRecognizer, frames: Frames) -> Beam:
+        if model.tokenizer == prior.tokenizer:
+            return model.search_with(lm, frames, settings)
+        return rescored_by(prior, model.search(frames, settings.beam_size), model.tokenizer, settings)
+
+    return search
+
+
+def note_rescoring(model: SpeechRecognizer, prior: ConvPrior) -> None:
+    """Report a prior that cannot take part in the search of a recognizer."""
+    if model.tokenizer != prior.tokenizer:
+        say(
+            f"the prior has another tokenizer ({prior.tokenizer.classes} classes) than the recognizer"
+            f" ({model.tokenizer.classes}): it rescores the fusion.beam_size best hypotheses"
+        )
 
 
 GREEDY = plain_search(1)
@@ -60,7 +77,6 @@ def search_of(
         if fusion is not None:
             raise UserError("fusion is only used with a prior: give prior too")
         return plain_search(beam_size or 1)
-    prior.require_tokenizer(model.tokenizer, "the recognizer")
     if prior.device != model.device:
         raise UserError(
             f"the prior is on {prior.device}, the recognizer on {model.device}: load both on one device"
@@ -73,16 +89,16 @@ def search_of(
 
 @dataclass(frozen=True)
 class Encoded:
-    """Encoded utterances: frames (B, T, 2D) and their number in each utterance (B,)."""
+    """Encoded utterances with their names and, where known, transcripts."""
 
     ids: list[str]
     texts: list[str | None]
-    frames: Tensor
-    lengths: Tensor
+    frames: Frames
 
     def to(self, device: str | torch.device) -> "Encoded":
         """Move to another device."""
-        return replace(self, frames=self.frames.to(device), lengths=self.lengths.to(device))
+        frames = Frames(self.frames.values.to(device), self.frames.lengths.to(device))
+        return replace(self, frames=frames)
 
 
 def batch_seconds(device: torch.device) -> float:
@@ -117,8 +133,8 @@ def encode(model: SpeechRecognizer, corpus: Corpus) -> Iterator[Encoded]:
     """Encode a corpus batch by batch; unreadable utterances are reported and skipped."""
     for batch in batches_of(model, corpus):
         with evaluating(model):
-            frames, lengths = model.encode(batch.waveforms, batch.samples)
-        yield Encoded(batch.ids, batch.texts, frames, lengths)
+            frames = model.frames(batch)
+        yield Encoded(batch.ids, batch.texts, frames)
 
 
 @torch.no_grad()
@@ -126,7 +142,7 @@ def transcribe(model: SpeechRecognizer, batch: Encoded, search: Search) -> list[
     """Transcribe encoded utterances."""
     moved = batch.to(model.device)
     with mixed_precision(model.device):
-        beam = search(model, model.memory(moved.frames, moved.lengths))
+        beam = search(model, moved.frames)
     return list(read_beam(beam, model.tokenizer, batch.ids, batch.texts))
 
 

@@ -1,4 +1,4 @@
-"""ONNX export of a recognizer: the encoder, with waveforms as input, and one step of the decoder."""
+"""ONNX export of a recognizer: the encoder, with waveforms as input, and one step of an attention decoder."""
 
 import copy
 import json
@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +25,16 @@ from priormatch.data.features import (
     LogMel,
     frame_counts,
     normalize,
+    time_mask,
 )
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing
 from priormatch.models.decoder import AttentionDecoder, gru_step
+from priormatch.recognizers.heads import CtcHead, Frames
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 ENCODER, STEP, PIECES, FACTS = "encoder.onnx", "decoder_step.onnx", "pieces.txt", "export.json"
+ATTENTION_OUTPUTS, CTC_OUTPUTS = ("keys", "values", "mask"), ("log_probabilities", "frames")
 MOST_DIFFERENCE = 1e-3  # between log-probabilities of the exported model and the original
 
 
@@ -68,12 +72,26 @@ class Encoder(nn.Module):
     def __init__(self, model: SpeechRecognizer) -> None:
         super().__init__()
         self.features = LogMelByConvolution(model.features)
-        self.encoder, self.decoder = model.encoder, model.decoder
+        self.encoder, self.decoder = model.encoder, model.attention_head.decoder
 
     def forward(self, waveforms: Tensor, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute the features, the encoder, and the two halves of its output."""
         memory = self.decoder.memory(*self.encoder(*self.features(waveforms, samples)))
         return memory.keys, memory.values, memory.mask
+
+
+class CtcEncoder(nn.Module):
+    """Waveforms (B, N), their lengths (B,) -> log q of every class at every frame (B, T, classes), frames (B,)."""
+
+    def __init__(self, model: SpeechRecognizer, output: nn.Linear) -> None:
+        super().__init__()
+        self.features = LogMelByConvolution(model.features)
+        self.encoder, self.output = model.encoder, output
+
+    def forward(self, waveforms: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the features, the encoder, and the output layer."""
+        frames, lengths = self.encoder(*self.features(waveforms, samples))
+        return self.output(frames).log_softmax(dim=-1), lengths
 
 
 class DecoderStep(nn.Module):
@@ -103,39 +121,56 @@ class DecoderStep(nn.Module):
 
 @torch.no_grad()
 def export(model: SpeechRecognizer, folder: Path) -> None:
-    """Write a recognizer's ONNX files, its pieces and, last, the values that a search needs into a folder."""
+    """Write a recognizer's ONNX files, its pieces and, last, the values that a search needs into a folder.
+
+    A hybrid model is exported as an attention model.
+    """
     require("onnx", "onnxscript")
     model = copy.deepcopy(model).cpu().eval()
     folder.mkdir(parents=True, exist_ok=True)
-    encoder, waveforms, samples = Encoder(model), *example()
+    facts: dict[str, float] = {"sample_rate": SAMPLE_RATE, "end": model.tokenizer.eos}
+    head = model.head
+    if isinstance(head, CtcHead):
+        write_encoder(folder, CtcEncoder(model, head.output), list(CTC_OUTPUTS))
+        facts |= {"blank": head.blank, "frame_seconds": model.frame_seconds}
+    else:
+        write_encoder(folder, Encoder(model), list(ATTENTION_OUTPUTS))
+        write_step(folder, model)
+        facts |= {
+            "begin": model.tokenizer.classes,
+            "state": model.settings.size,
+            "longest_output": model.settings.longest_output,
+        }
+    model.tokenizer.save(folder)
+    replace_text(folder / PIECES, "".join(f"{piece}\n" for piece in model.tokenizer.pieces))
+    replace_text(folder / FACTS, json.dumps({**facts, "priormatch": __version__}, indent=2) + "\n")
+
+
+def write_encoder(folder: Path, encoder: nn.Module, outputs: list[str]) -> None:
+    """Export an encoder of waveforms."""
+    waveforms, samples = example()
     write_onnx(
         folder / ENCODER,
         encoder,
         {"waveforms": waveforms, "samples": samples},
-        ["keys", "values", "mask"],
+        outputs,
         {"waveforms": {0: "batch", 1: "time"}, "samples": {0: "batch"}},
     )
-    memory = dict(zip(("keys", "values", "mask"), encoder(waveforms, samples), strict=True))
+
+
+def write_step(folder: Path, model: SpeechRecognizer) -> None:
+    """Export one step of the attention decoder."""
+    decoder, (waveforms, samples) = model.attention_head.decoder, example()
+    memory = dict(zip(ATTENTION_OUTPUTS, Encoder(model)(waveforms, samples), strict=True))
     begin = torch.full((len(waveforms),), model.tokenizer.classes)
     write_onnx(
         folder / STEP,
-        DecoderStep(model.decoder),
-        {**memory, "state": model.decoder.first_state(len(waveforms), 1)[:, 0], "previous": begin},
+        DecoderStep(decoder),
+        {**memory, "state": decoder.first_state(len(waveforms), 1)[:, 0], "previous": begin},
         ["log_probabilities", "new_state"],
         {name: {0: "batch", 1: "frames"} for name in memory}
         | {"state": {0: "batch"}, "previous": {0: "batch"}},
     )
-    model.tokenizer.save(folder)
-    replace_text(folder / PIECES, "".join(f"{piece}\n" for piece in model.tokenizer.pieces))
-    facts = {
-        "sample_rate": SAMPLE_RATE,
-        "end": model.tokenizer.eos,
-        "begin": model.tokenizer.classes,
-        "state": model.settings.size,
-        "longest_output": model.settings.longest_output,
-        "priormatch": __version__,
-    }
-    replace_text(folder / FACTS, json.dumps(facts, indent=2) + "\n")
 
 
 def example() -> tuple[Tensor, Tensor]:
@@ -183,34 +218,60 @@ def quietly() -> Iterator[None]:
         log.setLevel(level)
 
 
-@torch.no_grad()
 def check(model: SpeechRecognizer, folder: Path) -> float:
     """Compare the export with the model: return the largest difference of a log-probability, or raise if too large."""
     require("onnxruntime")
-    import onnxruntime
-
-    encoder, step = (
-        onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])
-        for name in (ENCODER, STEP)
-    )
-    waveforms, samples = example()
-    classes = torch.arange(8).expand(len(waveforms), 1, 8) % model.tokenizer.classes
-    wanted = model.decoder(model.memory(*model.encode(waveforms, samples)), classes).log_softmax(dim=-1)[:, 0]
-    heard = encoder.run(None, {"waveforms": waveforms.numpy(), "samples": samples.numpy()})
-    memory = dict(zip(("keys", "values", "mask"), heard, strict=True))
-    state = model.decoder.first_state(len(waveforms), 1)[:, 0].numpy()
-    previous = torch.full((len(waveforms),), model.tokenizer.classes)
-    worst = 0.0
-    for position in range(classes.shape[2]):
-        log_q, state = step.run(None, {**memory, "state": state, "previous": previous.numpy()})
-        worst = max(worst, float((torch.from_numpy(log_q) - wanted[:, position]).abs().max()))
-        previous = classes[:, 0, position]
+    head = model.head
+    if isinstance(head, CtcHead):
+        worst = difference_of_ctc(model, head, folder)
+    else:
+        worst = difference_of_attention(model, folder)
     if not worst <= MOST_DIFFERENCE:
         raise UserError(
             f"{folder}: log-probabilities under onnxruntime differ by up to {worst:.2g} from the model's; at most"
             f" {MOST_DIFFERENCE:g} is allowed: do not use this export; try other versions of onnx and onnxruntime"
         )
     return worst
+
+
+@torch.no_grad()
+def difference_of_ctc(model: SpeechRecognizer, head: CtcHead, folder: Path) -> float:
+    """The largest difference of log q of a class at a frame."""
+    waveforms, samples = example()
+    frames = Frames(*model.encode(waveforms, samples))
+    log_q, _ = session(folder / ENCODER).run(
+        None, {"waveforms": waveforms.numpy(), "samples": samples.numpy()}
+    )
+    valid = time_mask(frames.lengths, frames.values.shape[1])
+    found = torch.from_numpy(log_q)[:, : valid.shape[1]]
+    return float((found - head.log_probabilities(frames))[valid].abs().max())
+
+
+@torch.no_grad()
+def difference_of_attention(model: SpeechRecognizer, folder: Path) -> float:
+    """The largest difference of log q of a class after a few given ones."""
+    encoder, step, head = session(folder / ENCODER), session(folder / STEP), model.attention_head
+    waveforms, samples = example()
+    classes = torch.arange(8).expand(len(waveforms), 1, 8) % model.tokenizer.classes
+    memory = head.memory(Frames(*model.encode(waveforms, samples)))
+    wanted = head.decoder(memory, classes).log_softmax(dim=-1)[:, 0]
+    found = encoder.run(None, {"waveforms": waveforms.numpy(), "samples": samples.numpy()})
+    inputs = dict(zip(ATTENTION_OUTPUTS, found, strict=True))
+    state = head.decoder.first_state(len(waveforms), 1)[:, 0].numpy()
+    previous = torch.full((len(waveforms),), model.tokenizer.classes)
+    worst = 0.0
+    for position in range(classes.shape[2]):
+        log_q, state = step.run(None, {**inputs, "state": state, "previous": previous.numpy()})
+        worst = max(worst, float((torch.from_numpy(log_q) - wanted[:, position]).abs().max()))
+        previous = classes[:, 0, position]
+    return worst
+
+
+def session(file: Path) -> Any:
+    """An ONNX file under onnxruntime."""
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
 
 
 def require(*modules: str) -> None:

@@ -111,13 +111,21 @@ def read_settings(folder: Path, kind: str, schema: type[AnySettings]) -> AnySett
     try:
         if not isinstance(tree.get("settings"), dict):
             raise UserError("it has no settings")
-        merged = OmegaConf.merge(OmegaConf.structured(schema), tree["settings"])
+        merged = OmegaConf.merge(OmegaConf.structured(schema), with_kind(tree["settings"]))
         settings = cast(AnySettings, OmegaConf.to_object(merged))
         check_model(settings)
     except (OmegaConfBaseException, UserError, ValueError, TypeError, OverflowError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise UserError(f"{folder / SETTINGS} cannot be used ({reason}): {AGAIN}") from error
     return settings
+
+
+def with_kind(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a recognizer in which older versions wrote `ctc` for what is now a kind."""
+    if not isinstance(settings.get("ctc"), bool):
+        return settings
+    kind = {"kind": "hybrid"} if settings["ctc"] else {}
+    return {**kind, **{name: value for name, value in settings.items() if name != "ctc"}}
 
 
 def require_fit(folder: Path, model: nn.Module, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> None:

@@ -36,7 +36,7 @@ def to_text(origin: Origin, found: Transcription) -> str:
 
 
 def to_json(origin: Origin, found: Transcription) -> str:
-    """The file, the models, the duration in seconds, the whole text, and the segments with times and confidences."""
+    """The file, the models, the duration, the whole text, and segments and words with times and confidences."""
     return json.dumps(_tree(origin, found), ensure_ascii=False, indent=2) + "\n"
 
 
@@ -73,10 +73,19 @@ FORMATS: Mapping[str, Callable[[Origin, Transcription], str]] = {
 
 
 def cues_of(found: Transcription) -> Iterator[Cue]:
-    """Split segments into cues; the cues of a segment share its time in proportion to the lengths of their texts."""
+    """Split segments into cues that last from their first word to their last one.
+
+    Without times of words, the cues of a segment share its time in proportion to the lengths of their texts.
+    """
     for segment in found.segments:
         lines = balanced_lines(segment.text)
         texts = ["\n".join(lines[first : first + LINES]) for first in range(0, len(lines), LINES)]
+        if [word.text for word in segment.words] == " ".join(texts).split():
+            words = iter(segment.words)
+            for text in texts:
+                own = [next(words) for _ in text.split()]
+                yield Cue(own[0].start, own[-1].end, text)
+            continue
         start, seconds, characters = segment.start, segment.end - segment.start, sum(map(len, texts))
         for text in texts:
             end = start + seconds * (len(text) / characters)
@@ -94,15 +103,21 @@ def balanced_lines(text: str, most: int = LINE) -> list[str]:
 
 
 def _tree(origin: Origin, found: Transcription) -> dict[str, Any]:
-    segments = [
-        {
-            name: round(value, 3) if isinstance(value, float) else value
-            for name, value in asdict(segment).items()
-        }
-        for segment in found.segments
-    ]
+    segments = [_rounded(asdict(segment)) for segment in found.segments]
+    for segment in segments:
+        if not segment["words"]:
+            del segment["words"]
     heard = {"duration": round(found.duration, 3), "text": found.text, "segments": segments}
     return {**asdict(origin), **heard}
+
+
+def _rounded(tree: Any) -> Any:
+    """A tree of dictionaries and lists in which times and confidences have three decimals."""
+    if isinstance(tree, dict):
+        return {name: _rounded(value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_rounded(each) for each in tree]
+    return round(tree, 3) if isinstance(tree, float) else tree
 
 
 def _clock(seconds: float, point: str) -> str:

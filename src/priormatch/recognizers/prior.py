@@ -114,14 +114,6 @@ class ConvPrior(nn.Module):
         before = None if contexts is None else self.contexts(contexts).to(self.device)
         return self.score_classes(labels.to(self.device), lengths.to(self.device), before)
 
-    def require_tokenizer(self, tokenizer: Tokenizer, owner: str) -> None:
-        """Refuse a prior whose tokenizer differs from that of `owner`."""
-        if self.tokenizer != tokenizer:
-            raise UserError(
-                f"the prior's tokenizer ({self.tokenizer.classes} classes) differs from that of {owner}"
-                f" ({tokenizer.classes} classes): train both with one tokenizer"
-            )
-
     def require_context(self) -> None:
         """Refuse a prior that was trained without context."""
         if not self.settings.context:

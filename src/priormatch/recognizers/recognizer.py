@@ -1,10 +1,10 @@
-"""The recognizer: features, encoder and decoder in one module, with its folder on disk."""
+"""The recognizer: features, encoder and output head in one module, with its folder on disk."""
 
 import copy
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,29 +13,52 @@ from priormatch.config import AugmentSettings, FusionSettings, ModelSettings, Tr
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.augment import spec_augment
 from priormatch.data.batches import Batch
-from priormatch.data.features import LogMel
+from priormatch.data.features import STRIDE, LogMel
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.decoding.beam import Beam, Hypotheses, beam_search
-from priormatch.decoding.fusion import fused_search, wide_enough
+from priormatch.decoding.beam import Beam, Hypotheses
+from priormatch.decoding.fusion import wide_enough
 from priormatch.device import has_kernels, mixed_precision
-from priormatch.errors import UserError
 from priormatch.kernels.recorded import RecordedSearch
+from priormatch.models.conformer import ConformerEncoder
 from priormatch.models.conv_lm import ConvLM
-from priormatch.models.ctc import ctc_losses
-from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory, soft_window
-from priormatch.models.objective import sample_inputs, sequence_loss
+from priormatch.models.decoder import AttentionDecoder, Memory
 from priormatch.models.tds import TDSEncoder
 from priormatch.recognizers.folder import figure_of, read_model, require_finite, write_model
+from priormatch.recognizers.heads import AttentionHead, CtcHead, Frames, Head, HybridHead, rescored_by
 from priormatch.recognizers.hub import model_folder
 from priormatch.recognizers.prior import ConvPrior
-from priormatch.recognizers.protocols import Prior
+from priormatch.recognizers.protocols import Prior, Proposes
 
 if TYPE_CHECKING:
     from priormatch.recognizers.transcribing import Transcription
 
 PROBE = torch.linspace(-0.1, 0.1, SAMPLE_RATE // 2)[None]  # half a second of an arbitrary signal
-MOST_CLASSES = 16_384  # limit of the GPU search, which ranks classes in registers
-MOST_HYPOTHESES = 32  # whose attention fits into a GPU's shared memory, up to a model size of 512
+
+
+def make_encoder(settings: ModelSettings) -> nn.Module:
+    """The encoder of a model; attention needs 2 · size values in a frame, keys and values."""
+    output = 2 * settings.size
+    if settings.encoder == "tds":
+        return TDSEncoder(
+            settings.n_mels, settings.channels, settings.blocks, output, settings.kernel, settings.dropout
+        )
+    own = settings.conformer
+    return ConformerEncoder(
+        settings.n_mels,
+        own.width,
+        own.layers,
+        own.heads,
+        own.kernel,
+        own.subsampling,
+        dropout=settings.dropout,
+        output=own.width if settings.kind == "ctc" else output,
+    )
+
+
+def frame_size(settings: ModelSettings) -> int:
+    """The number of values in a frame of the encoder."""
+    only_ctc = settings.encoder == "conformer" and settings.kind == "ctc"
+    return settings.conformer.width if only_ctc else 2 * settings.size
 
 
 class SpeechRecognizer(nn.Module):
@@ -49,81 +72,85 @@ class SpeechRecognizer(nn.Module):
         super().__init__()
         self.settings, self.tokenizer, self.longest_heard = settings, tokenizer, 0.0
         self.features = LogMel(settings.n_mels)
-        self.encoder = TDSEncoder(
-            settings.n_mels,
-            settings.channels,
-            settings.blocks,
-            2 * settings.size,
-            settings.kernel,
-            settings.dropout,
-        )
-        self.decoder = AttentionDecoder(tokenizer.classes, settings.size)
-        self.ctc = nn.Linear(2 * settings.size, tokenizer.classes) if settings.ctc else None
+        self.encoder = make_encoder(settings)
+        self.decoder, self.ctc = None, None
+        if settings.kind != "ctc":
+            self.decoder = AttentionDecoder(tokenizer.classes, settings.size)
+        if settings.kind != "attention":
+            self.ctc = nn.Linear(frame_size(settings), tokenizer.classes)
+
+    @property
+    def head(self) -> Head:
+        """The output over the encoder's frames."""
+        ctc = self.ctc_head
+        if ctc is None:
+            return self.attention_head
+        return ctc if self.decoder is None else HybridHead(self.attention_head, ctc, self.settings.ctc_weight)
+
+    @property
+    def attention_head(self) -> AttentionHead:
+        """The attention decoder, of a model that has one."""
+        decoder = cast(AttentionDecoder, self.decoder)
+        return AttentionHead(decoder, self.tokenizer.eos, self.settings.longest_output)
+
+    @property
+    def ctc_head(self) -> CtcHead | None:
+        """The CTC output, if the model has one."""
+        return None if self.ctc is None else CtcHead(self.ctc, self.tokenizer.eos)
 
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return self.decoder.start.device
+        return next(self.parameters()).device
 
-    def searches_on_gpu(self, beam_size: int) -> bool:
-        """Whether the GPU search supports this model, its device and this beam size."""
-        fits = self.tokenizer.classes <= MOST_CLASSES and beam_size <= MOST_HYPOTHESES
-        return fits and has_kernels(self.device)
+    @property
+    def frame_seconds(self) -> float:
+        """The time between two frames of the encoder."""
+        own = self.settings
+        factor = own.conformer.subsampling if own.encoder == "conformer" else 2 ** len(own.channels)
+        return factor * STRIDE / SAMPLE_RATE
 
     def encode(
         self, waveforms: Tensor, samples: Tensor, augment: AugmentSettings | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, 2D) and their lengths (B,)."""
+        """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, D) and their lengths (B,)."""
         features, lengths = self.features(waveforms, samples)
         if augment is not None:
             features = spec_augment(features, lengths, augment)
-        plain = getattr(type(self.encoder), "forward", None) is TDSEncoder.forward  # not of a subclass
+        encoder = self.encoder
+        plain = isinstance(encoder, TDSEncoder) and type(encoder).forward is TDSEncoder.forward
         if plain and has_kernels(features.device) and torch.is_autocast_enabled("cuda"):
             from priormatch.kernels.tds_triton import encode
 
-            return encode(self.encoder, features, lengths)
-        return self.encoder(features, lengths)
+            return encode(cast(TDSEncoder, encoder), features, lengths)
+        return encoder(features, lengths)
 
-    def remember(self, batch: Batch) -> Memory:
-        """Encode a batch for the decoder."""
-        return self.memory(*self.encode(batch.waveforms, batch.samples))
+    def frames(self, batch: Batch, augment: AugmentSettings | None = None) -> Frames:
+        """Encode a batch."""
+        return Frames(*self.encode(batch.waveforms, batch.samples, augment))
 
     @torch.no_grad()
     def propose(self, batch: Batch, k: int) -> Beam:
         """The beam B(x): the k best hypotheses of each utterance; k = 1 is greedy search."""
-        return self.search(self.remember(batch), k)
+        return self.search(self.frames(batch), k)
 
     def log_prob(self, batch: Batch, hypotheses: Hypotheses) -> Tensor:
         """log q(y|x) of each hypothesis, with gradients: -> (B, k)."""
-        return self.log_q(self.remember(batch), hypotheses.labels, hypotheses.lengths)
-
-    def log_q(self, memory: Memory, labels: Tensor, lengths: Tensor) -> Tensor:
-        """log q(y|x) of label sequences of encoded utterances: labels (B, k, U), lengths (B, k) -> (B, k)."""
-        return -sequence_loss(self.decoder(memory, labels), labels, lengths)
+        return self.head.log_q(self.frames(batch), hypotheses.labels, hypotheses.lengths)
 
     def losses(
         self, batch: Batch, hypotheses: Hypotheses, settings: TrainingSettings, window: bool = False
     ) -> Tensor:
-        """-log q(y|x) of each hypothesis, regularized, plus the CTC loss if enabled; the encoder runs once: -> (B, k).
+        """The loss of each hypothesis, -log q(y|x) regularized; the encoder runs once: -> (B, k).
 
         `window` enables the soft attention window.
         """
-        labels, lengths = hypotheses.labels, hypotheses.lengths
-        encoded, frames = self.encode(batch.waveforms, batch.samples, settings.augment)
-        bias = None
-        if window:
-            bias = soft_window(frames, lengths, encoded.shape[1], labels.shape[2], settings.window_deviation)
-        inputs = sample_inputs(labels, settings.input_sampling, self.tokenizer.eos)
-        logits = self.decoder(self.memory(encoded, frames), inputs, bias)
-        losses = sequence_loss(logits, labels, lengths, settings.label_smoothing)
-        if self.ctc is not None and settings.ctc_weight > 0:
-            ctc = ctc_losses(self.ctc(encoded), frames, labels, lengths, self.tokenizer.eos)
-            losses = losses + settings.ctc_weight * ctc
-        return losses
+        frames = self.frames(batch, settings.augment)
+        return self.head.losses(frames, hypotheses.labels, hypotheses.lengths, settings, window)
 
     def can_record(self, settings: TrainingSettings) -> bool:
         """Whether `losses` can run as a CUDA graph: the CTC loss needs lengths on the host."""
-        return self.ctc is None or settings.ctc_weight == 0
+        return self.ctc is None or (self.decoder is not None and settings.ctc_weight == 0)
 
     def copy(self) -> Self:
         """An independent copy; the tokenizer is shared."""
@@ -133,52 +160,24 @@ class SpeechRecognizer(nn.Module):
         """The same proposals for a training loop: on a GPU with kernels they run as CUDA graphs."""
         return RecordedProposals(self)
 
-    def fused(self, prior: Prior, settings: FusionSettings) -> "FusedProposals":
-        """Proposals by shallow fusion with a prior that has the same pieces; scores combine both."""
-        if not isinstance(prior, ConvPrior):
-            raise UserError(
-                f"shallow fusion needs a prior of priormatch, and this one is a {type(prior).__name__}: search"
-                " without it (matching.hypotheses=asr)"
-            )
-        prior.require_tokenizer(self.tokenizer, "the recognizer")
-        return FusedProposals(self, prior.for_search(), settings)
+    def fused(self, prior: Prior, settings: FusionSettings) -> Proposes:
+        """Proposals by search with a prior; scores combine both.
+
+        A built-in prior with the same tokenizer takes part in the search; any other rescores its hypotheses.
+        """
+        if isinstance(prior, ConvPrior) and prior.tokenizer == self.tokenizer:
+            return FusedProposals(self, prior.for_search(), settings)
+        return RescoredProposals(self, prior, settings)
 
     @torch.no_grad()
-    def search(self, memory: Memory, beam_size: int) -> Beam:
+    def search(self, frames: Frames, beam_size: int) -> Beam:
         """The k best hypotheses of encoded utterances."""
-        eos, longest = self.tokenizer.eos, self.settings.longest_output
-        if self.searches_on_gpu(beam_size):
-            from priormatch.kernels.gpu_search import search_on_gpu
-
-            return search_on_gpu(self.decoder, memory, beam_size, eos, longest)
-
-        state = self.decoder.first_state(len(memory.keys), beam_size)
-        return beam_search(DecoderSteps(self.decoder, memory), state, eos, longest)
+        return self.head.search(frames, beam_size)
 
     @torch.no_grad()
-    def search_with(self, lm: ConvLM, memory: Memory, settings: FusionSettings) -> Beam:
-        """The best hypotheses by shallow fusion of this model and a language model with the same pieces."""
-        shape = len(memory.keys), settings.beam_size
-        eos, longest = self.tokenizer.eos, self.settings.longest_output
-        if self.searches_on_gpu(settings.beam_size):
-            from priormatch.kernels.gpu_search import LanguageModel, search_on_gpu
-
-            both = LanguageModel.of(lm, settings)
-            return search_on_gpu(self.decoder, memory, settings.beam_size, eos, longest, both)
-
-        return fused_search(
-            DecoderSteps(self.decoder, memory).with_peaks,
-            self.decoder.first_state(*shape),
-            lm.step,
-            lm.first_cache(*shape),
-            eos,
-            longest,
-            settings,
-        )
-
-    def memory(self, encoded: Tensor, lengths: Tensor) -> Memory:
-        """The keys and values that the decoder attends to."""
-        return self.decoder.memory(encoded, lengths)
+    def search_with(self, lm: ConvLM, frames: Frames, settings: FusionSettings) -> Beam:
+        """The best hypotheses by shallow fusion of this model and a language model with the same classes."""
+        return self.head.search_with(lm, frames, settings)
 
     def transcribe(
         self,
@@ -230,39 +229,57 @@ class FusedProposals:
     lm: ConvLM
     settings: FusionSettings
 
-    @torch.no_grad()
     def propose(self, batch: Batch, k: int) -> Beam:
         """The k best hypotheses of each utterance by the fused scores."""
         settings = wide_enough(self.settings, k)
-        return self.model.search_with(self.lm, self.model.remember(batch), settings).best(k)
+        return self.model.search_with(self.lm, self.model.frames(batch), settings).best(k)
 
     def recorded(self) -> "RecordedProposals":
         """The same proposals for a training loop: on a GPU with kernels they run as CUDA graphs."""
         return RecordedProposals(self.model, self)
 
 
+@dataclass(frozen=True)
+class RescoredProposals:
+    """Proposals of a recognizer, rescored by a prior that only scores whole hypotheses, from a beam of at least k."""
+
+    model: SpeechRecognizer
+    prior: Prior
+    settings: FusionSettings
+
+    def propose(self, batch: Batch, k: int) -> Beam:
+        """The k best hypotheses of each utterance by the scores of both."""
+        beam = self.model.propose(batch, wide_enough(self.settings, k).beam_size)
+        return rescored_by(self.prior, beam, self.model.tokenizer, self.settings).best(k)
+
+
 class RecordedProposals:
-    """Proposals of a recognizer, alone or fused, as CUDA graphs where its kernels support the beam."""
+    """Proposals of a recognizer, alone or fused, as CUDA graphs where its kernels support the head and the beam."""
 
     def __init__(self, model: SpeechRecognizer, fused: FusedProposals | None = None) -> None:
         self.model, self.fused = model, fused
-        self.search = RecordedSearch(
-            self._remember,
-            model.decoder,
-            eos=model.tokenizer.eos,
-            longest=model.settings.longest_output,
-            lm=None if fused is None else fused.lm,
-            fusion=None if fused is None else fused.settings,
-        )
+        head = model.head
+        if isinstance(head, HybridHead) and head.weight == 0:
+            head = head.attention
+        self.attention = head if isinstance(head, AttentionHead) else None
+        if self.attention is not None:
+            self.search = RecordedSearch(
+                self._remember,
+                self.attention.decoder,
+                eos=self.attention.eos,
+                longest=self.attention.longest,
+                lm=None if fused is None else fused.lm,
+                fusion=None if fused is None else fused.settings,
+            )
 
     def _remember(self, waveforms: Tensor, samples: Tensor) -> Memory:
         with mixed_precision(waveforms.device):
-            return self.model.memory(*self.model.encode(waveforms, samples))
+            return self.model.attention_head.memory(Frames(*self.model.encode(waveforms, samples)))
 
     def propose(self, batch: Batch, k: int) -> Beam:
         """The k best hypotheses of each utterance."""
         width = k if self.fused is None else wide_enough(self.fused.settings, k).beam_size
-        if not self.model.searches_on_gpu(width):
+        if self.attention is None or not self.attention.searches_on_gpu(width):
             with mixed_precision(batch.waveforms.device):
                 return (self.fused or self.model).propose(batch, k)
         beam = self.search(batch.waveforms, batch.samples, width)

@@ -1,24 +1,27 @@
 """Transcription of recordings: their clips are decoded in batches that may mix recordings."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import BadAudio
 from priormatch.data.batches import collate, cut_by_seconds
 from priormatch.data.clips import Clip, Recording, open_file, open_samples
 from priormatch.data.pauses import Cutting
+from priormatch.data.tokenizer import MARK
 from priormatch.decoding.beam import pad
 from priormatch.errors import UserError
-from priormatch.models.decoder import Memory
 from priormatch.recognizers.decode import GREEDY, Search, as_told, batch_seconds, evaluating
+from priormatch.recognizers.heads import Frames
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 POOLED = 8  # batches of clips that are sorted by length together
@@ -30,18 +33,33 @@ Heard = TypeVar("Heard")
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A segment of a recording, with start and end in seconds, and its transcript.
+class Word:
+    """A word with its start and end in seconds.
 
-    The confidence is the geometric mean of the probabilities that the recognizer alone gives to the pieces of the text
-    and the end of sentence, exp(log q(y|x) / (pieces + 1)). It is between 0 and 1, but not a calibrated probability of
-    being correct.
+    The confidence is the geometric mean of the probabilities that CTC gives to its tokens where they are aligned. It is
+    between 0 and 1, but not a calibrated probability of being correct.
     """
 
     start: float
     end: float
     text: str
     confidence: float
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a recording, with start and end in seconds, and its transcript.
+
+    The confidence is the geometric mean of the probabilities that the recognizer alone gives to the pieces of the text
+    and the end of sentence, exp(log q(y|x) / (pieces + 1)). It is between 0 and 1, but not a calibrated probability of
+    being correct. Recognizers with a CTC output also give the `words`.
+    """
+
+    start: float
+    end: float
+    text: str
+    confidence: float
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,26 +178,89 @@ def hear_all(
 def hear(model: SpeechRecognizer, clips: Sequence[Clip], search: Search) -> list[Segment]:
     """Transcribe one batch of clips."""
     with evaluating(model):
-        memory = remember(model, clips)
-        beam = search(model, memory)
+        frames = encode_clips(model, clips)
+        beam = search(model, frames)
         columns = beam.classes[:, 0].tolist(), beam.lengths[:, 0].tolist(), beam.ended.tolist()
         told = [
             as_told(model.tokenizer, classes[: max(length, 1)], ended)
             for classes, length, ended in zip(*columns, strict=True)
         ]
         labels, lengths = (each.to(model.device)[:, None] for each in pad([spelled for _, spelled in told]))
-        log_q = model.log_q(memory, labels, lengths)
+        log_q = model.head.log_q(frames, labels, lengths)
+        words = align_words(model, frames, labels[:, 0], lengths[:, 0])
     confidences = (log_q / lengths).exp()[:, 0].tolist()
     return [
-        Segment(clip.start, clip.start + clip.seconds, text, confidence)
-        for clip, (text, _), confidence in zip(clips, told, confidences, strict=True)
+        Segment(
+            clip.start,
+            clip.start + clip.seconds,
+            text,
+            confidence,
+            tuple(moved(each, clip) for each in found),
+        )
+        for clip, (text, _), confidence, found in zip(clips, told, confidences, words, strict=True)
     ]
 
 
-def remember(model: SpeechRecognizer, clips: Sequence[Clip]) -> Memory:
+def align_words(model: SpeechRecognizer, frames: Frames, labels: Tensor, lengths: Tensor) -> list[list[Word]]:
+    """The words of each label sequence with their times, by forced alignment; none without a CTC output.
+
+    labels (B, U) end with EOS, lengths (B,) include it. A sequence that does not fit into its frames has no words.
+    """
+    head = model.ctc_head
+    if head is None:
+        return [[] for _ in labels]
+    found = head.align(frames, labels, lengths)
+    columns = (labels[:, :-1], found.starts, found.ends, found.confidences)
+    return [
+        words_of(
+            [
+                Token(model.tokenizer.pieces[label], start, end + 1, confidence)
+                for label, start, end, confidence in zip(*row, strict=True)
+                if start >= 0
+            ],
+            model.frame_seconds,
+        )
+        for row in zip(*(each.tolist() for each in columns), strict=True)
+    ]
+
+
+class Token(NamedTuple):
+    """A token with its first frame and the one after its last."""
+
+    piece: str
+    start: int
+    end: int
+    confidence: float
+
+
+def words_of(tokens: Sequence[Token], frame_seconds: float) -> list[Word]:
+    """Group aligned tokens into words; a mark of its own between words belongs to no word's time."""
+    groups: list[list[Token]] = []
+    for token in tokens:
+        if token.piece.startswith(MARK) or not groups:
+            groups.append([])
+        groups[-1].append(token)
+    words = []
+    for group in groups:
+        spoken = [each for each in group if each.piece != MARK]
+        if spoken:
+            text = "".join(each.piece for each in spoken).removeprefix(MARK)
+            confidence = math.exp(sum(math.log(max(each.confidence, 1e-9)) for each in spoken) / len(spoken))
+            words.append(
+                Word(spoken[0].start * frame_seconds, spoken[-1].end * frame_seconds, text, confidence)
+            )
+    return words
+
+
+def moved(word: Word, clip: Clip) -> Word:
+    """A word of a clip at its time in the recording."""
+    end = min(word.end, clip.seconds)
+    return replace(word, start=clip.start + min(word.start, end), end=clip.start + end)
+
+
+def encode_clips(model: SpeechRecognizer, clips: Sequence[Clip]) -> Frames:
     """Encode a batch of clips."""
     count = len(clips)
     waves = [clip.samples for clip in clips]
     batch = collate([""] * count, [None] * count, waves, [[]] * count, model.tokenizer.eos, [])
-    batch = batch.to(model.device)
-    return model.memory(*model.encode(batch.waveforms, batch.samples))
+    return model.frames(batch.to(model.device))

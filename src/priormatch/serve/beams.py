@@ -23,7 +23,7 @@ from priormatch.progress import duration_text
 from priormatch.recognizers.decode import Search, batch_seconds, evaluating, plain_search, search_with_prior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
-from priormatch.recognizers.transcribing import hear_all, remember
+from priormatch.recognizers.transcribing import encode_clips, hear_all
 
 KINDS = "WAV, FLAC, Ogg, Opus, MP3 or AIFF"
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
@@ -207,9 +207,9 @@ def hear_beams(
 ) -> list[Stretch]:
     """Decode one batch of clips, keeping the whole beam of each."""
     with evaluating(model):
-        memory = remember(model, clips)
-        beam = search(model, memory)
-        log_q = model.log_q(memory, beam.classes, beam.lengths)
+        frames = encode_clips(model, clips)
+        beam = search(model, frames)
+        log_q = model.head.log_q(frames, beam.classes, beam.lengths)
     given = Hypotheses(beam.classes, beam.lengths, model.tokenizer)
     log_prior = None if prior is None else prior.score(given)
     columns = [beam.classes, beam.lengths, log_q, beam.scores, *([] if log_prior is None else [log_prior])]
