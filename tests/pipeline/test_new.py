@@ -36,7 +36,7 @@ def test_the_recipe_loads_and_says_what_each_setting_means(folder):
     assert settings.matching.loss_weight == own.matching.loss_weight
     written = (folder / "my.yaml").read_text()
     wrapped = " ".join(written.replace("#", " ").split())
-    for key in ("training.updates", "matching.length_filter", "tokenizer.pieces"):
+    for key in ("training.updates", "matching.length_filter", "model.kind"):
         assert meanings()[key] in wrapped
 
 
@@ -148,3 +148,13 @@ def test_every_letter_gets_a_piece_however_many_there_are():
     text = [chr(0x4E00 + number) for number in range(2000)]
     assert pieces_for(text) == 2004
     assert pieces_for([f"word{number}" for number in range(3000) for _ in range(3)]) == 1000
+
+
+def test_a_gpu_gets_ctc_over_characters_and_a_cpu_the_demos_models():
+    own, demo = load_settings(recipe_path("own")), load_settings(recipe_path("demo"))
+    assert (own.model.kind, own.model.encoder, own.tokenizer.kind) == ("ctc", "conformer", "characters")
+    assert chosen(10, gpu=True)["prior.pieces"] == 1000
+    small = chosen(10, gpu=False)
+    for key in ("model.kind", "model.encoder", "tokenizer.kind", "prior.pieces"):
+        assert small[key] == attrgetter(key)(demo)
+    assert small["tokenizer.pieces"] == 1000

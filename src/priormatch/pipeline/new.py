@@ -31,10 +31,11 @@ CPU_UPDATES = 2_000
 MOST_WORKERS = 8
 MANY_HOURS = 50  # hours of labeled speech from which the paper's model sizes may help
 OF_THE_DEMO = """
+    tokenizer.kind prior.pieces model.kind model.encoder
     model.n_mels model.channels model.blocks model.kernel model.size model.dropout
     prior.model.embedding prior.model.width prior.model.bottlenecks prior.model.head prior.batch_tokens
     training.batch.seconds training.optimizer.learning_rate prior.optimizer.learning_rate
-    training.ctc_weight training.label_smoothing training.input_sampling
+    training.ctc_weight training.window_updates training.label_smoothing training.input_sampling
     training.augment.frequency_width training.augment.time_masks training.augment.speeds
     matching.batch.seconds matching.optimizer.learning_rate matching.mixing
 """
@@ -42,9 +43,10 @@ OF_THE_DEMO = """
 # Settings that a user is likely to change, besides those chosen for the data.
 SHOWN = """
     name labeled unlabeled text validation test topline device wandb
-    audio.longest audio.workers language.normalizer language.alphabet tokenizer.pieces
+    audio.longest audio.workers language.normalizer language.alphabet tokenizer.kind
+    model.kind model.encoder prior.pieces
     training.seed training.updates training.batch.seconds training.optimizer.learning_rate
-    training.window_updates training.validate_every training.augment.speeds
+    training.validate_every training.augment.speeds
     prior.updates prior.batch_tokens
     matching.updates matching.batch.seconds matching.optimizer.learning_rate matching.mixing
     matching.hypotheses matching.prior_exponent matching.proposal_exponent
@@ -118,13 +120,12 @@ def pieces_for(sentences: Sequence[str]) -> int:
 
 def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
     """Choose settings for the hours of labeled speech, the number of word pieces, and the machine."""
-    rules = [
-        Rule(
-            f"{pieces:,} word pieces: {PIECES:,}, or one per letter and per word that occurs at least three times.",
-            {"tokenizer.pieces": pieces},
-        ),
-        gpu_rule(hours, cores) if gpu else cpu_rule(),
-    ]
+    owner, key = ("the prior", "prior.pieces") if gpu else ("recognizer and prior", "tokenizer.pieces")
+    why = (
+        f"{pieces:,} word pieces for {owner}: {PIECES:,}, or one per letter and per word that occurs at least three"
+        " times."
+    )
+    rules = [Rule(why, {key: pieces}), gpu_rule(hours, cores) if gpu else cpu_rule()]
     if gpu and hours >= MANY_HOURS:
         why = f"From {MANY_HOURS} labeled hours, the larger models of recipes/librispeech-100h-360h.yaml may help."
         rules.append(Rule(why, {}))
@@ -165,7 +166,6 @@ def schedule(updates: int, validate_every: int) -> dict[str, Any]:
     return {
         "training.updates": updates,
         "training.optimizer.warm_up": updates // 20,
-        "training.window_updates": updates // 10,
         "training.validate_every": validate_every,
         "matching.updates": updates,
     }
