@@ -5,8 +5,8 @@ import torch
 
 from priormatch.config import AudioSettings, TrainingSettings
 from priormatch.data.batches import Corpus, UtteranceReader, once
-from priormatch.decoding.beam import Hypotheses
-from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, pad_batch
+from priormatch.decoding.beam import Hypotheses, pad
+from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, SENTENCES, pad_batch, pad_sentences
 
 QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0, ctc_weight=0.3)
 
@@ -37,3 +37,14 @@ def test_round_batches_stay_as_they_are(tiny_recognizer, tiny_corpus):
     again = pad_batch(once_padded, eos)
     assert torch.equal(again.waveforms, once_padded.waveforms)
     assert torch.equal(again.labels, once_padded.labels)
+
+
+def test_padded_sentences_have_the_same_loss(tiny_prior):
+    eos = tiny_prior.lm.eos
+    labels, lengths = pad([[3, 1, 4, eos], [5, eos], [9, 2, 6, 5, 3, 5, 8, 9, 7, eos]])
+    wide, long = pad_sentences(labels, lengths, eos)
+    assert wide.shape == (SENTENCES, 16)
+    assert long.tolist() == [*lengths.tolist(), *[0] * (SENTENCES - 3)]
+    found = tiny_prior.token_log_probabilities(wide, long)
+    assert torch.all(found[3:] == 0)
+    torch.testing.assert_close(found[:3, :10], tiny_prior.token_log_probabilities(labels, lengths))

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from priormatch.config import AudioSettings, FusionSettings
-from priormatch.data.batches import Corpus
+from priormatch.data.batches import Corpus, UtteranceReader
 from priormatch.decoding.beam import Beam
 from priormatch.errors import UserError
 from priormatch.progress import Meter
 from priormatch.recognizers import decode as module
 from priormatch.recognizers.decode import (
     GREEDY,
+    batches_of,
     decode,
     decode_to_file,
     encode,
@@ -264,3 +265,28 @@ def test_what_was_decoded_of_a_larger_corpus_stays_out(tiny_recognizer, corpus, 
     smaller = Corpus([cut for cut in corpus.cuts if cut.id != killed[0]], corpus.audio, "smaller")
     decode_to_file(tiny_recognizer, smaller, out, "key", plain_search(2))
     assert [each.id for each in read_transcripts(out)] == [cut.id for cut in smaller.cuts]
+
+
+def test_a_validation_set_is_read_once(tiny_recognizer, tiny_corpus, monkeypatch):
+    corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
+    first = validation_errors(tiny_recognizer, {"dev": corpus})
+    monkeypatch.setattr(UtteranceReader, "__getitems__", lambda *_: pytest.fail("read again"))
+    assert validation_errors(tiny_recognizer, {"dev": corpus}) == first
+
+
+def test_a_set_too_large_to_keep_is_read_again(tiny_recognizer, tiny_corpus, monkeypatch):
+    monkeypatch.setattr(module, "MOST_KEPT", 1000)
+    corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
+    assert validation_errors(tiny_recognizer, {"dev": corpus}) == validation_errors(
+        tiny_recognizer, {"dev": corpus}
+    )
+    assert corpus.kept == []
+
+
+def test_a_set_that_was_not_read_to_its_end_is_not_kept(tiny_recognizer, tiny_corpus, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_SECONDS", 0.1)
+    corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
+    next(batches_of(tiny_recognizer, corpus, keep=True))
+    assert corpus.kept == []
+    assert sum(len(batch) for batch in batches_of(tiny_recognizer, corpus, keep=True)) == 5
+    assert sum(len(batch) for batch in corpus.kept) == 5

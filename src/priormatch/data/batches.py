@@ -146,6 +146,7 @@ class Corpus:
             raise UserError(f"{name} holds no utterance between {audio.shortest:g} and {audio.longest:g} s")
         self.name, self.cuts, self.audio = name, fits, audio
         self.durations = np.array([cut.duration for cut in fits])
+        self.kept: list[Batch] = []  # batches that stay in memory, for sets that are decoded again and again
 
     @staticmethod
     def load(path: Path, audio: AudioSettings, transcribed: bool = False) -> "Corpus":

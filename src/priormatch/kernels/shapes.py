@@ -12,6 +12,7 @@ from priormatch.device import has_kernels
 SAMPLES = 10_240  # 64 frames, 0.64 s
 LABELS = 8
 ROWS = 8
+SENTENCES = 64
 
 
 def on_grid(batch: Batch, eos: int) -> Batch:
@@ -22,6 +23,17 @@ def on_grid(batch: Batch, eos: int) -> Batch:
 def labels_on_grid(labels: Tensor, eos: int) -> Tensor:
     """Pad labels (..., U) to a round width if steps are recorded; return them unchanged otherwise."""
     return pad_labels(labels, eos) if has_kernels(labels.device) else labels
+
+
+def sentences_on_grid(labels: Tensor, lengths: Tensor, eos: int) -> tuple[Tensor, Tensor]:
+    """Pad sentences (N, U) to a round shape if steps are recorded; return them unchanged otherwise."""
+    return pad_sentences(labels, lengths, eos) if has_kernels(labels.device) else (labels, lengths)
+
+
+def pad_sentences(labels: Tensor, lengths: Tensor, eos: int) -> tuple[Tensor, Tensor]:
+    """Pad sentences (N, U) with lengths (N,) to round numbers of labels and rows; the added rows have length 0."""
+    more = -len(labels) % SENTENCES
+    return _repeat_first(pad_labels(labels, eos), more), functional.pad(lengths, (0, more))
 
 
 def pad_batch(batch: Batch, eos: int) -> Batch:

@@ -26,6 +26,7 @@ from priormatch.scoring.transcripts import PartialTranscripts, Transcript, both_
 
 BATCH_SECONDS = 240.0
 MORE_ON_GPU = 4
+MOST_KEPT = 1 << 30  # bytes of a validation set that are kept in memory: 9 hours in 16 bits
 
 
 Search = Callable[[SpeechRecognizer, Frames], Beam]
@@ -118,14 +119,28 @@ def evaluating(model: Recognizer) -> Iterator[None]:
         model.train(training)
 
 
-def batches_of(model: Recognizer, corpus: Corpus) -> Iterator[Batch]:
-    """The utterances of a corpus on the model's device; unreadable ones are reported and skipped."""
-    reader = UtteranceReader(corpus, model.tokenizer)
+def batches_of(model: Recognizer, corpus: Corpus, keep: bool = False) -> Iterator[Batch]:
+    """The utterances of a corpus on the model's device; unreadable ones are reported and skipped.
+
+    With `keep`, a corpus that is not too large is read once and stays in memory.
+    """
+    for batch in corpus.kept or read_batches(model, corpus, keep):
+        yield batch.to(model.device)
+
+
+def read_batches(model: Recognizer, corpus: Corpus, keep: bool) -> Iterator[Batch]:
+    """Read a corpus batch by batch; with `keep`, remember the batches once all of them are read."""
+    reader, read, size = UtteranceReader(corpus, model.tokenizer), list[Batch](), 0
     for batch in once(reader, batch_seconds(model.device), corpus.audio.workers):
         for cut, reason in batch.bad:
             say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})")
+        size += batch.waveforms.nbytes
         if len(batch):
-            yield batch.to(model.device)
+            if keep and size <= MOST_KEPT:
+                read.append(batch)
+            yield batch
+    if keep and size <= MOST_KEPT:
+        corpus.kept = read
 
 
 @torch.no_grad()
@@ -153,9 +168,9 @@ def decode(model: SpeechRecognizer, corpus: Corpus, search: Search = GREEDY) -> 
 
 
 @torch.no_grad()
-def decode_greedily(model: Recognizer, corpus: Corpus) -> Iterator[list[Transcript]]:
-    """The best hypothesis of each utterance, batch by batch; unreadable utterances are reported and skipped."""
-    for batch in batches_of(model, corpus):
+def decode_greedily(model: Recognizer, corpus: Corpus, keep: bool = False) -> Iterator[list[Transcript]]:
+    """The best hypothesis of each utterance, batch by batch, as `batches_of` gives them."""
+    for batch in batches_of(model, corpus, keep):
         with evaluating(model):
             beam = model.propose(batch, 1)
         yield list(read_beam(beam, model.tokenizer, batch.ids, batch.texts))
@@ -231,10 +246,10 @@ def check_share(bad: int, corpus: Corpus) -> None:
 
 
 def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, dict[str, float]]:
-    """WER and CER of greedy decoding on each validation set, in percent."""
+    """WER and CER of greedy decoding on each validation set, in percent; the sets are read once."""
     errors = {}
     for name, corpus in sets.items():
-        transcripts = [each for batch in decode_greedily(model, corpus) for each in batch]
+        transcripts = [each for batch in decode_greedily(model, corpus, keep=True) for each in batch]
         check_share(len(corpus) - len(transcripts), corpus)
         errors[name] = error_rates(transcripts)
     return errors

@@ -13,9 +13,10 @@ from priormatch.config import BatchSettings, PriorSettings
 from priormatch.data.batches import plan_batches
 from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.decoding.beam import pad
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError
+from priormatch.kernels.graphs import Graphed
+from priormatch.kernels.shapes import sentences_on_grid
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.stopwatch import Stopwatch
 
@@ -51,8 +52,10 @@ class Sentences:
 
     def batch(self, indices: np.ndarray, lengths: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
         """Sentences padded with EOS: indices (N,) -> (N, U), (N,); `lengths` (S,) may extend them to the left."""
-        lengths = self.lengths if lengths is None else lengths
-        return pad([self.flat[self.ends[i] - lengths[i] : self.ends[i]].tolist() for i in indices])
+        chosen = (self.lengths if lengths is None else lengths)[indices]
+        last, columns = self.ends[indices] - 1, np.arange(chosen.max())
+        places = np.minimum((last - chosen + 1)[:, None] + columns, last[:, None])  # a row ends with its EOS
+        return torch.from_numpy(self.flat[places].astype(np.int64)), torch.from_numpy(chosen)
 
 
 class PriorTraining:
@@ -73,24 +76,32 @@ class PriorTraining:
         self.epoch, self.position = 0, 0
         self.plan: list[np.ndarray] = []
         self.lengths = text.lengths
+        self.step = Graphed(self._step, prior.parameters())
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Add the gradient of the mean cross-entropy per piece of the next batch."""
         if not self.plan:
             self.lengths = self._lengths()
             self.plan = plan_batches(self.lengths, self.size, self.seed, self.epoch)
-        batch = self.text.batch(self.plan[self.position], self.lengths)
-        labels, lengths = (each.to(self.model.device) for each in batch)
+        labels, lengths = self.text.batch(self.plan[self.position], self.lengths)
+        if self.model.device.type == "cuda":
+            labels, lengths = labels.pin_memory(), lengths.pin_memory()  # the copy then waits for nothing
+        labels, lengths = (each.to(self.model.device, non_blocking=True) for each in (labels, lengths))
         self.position += 1
         if self.position == len(self.plan):
             self.epoch, self.position, self.plan = self.epoch + 1, 0, []
         watch.lap("data")
-        with mixed_precision(self.model.device):
-            log_p = self.model.token_log_probabilities(labels, lengths)
-        loss = -log_p.sum() / lengths.sum()
-        loss.backward()
+        loss, pieces = self.step(*sentences_on_grid(labels, lengths, self.model.lm.eos))
         watch.lap("gradient")
-        return loss.detach(), {"pieces": lengths.sum(), "epoch": float(self.epoch)}
+        return loss, {"pieces": pieces, "epoch": float(self.epoch)}
+
+    def _step(self, labels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        with mixed_precision(labels.device):
+            log_p = self.model.token_log_probabilities(labels, lengths)
+        pieces = lengths.sum()
+        loss = -log_p.sum() / pieces
+        loss.backward()
+        return loss.detach(), pieces
 
     def _lengths(self) -> np.ndarray:
         """Lengths of the sentences in this epoch, including context: (S,)."""
