@@ -71,7 +71,7 @@ class _Likelihood(torch.autograd.Function):
         ctx: Any, x: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, blank: int,
         normalized: bool, learning: bool,
     ) -> Tensor:  # fmt: skip
-        x, labels, lengths = x.contiguous(), labels.contiguous(), lengths.contiguous()
+        x, frames, labels, lengths = (each.contiguous() for each in (x, frames, labels, lengths))
         (batch, steps, classes), (_, beam, width) = x.shape, labels.shape
         states, block = triton.next_power_of_2(width), min(triton.next_power_of_2(classes), CLASSES)
         normalizers = x.new_empty(batch, steps, dtype=torch.float32)
@@ -147,7 +147,7 @@ def prefix_search(
 @torch.no_grad()
 def padded_prefix_search(log_q: Tensor, frames: Tensor, blank: int, settings: PrefixSettings) -> Beam:
     """The same with classes (B, k, T + 1), whatever the longest hypothesis: it can be recorded in a CUDA graph."""
-    log_q = log_q.contiguous()
+    log_q, frames = log_q.contiguous(), frames.contiguous()
     (batch, steps, classes), k = log_q.shape, settings.hypotheses
     width = max(settings.width, k)
     limit = min(width + 1, classes - 1)
