@@ -1,7 +1,9 @@
-"""CTC beside its peers: python benchmarks/ctc.py [--device auto|cpu|cuda] [--threads 1] [--json]
+"""CTC beside its peers: python benchmarks/ctc.py [--device auto|cpu|cuda] [--classes 29] [--threads 1] [--json]
 
 Two things are measured: the likelihood of k label sequences per utterance with its gradient, beside PyTorch's CTC loss
-on frames that are repeated k times; and prefix search, beside pyctcdecode and flashlight-text without a language model.
+on frames that are repeated k times; and prefix search, beside pyctcdecode, flashlight-text and, on a GPU, torchaudio's
+CUDA decoder, all without a language model. On a GPU both are measured also with our kernels, launched one by one and
+recorded as a CUDA graph.
 
 The log-probabilities are synthetic: random alignments with sharp peaks and noise. Both peers keep as many beams as we
 keep prefixes, but count a prefix before and after a blank as two; pyctcdecode prunes tokens, as it does by default.
@@ -21,17 +23,26 @@ from torch.nn import functional
 
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.prefix_search import PrefixSettings, greedy_ctc, prefix_search
-from priormatch.device import find_device
+from priormatch.device import find_device, has_kernels
 from priormatch.errors import UserError
 from priormatch.models.ctc import ctc_log_likelihood, rescored
 
 OURS, PEER = "priormatch", "torch.nn.functional.ctc_loss"
+KERNELS, RECORDED = "priormatch kernels", "priormatch kernels, recorded"
+LOGITS = "priormatch kernels with log-softmax, recorded"
 SEARCH, RESCORED, GREEDY = "priormatch prefix search", "the same with exact scores", "priormatch greedy"
-PYCTCDECODE, FLASHLIGHT = "pyctcdecode", "flashlight-text"
+SEARCH_KERNEL, RECORDED_SEARCH = (
+    "priormatch prefix search kernel",
+    "priormatch prefix search kernel, recorded",
+)
+PYCTCDECODE, FLASHLIGHT, TORCHAUDIO = "pyctcdecode", "flashlight-text", "torchaudio"
 
 Text = list[int]
 Search = Callable[[Tensor], list[Text]]
 """log q (B, T, C) -> the best label sequence of each utterance."""
+
+Likelihood = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
+"""log q (B, T, C), frames, labels, lengths, blank -> log q(y|x) (B, k)."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +73,22 @@ def main() -> None:
     torch.manual_seed(0)
 
     likelihoods = {k: _likelihoods(replace(sizes, beam_size=k), device, options.repetitions) for k in (1, 4)}
-    searches, skipped = _searches(sizes)
+    searches, skipped = _searches(sizes, device)
     times = fresh_medians(searches, lambda: speech(sizes, device), device, options.repetitions)
     same = _agreement(searches, speech(sizes, device), sizes)
     result = {
         "likelihood_ms": likelihoods,
-        "likelihood_ratios": {k: each[PEER] / each[OURS] for k, each in likelihoods.items()},
+        "likelihood_ratios": {
+            k: {name: each[PEER] / milliseconds for name, milliseconds in each.items()}
+            for k, each in likelihoods.items()
+        },
         "search_ms": times,
         "search_ratios": {name: each / times[SEARCH] for name, each in times.items()},
         "agreement": same,
         "skipped": skipped,
         "device": describe(device),
         "sizes": asdict(sizes),
-        "versions": versions("torch", PYCTCDECODE, FLASHLIGHT),
+        "versions": versions("torch", "triton", PYCTCDECODE, FLASHLIGHT, TORCHAUDIO),
     }
     if options.json:
         print(json.dumps(result))
@@ -83,7 +97,9 @@ def main() -> None:
     table = Table(f"CTC likelihood and gradient on {describe(device)}: {what}")
     for k, each in likelihoods.items():
         for name, milliseconds in each.items():
-            table.add(f"{name}, k = {k}", milliseconds, f"{milliseconds / each[OURS]:.2f} x ours")
+            table.add(
+                f"{name}, k = {k}", milliseconds, f"{each[PEER] / milliseconds:.2f} x as fast as PyTorch"
+            )
     table.show()
     table = Table(f"Prefix search on {describe(device)}: {what}, width {sizes.width}, k = {sizes.beam_size}")
     for name, milliseconds in times.items():
@@ -111,9 +127,13 @@ def _likelihoods(sizes: Sizes, device: torch.device, repetitions: int) -> dict[s
     lengths = torch.full(shape[:2], shape[2], device=device)
     frames = torch.full(shape[:1], sizes.frames, device=device)
 
-    def ours(log_q: Tensor) -> None:
-        mine = log_q.clone().requires_grad_()
-        ctc_log_likelihood(mine, frames, labels, lengths, sizes.classes - 1).sum().backward()
+    def gradient_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
+        def ours(log_q: Tensor) -> Tensor:
+            mine = log_q.clone().requires_grad_()
+            likelihoods = likelihood(mine, frames, labels, lengths, sizes.classes - 1)
+            return torch.autograd.grad(likelihoods.sum(), mine)[0]
+
+        return ours
 
     def theirs(log_q: Tensor) -> None:
         mine = log_q.clone().requires_grad_()
@@ -126,11 +146,18 @@ def _likelihoods(sizes: Sizes, device: torch.device, repetitions: int) -> dict[s
             reduction="sum",
         ).backward()
 
-    works = {OURS: ours, PEER: theirs}
+    works: dict[str, Callable[[Tensor], object]] = {OURS: gradient_of(ctc_log_likelihood), PEER: theirs}
+    if has_kernels(device):
+        from priormatch.kernels import ctc as kernels
+        from priormatch.kernels.graphs import Graphed
+
+        works[KERNELS] = gradient_of(kernels.ctc_log_likelihood)
+        works[RECORDED] = Graphed(gradient_of(kernels.ctc_log_likelihood))
+        works[LOGITS] = Graphed(gradient_of(kernels.ctc_log_likelihood_of_logits))
     return fresh_medians(works, lambda: speech(sizes, device), device, repetitions)
 
 
-def _searches(sizes: Sizes) -> tuple[dict[str, Search], dict[str, str]]:
+def _searches(sizes: Sizes, device: torch.device) -> tuple[dict[str, Search], dict[str, str]]:
     """Everything to be measured here, by name, and a word on what cannot be."""
     blank, settings = sizes.classes - 1, PrefixSettings(sizes.beam_size, sizes.width)
 
@@ -145,13 +172,30 @@ def _searches(sizes: Sizes) -> tuple[dict[str, Search], dict[str, str]]:
         return _best(greedy_ctc(log_q, _frames(log_q), blank))
 
     searches: dict[str, Search] = {SEARCH: search, RESCORED: exact, GREEDY: greedy}
+    if has_kernels(device):
+        searches |= _search_kernels(blank, settings)
+    peers = {PYCTCDECODE: _pyctcdecode, FLASHLIGHT: _flashlight}
+    if device.type == "cuda":
+        peers[TORCHAUDIO] = _torchaudio
     skipped = {}
-    for name, make in ((PYCTCDECODE, _pyctcdecode), (FLASHLIGHT, _flashlight)):
+    for name, make in peers.items():
         try:
             searches[name] = make(sizes)
-        except ImportError:
+        except (ImportError, OSError, RuntimeError):  # the latter two from an extension that does not load
             skipped[name] = "not installed"
     return searches, skipped
+
+
+def _search_kernels(blank: int, settings: PrefixSettings) -> dict[str, Search]:
+    from priormatch.kernels.ctc import padded_prefix_search
+    from priormatch.kernels.ctc import prefix_search as prefix_search_kernel
+    from priormatch.kernels.graphs import Graphed
+
+    recorded = Graphed(lambda log_q, frames: padded_prefix_search(log_q, frames, blank, settings))
+    return {
+        SEARCH_KERNEL: lambda log_q: _best(prefix_search_kernel(log_q, _frames(log_q), blank, settings)),
+        RECORDED_SEARCH: lambda log_q: _best(recorded(log_q, _frames(log_q))),
+    }
 
 
 def _frames(log_q: Tensor) -> Tensor:
@@ -201,6 +245,20 @@ def _flashlight(sizes: Sizes) -> Search:
             path = path.unique_consecutive()
             found.append(path[(path != blank) & (path >= 0)].tolist())
         return found
+
+    return search
+
+
+def _torchaudio(sizes: Sizes) -> Search:
+    from torchaudio.models.decoder import cuda_ctc_decoder
+
+    names = [str(each) for each in range(sizes.classes)]
+    decoder = cuda_ctc_decoder(names, nbest=1, beam_size=sizes.width, blank_skip_threshold=1.0)
+
+    def search(log_q: Tensor) -> list[Text]:
+        blank_first = log_q.roll(1, dims=2)  # the only place where it may be
+        found = decoder(blank_first, _frames(log_q).int())
+        return [[int(token) - 1 for token in beams[0].tokens] for beams in found]
 
     return search
 

@@ -97,7 +97,8 @@ class Table:
 
     def add(self, what: str, milliseconds: float | None, remark: str = "") -> None:
         """One more row; what was skipped has no milliseconds."""
-        self.table.add_row(what, "" if milliseconds is None else f"{milliseconds:.1f}", remark)
+        shown = "" if milliseconds is None else f"{milliseconds:.{1 if milliseconds >= 10 else 3}f}"
+        self.table.add_row(what, shown, remark)
 
     def show(self) -> None:
         """Print it."""

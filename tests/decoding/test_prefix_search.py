@@ -4,11 +4,11 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy
 import pytest
 import torch
+from ctc_cases import Speech
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -59,29 +59,6 @@ class ToyLM:
             return total + (lm_weight * self.log_p[history, -1].item() if whole else 0.0)
 
         return score
-
-
-@dataclass(frozen=True)
-class Speech:
-    """Random log-probabilities of a batch; the last class is the blank, some classes may be impossible."""
-
-    utterances: int = 3
-    frames: int = 6
-    classes: int = 3
-    seed: int = 0
-    barred: float = 0.0
-
-    @property
-    def blank(self) -> int:
-        return self.classes - 1
-
-    def tensors(self) -> tuple[Tensor, Tensor]:
-        random = torch.Generator().manual_seed(self.seed)
-        shape = self.utterances, self.frames, self.classes
-        logits = 2 * torch.randn(shape, generator=random, dtype=torch.float64)
-        log_q = logits.log_softmax(dim=-1)
-        log_q[torch.rand(shape, generator=random) < self.barred] = -math.inf
-        return log_q, torch.randint(self.frames + 1, (self.utterances,), generator=random)
 
 
 small = st.builds(

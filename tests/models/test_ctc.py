@@ -2,10 +2,10 @@
 
 import itertools
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
+from ctc_cases import Case, of_pytorch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -13,35 +13,6 @@ from torch.nn import functional
 
 from priormatch.decoding.beam import Beam
 from priormatch.models.ctc import ctc_alignment, ctc_log_likelihood, rescored
-
-
-@dataclass(frozen=True)
-class Case:
-    """Random logits and label sequences; the last class is the blank."""
-
-    utterances: int = 3
-    frames: int = 12
-    classes: int = 4
-    k: int = 3
-    longest: int = 6
-    seed: int = 0
-    dtype: torch.dtype = torch.float64
-
-    @property
-    def blank(self) -> int:
-        return self.classes - 1
-
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logits (B, T, C), frames (B,), labels (B, k, U), lengths (B, k) from 0 to U."""
-        random = torch.Generator().manual_seed(self.seed)
-        shape = self.utterances, self.frames, self.classes
-        logits = 2 * torch.randn(shape, generator=random, dtype=self.dtype)
-        frames = torch.randint(self.frames + 1, (self.utterances,), generator=random)
-        lengths = torch.randint(self.longest + 1, (self.utterances, self.k), generator=random)
-        labels = torch.randint(self.blank, (*lengths.shape, self.longest), generator=random)
-        padding = torch.arange(self.longest) >= lengths[:, :, None] - 1
-        return logits, frames, labels.masked_fill(padding, self.blank), lengths
-
 
 cases = st.builds(
     Case,
@@ -61,21 +32,6 @@ small_cases = st.builds(
     longest=st.integers(1, 4),
     seed=st.integers(0, 10_000),
 )
-
-
-def of_pytorch(log_q: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, blank: int) -> Tensor:
-    """PyTorch's CTC loss on repeated frames, negated; 0 for what is missing or impossible."""
-    k = labels.shape[1]
-    losses = functional.ctc_loss(
-        log_q.repeat_interleave(k, dim=0).transpose(0, 1),
-        labels.flatten(0, 1),
-        frames.repeat_interleave(k),
-        (lengths.flatten() - 1).clamp(min=0),
-        blank=blank,
-        reduction="none",
-        zero_infinity=True,
-    )
-    return -losses.view_as(lengths).masked_fill(lengths == 0, 0.0)
 
 
 def alignments(log_q: Tensor, labels: list[int], blank: int) -> list[tuple[float, tuple[int, ...]]]:
