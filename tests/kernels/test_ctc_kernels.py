@@ -14,15 +14,18 @@ import torch
 from ctc_cases import Case, Speech, of_pytorch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from priormatch.config import TrainingSettings
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.prefix_search import PrefixSettings
 from priormatch.decoding.prefix_search import prefix_search as plain_search
 from priormatch.kernels.graphs import Recording
 from priormatch.models.ctc import ctc_log_likelihood as plain_likelihood
+from priormatch.recognizers import heads
+from priormatch.recognizers.heads import CtcHead, Frames
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -322,3 +325,30 @@ def test_a_recorded_search_follows_its_inputs() -> None:
         for mine, fresh in zip((log_q, frames), Speech(seed=seed).tensors(), strict=True):
             mine.copy_(fresh)
         assert_same(recording().best(3), plain_search(log_q, frames, 2, PrefixSettings(3, 5)))
+
+
+def test_a_head_with_kernels_equals_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    head = CtcHead(nn.Linear(6, 5, device=DEVICE), 4)
+    frames = Frames(torch.randn(3, 12, 6, device=DEVICE), torch.tensor([12, 9, 5], device=DEVICE))
+    labels = torch.tensor([[[0, 1, 1, 4], [2, 4, 4, 4]]] * 3, device=DEVICE)
+    lengths = torch.tensor([[4, 2], [4, 0], [3, 2]], device=DEVICE)
+    settings = TrainingSettings()
+
+    def everything() -> tuple[Beam, Tensor, Tensor, Tensor]:
+        head.output.weight.grad = None
+        losses = head.losses(frames, labels, lengths, settings, False)
+        losses.sum().backward()
+        assert head.output.weight.grad is not None
+        beam = head.search(frames, 3)
+        return beam, head.log_q(frames, labels, lengths).detach(), losses.detach(), head.output.weight.grad
+
+    monkeypatch.setattr(heads, "has_kernels", lambda device: False)
+    wanted, *values = everything()
+    monkeypatch.setattr(heads, "has_kernels", lambda device: True)
+    found, *others = everything()
+    assert torch.equal(found.classes, wanted.classes)
+    assert torch.equal(found.lengths, wanted.lengths)
+    torch.testing.assert_close(found.scores, wanted.scores, atol=1e-4, rtol=1e-4)
+    for mine, plain in zip(others, values, strict=True):
+        torch.testing.assert_close(mine, plain, atol=1e-4, rtol=1e-4)

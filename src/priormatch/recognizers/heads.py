@@ -23,7 +23,7 @@ from priormatch.models.objective import sample_inputs, sequence_loss
 from priormatch.recognizers.protocols import Prior
 
 MOST_CLASSES = 16_384  # limit of the GPU search, which ranks classes in registers
-MOST_HYPOTHESES = 32  # whose attention fits into a GPU's shared memory, up to a model size of 512
+MOST_HYPOTHESES = 32  # of the GPU searches: what fits into shared memory (model sizes up to 512) or registers
 PREFIXES = 16  # least width of a CTC prefix search
 RESCORED = 4  # CTC hypotheses that a hybrid rescores for each one that it returns
 
@@ -135,12 +135,26 @@ class CtcHead:
 
     def search(self, frames: Frames, k: int) -> Beam:
         """The best path for k = 1; otherwise a prefix search, whose hypotheses get their exact log q."""
-        log_q = self.log_probabilities(frames)
         if k == 1:
-            return greedy_ctc(log_q, frames.lengths, self.blank)
-        settings = PrefixSettings(k, max(PREFIXES, k))
+            return greedy_ctc(self.log_probabilities(frames), frames.lengths, self.blank)
+        if self.searches_on_gpu(k):
+            return self.search_on_gpu(frames, k).best(k)
+        log_q, settings = self.log_probabilities(frames), PrefixSettings(k, max(PREFIXES, k))
         beam = prefix_search(log_q, frames.lengths, self.blank, settings)
         return rescored(beam, log_q, frames.lengths, self.blank)
+
+    def searches_on_gpu(self, beam_size: int) -> bool:
+        """Whether the GPU search supports this device and this beam size."""
+        return beam_size <= MOST_HYPOTHESES and has_kernels(self.output.weight.device)
+
+    def search_on_gpu(self, frames: Frames, k: int) -> Beam:
+        """The prefix search in kernels, which can be recorded: its hypotheses are padded to T + 1."""
+        from priormatch.kernels import ctc
+
+        log_q, settings = self.log_probabilities(frames), PrefixSettings(k, max(PREFIXES, k))
+        beam = ctc.padded_prefix_search(log_q, frames.lengths, self.blank, settings)
+        scores = ctc.ctc_log_likelihood(log_q, frames.lengths, beam.classes, beam.lengths, self.blank)
+        return beam.rescored(scores)
 
     def search_with(self, lm: ConvLM, frames: Frames, settings: FusionSettings) -> Beam:
         """Prefix search by log q + λ log p + bonus; the limits against failures of attention do not apply."""
@@ -152,6 +166,11 @@ class CtcHead:
 
     def log_q(self, frames: Frames, labels: Tensor, lengths: Tensor) -> Tensor:
         """The full likelihood; -inf for a sequence with more tokens than frames."""
+        if has_kernels(labels.device):
+            from priormatch.kernels.ctc import ctc_log_likelihood_of_logits
+
+            logits = self.output(frames.values)
+            return ctc_log_likelihood_of_logits(logits, frames.lengths, labels, lengths, self.blank)
         log_q = self.log_probabilities(frames)
         return ctc_log_likelihood(log_q, frames.lengths, labels, lengths, self.blank)
 
@@ -159,6 +178,9 @@ class CtcHead:
         self, frames: Frames, labels: Tensor, lengths: Tensor, settings: TrainingSettings, window: bool
     ) -> Tensor:
         """-log q, but 0 for a sequence with more tokens than frames."""
+        if has_kernels(labels.device):
+            log_q = self.log_q(frames, labels, lengths)
+            return -log_q.masked_fill(log_q == -torch.inf, 0.0)
         return ctc_losses(self.output(frames.values), frames.lengths, labels, lengths, self.blank)
 
     def align(self, frames: Frames, labels: Tensor, lengths: Tensor) -> CtcAlignment:

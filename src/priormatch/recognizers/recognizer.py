@@ -18,6 +18,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam, Hypotheses
 from priormatch.decoding.fusion import wide_enough
 from priormatch.device import has_kernels, mixed_precision
+from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.recorded import RecordedSearch
 from priormatch.models.conformer import ConformerEncoder
 from priormatch.models.conv_lm import ConvLM
@@ -149,8 +150,8 @@ class SpeechRecognizer(nn.Module):
         return self.head.losses(frames, hypotheses.labels, hypotheses.lengths, settings, window)
 
     def can_record(self, settings: TrainingSettings) -> bool:
-        """Whether `losses` can run as a CUDA graph: the CTC loss needs lengths on the host."""
-        return self.ctc is None or (self.decoder is not None and settings.ctc_weight == 0)
+        """Whether `losses` can run as a CUDA graph."""
+        return True
 
     def copy(self) -> Self:
         """An independent copy; the tokenizer is shared."""
@@ -261,6 +262,8 @@ class RecordedProposals:
         head = model.head
         if isinstance(head, HybridHead) and head.weight == 0:
             head = head.attention
+        self.ctc = head if isinstance(head, CtcHead) and fused is None else None
+        self.ctc_search = Graphed(self._search_ctc)
         self.attention = head if isinstance(head, AttentionHead) else None
         if self.attention is not None:
             self.search = RecordedSearch(
@@ -276,8 +279,16 @@ class RecordedProposals:
         with mixed_precision(waveforms.device):
             return self.model.attention_head.memory(Frames(*self.model.encode(waveforms, samples)))
 
+    @torch.no_grad()
+    def _search_ctc(self, waveforms: Tensor, samples: Tensor, k: int) -> Beam:
+        with mixed_precision(waveforms.device):
+            frames = Frames(*self.model.encode(waveforms, samples))
+            return cast(CtcHead, self.ctc).search_on_gpu(frames, k)
+
     def propose(self, batch: Batch, k: int) -> Beam:
         """The k best hypotheses of each utterance."""
+        if self.ctc is not None and self.ctc.searches_on_gpu(k):
+            return self.ctc_search(batch.waveforms, batch.samples, k=k).best(k)
         width = k if self.fused is None else wide_enough(self.fused.settings, k).beam_size
         if self.attention is None or not self.attention.searches_on_gpu(width):
             with mixed_precision(batch.waveforms.device):
