@@ -8,7 +8,7 @@ import torch
 
 from priormatch.config import Settings
 from priormatch.experiments import estimate
-from priormatch.experiments.request import make_request
+from priormatch.experiments.scales import make_request
 from priormatch.matching.lpm import is_paired
 
 
@@ -57,7 +57,7 @@ def test_all_rows_of_a_scale_are_listed_with_the_models_they_share_whether_or_no
     asked = ["7:13", "A4:5,10", "2:13", "X1:14"]
     request = make_request(asked, "paper", "0", None, 1, False)
     works = {each.name: each for each in estimate.work_of(request)}
-    large, settings = "model.channels=_10,14,18_-model.blocks=_2,3,6_", request.plan(0).settings
+    large, settings = "model.channels=_10,14,18_-model.blocks=_2,3,6_", request.places(0).settings
     trained = {
         "shared: prior": settings.prior.updates,
         "shared: supervised": settings.training.updates,

@@ -1,17 +1,27 @@
-"""What the columns of tables measure, on transcripts made by hand."""
+"""What the columns of tables measure, on transcripts made by hand, and how it is kept; and the beams of Table 1."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from priormatch.config import Settings
-from priormatch.experiments.measure import labels_of, measure
-from priormatch.experiments.rows import lines_of
-from priormatch.recognizers.perplexity import likelihoods, perplexity
+from priormatch.errors import UserError
+from priormatch.experiments.measure import Found, beam, file_of, labels_of, measure, read_found, write_found
+from priormatch.experiments.results_page import papers_beams
+from priormatch.experiments.scales import Request
+from priormatch.experiments.table import tables
+from priormatch.matching.hypotheses import Hypothesis, Inspection
+from priormatch.recognizers.perplexity import ScoredTexts, likelihoods, perplexity
+from priormatch.scoring.alignment import align
+from priormatch.scoring.error_rates import ErrorCounts
 from priormatch.scoring.transcripts import Transcript, write_transcripts
 
 SAID, HEARD = ["at ten", "noon"], ["at den", "noon"]
+TABLE = "tab6_kd"
+ROW = tables()[TABLE].rows[9]
 
 
 @pytest.fixture
@@ -38,8 +48,8 @@ def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal()
         ),
         heard=lambda system: Path(f"last proposal on {system.unlabeled}"),
     )
-    lines = lines_of("tab8_label_quality")
-    assert {line.row["step"]: str(labels_of(study, line.row, line.system)) for line in lines} == {
+    rows = tables()["tab8_label_quality"].rows
+    assert {row.cells["step"]: str(labels_of(study, row.cells, row.system)) for row in rows} == {
         "All": "asr_lm labels of all",
         "0": "supervised model on all",
         "3.2M": "last proposal on all",
@@ -48,9 +58,9 @@ def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal()
 
 def test_table_9_takes_what_was_said_for_the_ground_truth_and_what_was_heard_of_all_others(study, tiny_prior):
     scored = likelihoods(tiny_prior, [*SAID, *HEARD])
-    for line in lines_of("tab9_decode_ppl"):
-        texts = SAID if line.row["system"] == "GroundTruth" else HEARD
-        found = measure(study, line.row, line.system)
+    for row in tables()["tab9_decode_ppl"].rows:
+        texts = SAID if row.cells["system"] == "GroundTruth" else HEARD
+        found = measure(study, row.cells, row.system)
         for column in ("lm_ppl_dev_clean", "lm_ppl_dev_other"):
             assert found.values[column] == pytest.approx(perplexity(scored, texts))
             assert found.texts[column].log_p == pytest.approx([scored[text][0] for text in texts], abs=1e-4)
@@ -59,7 +69,102 @@ def test_table_9_takes_what_was_said_for_the_ground_truth_and_what_was_heard_of_
 
 @pytest.mark.parametrize(("table", "rate"), [("tabA4_cer", 100 * 1 / 10), ("tabA1_alpha", 100 * 1 / 3)])
 def test_table_a4_counts_characters_and_others_words(study, table, rate):
-    line = lines_of(table)[0]
-    values = measure(study, line.row, line.system).values
+    row = tables()[table].rows[0]
+    values = measure(study, row.cells, row.system).values
     assert len(values) == (4 if table == "tabA4_cer" else 2)
     assert list(values.values()) == pytest.approx([rate] * len(values))
+
+
+@pytest.fixture
+def places(tmp_path):
+    """The places of a study with some settings; no data are needed to keep figures."""
+
+    def make(*settings):
+        return Request((), "small", overrides=(f"runs={tmp_path}", *settings)).places(0)
+
+    return make
+
+
+def figures(errors):
+    counts = ErrorCounts(np.array([errors, 0]), np.array([4, 4]))
+    return Found({"dev_clean_wer": counts.rate}, {"dev_clean_wer": counts})
+
+
+def test_figures_of_other_settings_are_kept_and_found_by_their_settings(places, capsys):
+    first, second, third = places(), places("matching.updates=7"), places("matching.updates=8")
+    for study, errors in ((first, 1), (second, 2)):
+        write_found(study, TABLE, ROW, figures(errors))
+    file = file_of(first, TABLE, ROW)
+    assert file == file_of(second, TABLE, ROW), "one folder"
+    assert f"measured again; the old figures are kept as {file}.1" in capsys.readouterr().err
+    for study, errors in ((first, 1), (second, 2)):
+        found = read_found(study, TABLE, ROW)
+        assert found.values == figures(errors).values
+        assert found.errors["dev_clean_wer"].errors.tolist() == [errors, 0]
+    assert read_found(third, TABLE, ROW) == Found(), "never measured"
+
+
+def test_the_same_figures_are_put_down_once(places, capsys):
+    for _ in range(2):
+        write_found(places(), TABLE, ROW, figures(1))
+    file = file_of(places(), TABLE, ROW)
+    assert list(file.parent.iterdir()) == [file]
+    assert "kept" not in capsys.readouterr().err
+
+
+def test_of_one_and_the_same_settings_the_latest_figures_are_shown_and_none_are_lost(places):
+    for errors in (1, 2, 3):  # such as on other data
+        write_found(places(), TABLE, ROW, figures(errors))
+    write_found(places("matching.updates=7"), TABLE, ROW, figures(0))
+    assert read_found(places(), TABLE, ROW).values == figures(3).values
+    assert len(list(file_of(places(), TABLE, ROW).parent.iterdir())) == 4
+
+
+def test_what_the_prior_says_of_each_utterance_is_kept_and_older_files_are_read_without(places):
+    row = tables()["tab9_decode_ppl"].rows[5]
+    texts = ScoredTexts(np.array([-7.25, -3.5]), np.array([4, 2]))
+    write_found(
+        places(), "tab9_decode_ppl", row, Found({"lm_ppl_dev_clean": 6.0}, {}, {"lm_ppl_dev_clean": texts})
+    )
+    found = read_found(places(), "tab9_decode_ppl", row)
+    assert found.texts["lm_ppl_dev_clean"].log_p.tolist() == [-7.25, -3.5]
+    assert found.texts["lm_ppl_dev_clean"].pieces.tolist() == [4, 2]
+    file = file_of(places(), "tab9_decode_ppl", row)
+    content = json.loads(file.read_text())
+    del content["texts"]
+    file.write_text(json.dumps(content))
+    assert read_found(places(), "tab9_decode_ppl", row) == Found({"lm_ppl_dev_clean": 6.0})
+    write_found(places(), TABLE, ROW, figures(1))
+    assert "texts" not in file_of(places(), TABLE, ROW).read_text(), (
+        "or all older figures would be put down anew"
+    )
+
+
+def test_damaged_figures_are_named(places):
+    write_found(places(), TABLE, ROW, figures(1))
+    file = file_of(places(), TABLE, ROW)
+    file.write_bytes(file.read_bytes()[:20] + b"\xff")
+    with pytest.raises(UserError, match=rf"{file.name} is damaged \(.*\): remove it and run its table again"):
+        read_found(places(), TABLE, ROW)
+    write_found(places(), TABLE, ROW, figures(1))
+    assert read_found(places(), TABLE, ROW).values == figures(1).values, "measured again, that is no matter"
+
+
+def test_a_beam_shows_errors_and_what_both_models_say():
+    said = "she walked very fast"
+    texts = ["she looked very fast indeed", "walked very fast"]
+    hypotheses = [
+        Hypothesis(rank, text, [], -1.5 * rank, -47.58, 0.25, None, align(said, text))
+        for rank, text in enumerate(texts, 1)
+    ]
+    inspection = Inspection("one", said, -34.14, 0, True, hypotheses)
+    assert beam("1", "LPM", inspection) == [
+        ["1", "LPM", "1", "-1.50", "-47.58", "0.250", "she walked→looked very fast +indeed"],
+        ["1", "LPM", "2", "-3.00", "-47.58", "0.250", "-she walked very fast"],
+    ]
+
+
+def test_the_papers_beams_are_there_verbatim():
+    first, *others = papers_beams()
+    assert first == ["1", "Ref", "", "-34.14", "_she _walk ed _very _fast _after _she _left _the _house $"]
+    assert len(others) == 17

@@ -8,16 +8,14 @@ import pytest
 from tiny_language import sentences
 from tiny_run import command
 
-from priormatch.config import load_settings, recipe_path
+from priormatch.config import load_settings
 from priormatch.data.batches import read_cuts
 from priormatch.decoding.tuning import read_tuned
 from priormatch.errors import UserError
-from priormatch.experiments import tasks
-from priormatch.experiments.request import Request
-from priormatch.experiments.rows import lines_of
-from priormatch.experiments.scales import LAYOUTS, light_files, open_study, places_of, wanted_files
-from priormatch.experiments.systems import labeled, matched
-from priormatch.experiments.tasks import effort_of, jobs_of
+from priormatch.experiments.run_tables import Shared, Trained, effort_of, jobs_of, tasks_of
+from priormatch.experiments.scales import LAYOUTS, Request, light_files, wanted_files
+from priormatch.experiments.table import system_of, tables
+from priormatch.experiments.trained import Models
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import plain, read_record
 from priormatch.scoring.transcripts import Transcript, write_transcripts
@@ -112,9 +110,9 @@ def test_figures_outlive_a_run_with_other_settings(folder, capsys):
 
 def test_what_was_measured_of_60000_hours_is_shown_without_their_speech():
     request = Request(("tabA4_cer",), "paper", rows={"tabA4_cer": "4-5"}, so_far=True)
-    assert [line.system.unlabeled for line in request.lines("tabA4_cer")] == ["all", "light"]
+    assert [row.system.unlabeled for row in request.rows_of("tabA4_cer")] == ["all", "light"]
     small = replace(request, scale="small")
-    assert [line.system is None for line in small.lines("tabA4_cer")] == [False, True], "never measured there"
+    assert [row.system is None for row in small.rows_of("tabA4_cer")] == [False, True], "never measured there"
 
 
 @pytest.mark.parametrize("scale", ["demo", *LAYOUTS])
@@ -146,16 +144,16 @@ def test_what_a_folder_lacks_is_named(folder, capsys):
 
 
 def test_main_results_are_trained_for_longer_at_paper_scale_unless_told_otherwise(folder):
-    data, recipe = folder("paper"), recipe_path("table-paper")
-    study = open_study("paper", recipe, 0, data)
-    systems = [line.system for line in lines_of("tab7_main") if line.system is not None]
+    request = Request((), "paper", data=folder("paper"))
+    study = request.study(0)
+    systems = [row.system for row in tables()["tab7_main"].rows if row.system is not None]
     updates = {study.settings_of(system).matching.updates for system in systems}
     assert updates == {3_200_000}, "for all of them"
-    default, best = matched(), replace(matched(), main=True)
+    default, best = system_of("matched clean"), system_of("matched clean", main=True)
     assert study.settings_of(default).matching.updates == 1_600_000
     assert study.settings_of(best).matching.reference_lengths == "asr_lm"
     assert study.folder_of(best).name == f"{study.folder_of(default).name}-longer"
-    told = open_study("paper", recipe, 0, data, ("matching.updates=1000",))
+    told = replace(request, overrides=("matching.updates=1000",)).study(0)
     assert told.settings_of(best).matching.updates == 1000
 
 
@@ -180,8 +178,9 @@ def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(fol
 
 def test_shares_of_labels_are_kept_by_part(folder):
     data = folder("small")
-    study = open_study("small", recipe_path("table-small"), 0, data, (*TINY, *KEPT))
-    whole, clean, unfiltered = labeled("asr", "all"), labeled("asr"), labeled("asr", "all", filtered=False)
+    study = Request((), "small", data=data, overrides=(*TINY, *KEPT)).study(0)
+    whole, clean = system_of("pseudo_labels all labels=asr"), system_of("pseudo_labels clean labels=asr")
+    unfiltered = replace(whole, filtered=False)
     shares = {part: each[1].keep_best for part, each in study.filtered_parts(whole).items()}
     assert shares == {"clean": 0.9, "other": 0.4}
     assert list(study.filtered_parts(clean)) == ["clean"]
@@ -200,8 +199,8 @@ def test_shares_of_labels_are_kept_by_part(folder):
 def test_a_study_of_an_older_version_is_continued(folder, capsys):
     data = folder("small")
     (data / "labeled.jsonl.gz").rename(data / "labelled.jsonl.gz")
-    given = ("small", recipe_path("table-small"), 0, data, (*TINY, *KEPT))
-    study, system = open_study(*given), labeled("asr", "all")
+    request = Request((), "small", data=data, overrides=(*TINY, *KEPT))
+    study, system = request.study(0), system_of("pseudo_labels all labels=asr")
     assert study.data.labeled.name == "labelled.jsonl.gz"
     transcripts = data / "transcripts.jsonl"
     heard = [
@@ -215,7 +214,7 @@ def test_a_study_of_an_older_version_is_continued(folder, capsys):
         record.write_text(re.sub(r'"(un)?labeled(?=[\w.-]*":)', r'"\1labelled', record.read_text()))
     (study.folder / "unlabeled").rename(study.folder / "unlabelled")
     capsys.readouterr()
-    again = open_study(*given)
+    again = request.study(0)
     assert again.speech["all"][0] == study.folder / "both/unlabelled.jsonl.gz"
     labels = again.labels(system, [transcripts])
     assert labels == study.folder / "unlabelled/all" / made.parent.name / "labelled.jsonl.gz"
@@ -223,12 +222,13 @@ def test_a_study_of_an_older_version_is_continued(folder, capsys):
 
 
 def test_a_system_of_an_older_version_keeps_its_folder(tmp_path):
-    places = places_of("small", recipe_path("table-small"), 0, (f"runs={tmp_path}",))
-    new = places.folder_of(lines_of("x3_prior_in_search")[5].system)
+    places = Request((), "small", overrides=(f"runs={tmp_path}",)).places(0)
+    system = tables()["x3_prior_in_search"].rows[5].system
+    new = places.folder_of(system)
     assert "-fusion.centered=True-" in new.name
     old = new.with_name(new.name.replace("centered", "centred"))
     old.mkdir(parents=True)
-    assert places.folder_of(lines_of("x3_prior_in_search")[5].system) == old
+    assert places.folder_of(system) == old
 
 
 def test_several_tables_train_what_they_share_once(folder, capsys):
@@ -287,12 +287,12 @@ def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder)
         ("x1_open_questions",), "small", data=folder("small"), overrides=(*TINY, *KEPT, *chosen)
     )
     study = request.study(0)
-    lines = [
-        line for line in request.lines("x1_open_questions") if line.row["method"] in ("LPM", "LPM, context")
+    rows = [
+        row for row in request.rows_of("x1_open_questions") if row.cells["method"] in ("LPM", "LPM, context")
     ]
-    found = tasks.tasks_of(request, tasks.jobs_of({"x1_open_questions": lines}, {0: study}), {0: study})
-    tuned = {key for key in found if isinstance(key, tasks.Shared) and key.what == "fusion"}
-    (heard,) = (found[key] for key in found if isinstance(key, tasks.Shared) and key.what == "asr_lm")
+    found = tasks_of(request, jobs_of({"x1_open_questions": rows}, {0: study}), {0: study})
+    tuned = {key for key in found if isinstance(key, Shared) and key.what == "fusion"}
+    (heard,) = (found[key] for key in found if isinstance(key, Shared) and key.what == "asr_lm")
     assert len(tuned) == 2, "one recognizer, with either of two priors"
     assert heard.after >= tuned
 
@@ -302,23 +302,21 @@ def test_what_learns_fixed_labels_of_the_recognizer_alone_waits_for_no_tuning(fo
         ("tab7_main",), "small", data=folder("small"), overrides=(*TINY, *KEPT, "matching.hypotheses=asr_lm")
     )
     study = request.study(0)
-    lines = [
-        line for line in request.lines("tab7_main") if line.system is not None and line.system.labels == "asr"
-    ]
-    found = tasks.tasks_of(request, tasks.jobs_of({"tab7_main": lines}, {0: study}), {0: study})
-    heard = {key.what for key in found if isinstance(key, tasks.Shared)}
+    rows = [row for row in request.rows_of("tab7_main") if row.system and row.system.labels == "asr"]
+    found = tasks_of(request, jobs_of({"tab7_main": rows}, {0: study}), {0: study})
+    heard = {key.what for key in found if isinstance(key, Shared)}
     assert {"asr", "labels"} <= heard
     assert not [what for what in heard if what.startswith("fusion")]
 
 
 def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(folder):
     request = Request(("x3_prior_in_search",), "small", data=folder("small"), overrides=(*TINY, *KEPT))
-    study, lines = request.study(0), request.lines("x3_prior_in_search")
-    wanted = jobs_of({"x3_prior_in_search": lines}, {0: study})
-    found = tasks.tasks_of(request, wanted, {0: study})
+    study, rows = request.study(0), request.rows_of("x3_prior_in_search")
+    wanted = jobs_of({"x3_prior_in_search": rows}, {0: study})
+    found = tasks_of(request, wanted, {0: study})
     for job, its in wanted.items():
-        waits = {key.what for key in found[tasks.Trained(job)].after if isinstance(key, tasks.Shared)}
-        search = its[0].line.row["search"]  # those not named here have values of their own
+        waits = {key.what for key in found[Trained(job)].after if isinstance(key, Shared)}
+        search = its[0].row.cells["search"]  # those not named here have values of their own
         assert ("fusion-matching" in waits) == (search == "ASR+LM")
         assert "fusion" not in waits
 
@@ -326,7 +324,7 @@ def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(folder
 def test_the_longest_trainings_start_first(folder):
     request = Request(("tab2_beam_mix", "tab7_main"), "small", data=folder("small"), overrides=(*TINY, *KEPT))
     study = request.study(0)
-    wanted = jobs_of({table: request.lines(table) for table in request.tables}, {0: study})
+    wanted = jobs_of({table: request.rows_of(table) for table in request.tables}, {0: study})
     systems = [its[0].system for its in wanted.values()]
     efforts = [effort_of(each, study.settings_of(each)) for each in systems]
     assert efforts == sorted(efforts, reverse=True)
@@ -349,13 +347,13 @@ def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, mon
 
 
 def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, monkeypatch):
-    def make_model(request, seed, settings, what):
-        if what == "supervised" and settings.model.blocks == broken:
+    def supervised(models):
+        if models.settings.model.blocks == broken:
             raise UserError("no room for it")
-        made(request, seed, settings, what)
+        return made(models)
 
-    made, broken, data = tasks.make_model, [2, 3, 6], folder("paper")
-    monkeypatch.setattr(tasks, "make_model", make_model)
+    made, broken, data = Models.supervised, [2, 3, 6], folder("paper")
+    monkeypatch.setattr(Models, "supervised", supervised)
     words = ("table", "7:12,23", "--scale", "paper", "--data", data, *TINY, *KEPT)
     assert command(*words) == 2
     assert "1 of 2 systems failed and are left out" in capsys.readouterr().err

@@ -140,8 +140,8 @@ def table(
     Example: priormatch table 2:1-5 4 --scale demo --seeds 0,1 --jobs 2
     """
     from priormatch.experiments.estimate import tell
-    from priormatch.experiments.request import make_request
     from priormatch.experiments.run_tables import run_tables
+    from priormatch.experiments.scales import make_request
 
     request = make_request(words, scale, seeds, data, jobs, so_far)
     if dry_run:

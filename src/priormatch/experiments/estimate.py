@@ -25,13 +25,10 @@ from priormatch.data.batches import Corpus
 from priormatch.data.manifest import utterance
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import find_device
-from priormatch.experiments.beam_tables import SHOWN
-from priormatch.experiments.paper import BEAMS, TITLES
-from priormatch.experiments.request import Request
+from priormatch.experiments.measure import SHOWN
 from priormatch.experiments.results_page import shared_models
-from priormatch.experiments.scales import light_files, missing_files, wanted_files
-from priormatch.experiments.study import Plan
-from priormatch.experiments.systems import System
+from priormatch.experiments.scales import Request, light_files, missing_files, wanted_files
+from priormatch.experiments.table import BEAMS, Kind, tables
 from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_paired, keep_all, paired_share
 from priormatch.pipeline.match import weighing_of
 from priormatch.progress import say, track
@@ -58,6 +55,7 @@ Step = Literal["prior", "supervised", "further", "labels", "matching", "validati
 """An update of: a prior; a recognizer from scratch; a recognizer with matching's batch; a recognizer on transcripts and
 fixed labels; matching. `validation` is decoding of one utterance.
 """
+STEPS: dict[Kind, Step] = {"supervised": "further", "pseudo_labels": "labels", "matched": "matching"}
 
 
 @dataclass(frozen=True)
@@ -84,12 +82,12 @@ class Work:
 
 def tell(request: Request) -> None:
     """Report what tables need, without running them: data, updates, and hours by a short probe on this machine."""
-    device = find_device(request.plan(request.seeds[0]).settings.device)
+    device = find_device(request.places(request.seeds[0]).settings.device)
     if request.scale != "demo":
         tell_files(request)
     say(f"measuring the time of an update on {device}, with noise as input ...")
     shown = Table(
-        title=f"{', '.join(TITLES[each] for each in request.tables)}: for each of {len(request.seeds)} seeds",
+        title=f"{', '.join(tables()[each].title for each in request.tables)}: for each of {len(request.seeds)} seeds",
         title_justify="left",
     )
     for name in ("training", "updates", "seconds each", "hours"):
@@ -123,18 +121,20 @@ def work_of(request: Request) -> list[Work]:
     """The trainings of all tables, each once: shared models and systems; then their validations."""
     places = request.places(request.seeds[0])
     systems = {
-        places.plan.name_of(line.system): line.system
+        places.name_of(row.system): row.system
         for table in request.tables
-        for line in request.lines(table)
-        if line.system is not None and not line.system.recorded
+        for row in request.rows_of(table)
+        if row.system is not None and not row.recorded
     }
     if BEAMS in request.tables:
-        systems.setdefault(places.plan.name_of(SHOWN), SHOWN)
+        systems.setdefault(places.name_of(SHOWN), SHOWN)
     models = shared_models(places, list(systems.values()))
     if systems:
         models.setdefault(places.folder / "prior", places.settings)  # needed for all figures
     trainings = [of_model(path.relative_to(places.folder), settings) for path, settings in models.items()]
-    trainings += [work for name, system in systems.items() for work in of_system(name, system, places.plan)]
+    trainings += [
+        of_system(name, system.kind, places.settings_of(system)) for name, system in systems.items()
+    ]
     return [*trainings, *validations_of(trainings, request.scale)]
 
 
@@ -165,19 +165,12 @@ def validated(scale: str, settings: Settings) -> float:
     return 2 * each * seconds / SECONDS
 
 
-def of_system(name: str, system: System, plan: Plan) -> list[Work]:
+def of_system(name: str, kind: Kind, settings: Settings) -> Work:
     """The training of a system, without the shared models."""
-    settings = plan.settings_of(system)
     updates = settings.matching.updates
-    match system.kind:
-        case "topline":
-            return [Work(name, "supervised", settings.training.updates + updates, settings)]
-        case "supervised":
-            return [Work(name, "further", updates, settings)]
-        case "pseudo_labels":
-            return [Work(name, "labels", updates, settings)]
-        case "matched":
-            return [Work(name, "matching", updates, settings)]
+    if kind == "topline":
+        return Work(name, "supervised", settings.training.updates + updates, settings)
+    return Work(name, STEPS[kind], updates, settings)
 
 
 class Numbers:

@@ -1,22 +1,20 @@
 """Tables in the paper's layout, with our figures next to the paper's."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from rich.table import Table
+from rich.table import Table as ScreenTable
 
-from priormatch.experiments.found import Values
-from priormatch.experiments.measure import is_measured
-from priormatch.experiments.paper import MISSING, Row
+from priormatch.experiments.table import MISSING, Cells, is_measured
 
-Seeds = Sequence[Values]
-"""The measurements of a row, one for each seed."""
+Values = Mapping[str, float]
+"""The figures of a row with one seed, by column."""
 
-Cells = list[list[str]]
+Grid = list[list[str]]
 """The header of a table and its rows."""
 
 
-def cells(rows: Sequence[Row], found: Sequence[Seeds]) -> Cells:
+def side_by_side(rows: Sequence[Cells], found: Sequence[Sequence[Values]]) -> Grid:
     """The table with two columns for each figure: the paper's, and ours as the mean over seeds.
 
     If the paper has no figure in any row, there is only our column.
@@ -54,22 +52,17 @@ def ours(values: Sequence[float | None]) -> str:
     return mean if len(values) == 1 else f"{mean} ({of_seeds})"
 
 
-def named(row: Row) -> str:
-    """A description of a row: its values that are not figures."""
-    return ", ".join(value for column, value in row.items() if not is_measured(column) and value != MISSING)
-
-
-def markdown(table: Cells) -> str:
+def markdown(grid: Grid) -> str:
     """A table in Markdown."""
-    head, *body = table
+    head, *body = grid
     lines = [head, ["---"] * len(head), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def on_screen(title: str, table: Cells) -> Table:
+def on_screen(title: str, grid: Grid) -> ScreenTable:
     """A table for the terminal."""
-    head, *body = table
-    shown = Table(title=title, title_justify="left")
+    head, *body = grid
+    shown = ScreenTable(title=title, title_justify="left")
     for name in head:
         shown.add_column(name, overflow="fold")
     for line in body:
@@ -77,20 +70,20 @@ def on_screen(title: str, table: Cells) -> Table:
     return shown
 
 
-def as_tsv(table: Cells) -> str:
+def as_tsv(grid: Grid) -> str:
     """A table as TSV."""
-    return "".join("\t".join(line) + "\n" for line in table)
+    return "".join("\t".join(line) + "\n" for line in grid)
 
 
-def tsv(rows: Sequence[Row], found: Sequence[Seeds], seeds: Sequence[int]) -> str:
-    """The table as TSV: the paper's columns, then ours, one for each figure and seed."""
+def every_seed(rows: Sequence[Cells], found: Sequence[Sequence[Values]], seeds: Sequence[int]) -> Grid:
+    """The paper's columns, then ours, one for each figure and seed."""
     measured = [column for column in rows[0] if is_measured(column)]
     head = [*rows[0], *(f"ours_{column}_seed{seed}" for column in measured for seed in seeds)]
     body = [
         [*row.values(), *(_exact(values, column) for column in measured for values in each)]
         for row, each in zip(rows, found, strict=True)
     ]
-    return as_tsv([head, *body])
+    return [head, *body]
 
 
 def _exact(values: Values, column: str) -> str:

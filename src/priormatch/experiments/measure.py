@@ -1,73 +1,96 @@
-"""Measurements of our systems for the columns of the paper's tables."""
+"""Measurements of systems for the columns of tables, stored next to the systems; and the beams of Table 1.
 
-import re
+Pages are made from the stored measurements, without the models.
+"""
+
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from priormatch.data.batches import Corpus
 from priormatch.data.text_files import read_sentences
+from priormatch.decoding.tuning import MATCHING_RULE
 from priormatch.device import find_device
-from priormatch.experiments.found import Found, Values
-from priormatch.experiments.paper import Row
-from priormatch.experiments.study import Study
-from priormatch.experiments.systems import System
+from priormatch.errors import UserError
+from priormatch.experiments.layout import Grid, Values
+from priormatch.experiments.study import Places, Study
+from priormatch.experiments.table import (
+    LABEL_ERRORS,
+    PERPLEXITY,
+    RATE,
+    STRENGTH,
+    Cells,
+    Row,
+    System,
+    system_of,
+)
+from priormatch.files import read_text, replace_text, set_aside
+from priormatch.json_text import parse_json
+from priormatch.matching.hypotheses import Inspection, inspect
+from priormatch.matching.lpm import Weighing
+from priormatch.old_names import OLD_COLUMNS, OLD_NAMES, with_names
+from priormatch.pipeline.recipe import (
+    recipe_of_fusion,
+    recipe_of_matching,
+    recipe_of_prior,
+    recipe_of_tokenizer,
+)
+from priormatch.pipeline.show_hypotheses import marked
 from priormatch.pipeline.work import kept_copy
+from priormatch.progress import say
 from priormatch.recognizers.perplexity import in_order, likelihoods
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
+from priormatch.runs.stage import digest, kept_aside, plain
 from priormatch.scoring.bootstrap import ScoredTexts
-from priormatch.scoring.error_rates import (
-    ErrorCounts,
-    character_errors,
-    word_error_rate_recovered,
-    word_errors,
-)
+from priormatch.scoring.error_rates import ErrorCounts, character_errors, word_errors
 from priormatch.scoring.references import references_of, with_references
 from priormatch.scoring.transcripts import Transcript, both_sides, read_transcripts
 
-RATE = re.compile(r"(?P<part>dev|test)_(?P<kind>clean|other)_(?P<rate>wer|cer)")
-RECOVERED = re.compile(r"(?P<wer>test_(clean|other)_wer)r(_(?P<top>\d+))?_pct")
-BASE_HOURS, TOP_HOURS = (
-    "100",
-    "460",
-)  # labeled hours of the supervised row and of the topline, for the recovered share
-LABELS = re.compile(r"train_(?P<kind>clean|other)_\d+_wer")
-PERPLEXITY = re.compile(r"lm_ppl_dev_(?P<kind>clean|other)")
-STRENGTH = "lm_token_ppl"  # perplexity of the prior itself
-MOST_SENTENCES = 2000  # of the held-out text, for that perplexity
+MOST_SENTENCES = 2000  # of the held-out text, for the perplexity of the prior itself
+UTTERANCES = 2  # in Table 1
+SHOWN = system_of("matched clean")  # in Table 1, together with the supervised model
 
 
-def is_measured(column: str) -> bool:
-    """Whether a column holds figures, not descriptions of rows."""
-    return column == STRENGTH or any(each.fullmatch(column) for each in (RATE, RECOVERED, LABELS, PERPLEXITY))
+@dataclass(frozen=True)
+class Found:
+    """The measurements of a row with one seed, and their per-utterance data, by column.
+
+    `errors` are those of error rates; `texts` are the prior's scores of transcripts, for perplexities.
+    """
+
+    values: Values = field(default_factory=dict)
+    errors: dict[str, ErrorCounts] = field(default_factory=dict)
+    texts: dict[str, ScoredTexts] = field(default_factory=dict)
 
 
-def is_better_lower(column: str) -> bool:
-    """Whether a column holds error rates or the prior's perplexities of transcripts."""
-    return any(each.fullmatch(column) for each in (RATE, LABELS, PERPLEXITY))
-
-
-def measure(study: Study, row: Row, system: System) -> Found:
+def measure(study: Study, cells: Cells, system: System) -> Found:
     """Measure the figures of one row, except those that are computed from others."""
     errors, scored, values = {}, {}, {}
     decoded = cache(partial(study.decode, system))
-    for column in row:
+    for column in cells:
         if match := RATE.fullmatch(column):
-            with_prior = row.get("decode_lm", "None") != "None"
-            transcripts = read_transcripts(decoded(match["part"], with_prior)[_set_of(match)])
+            with_prior = cells.get("decode_lm", "None") != "None"
+            transcripts = read_transcripts(decoded(match["part"], with_prior)[match["set"].replace("_", "-")])
             errors[column] = errors_of(transcripts, match["rate"])
-        elif match := LABELS.fullmatch(column):
+        elif match := LABEL_ERRORS.fullmatch(column):
             said = references_of(study.parts["clean" if match["kind"] == "clean" else "other"][1])
-            heard = with_references(read_transcripts(labels_of(study, row, system)), said)
+            heard = with_references(read_transcripts(labels_of(study, cells, system)), said)
             errors[column] = errors_of([each for each in heard if each.reference is not None], "wer")
         elif match := PERPLEXITY.fullmatch(column):
-            transcripts = read_transcripts(decoded("dev", False)[f"dev-{match['kind']}"])
+            transcripts = read_transcripts(decoded("dev", False)[match["set"].replace("_", "-")])
             texts = [
-                (each.reference if row["system"] == "GroundTruth" else each.hypothesis) or ""
+                (each.reference if cells["system"] == "GroundTruth" else each.hypothesis) or ""
                 for each in transcripts
             ]
             scored[column] = scored_by(study, study.models.prior(), texts)
-        elif column == STRENGTH:
+        elif STRENGTH.fullmatch(column):
             prior = kept_copy(study.models.prior(), study.settings_of(system).matching.prior)
             held_out = islice(read_sentences(study.data.held_out_text), MOST_SENTENCES)
             values[column] = scored_by(study, prior, list(held_out)).perplexity
@@ -88,41 +111,123 @@ def scored_by(study: Study, prior: Path, texts: Sequence[str]) -> ScoredTexts:
     return in_order(likelihoods(judge, texts), texts)
 
 
-def _set_of(match: re.Match[str]) -> str:
-    return f"{match['part']}-{match['kind']}"
-
-
-def labels_of(study: Study, row: Row, system: System) -> Path:
+def labels_of(study: Study, cells: Cells, system: System) -> Path:
     """The labels of unlabeled speech: fixed labels, or the greedy transcripts of the first or last proposal."""
-    if system.kind == "pseudo_labels":
-        assert system.labels is not None
+    if system.labels is not None:
         return study.models.transcripts(system.labels, system.unlabeled)
-    return study.models.greedy(system.unlabeled) if row["step"] == "0" else study.heard(system)
+    return study.models.greedy(system.unlabeled) if cells["step"] == "0" else study.heard(system)
 
 
-def ends_of(rows: Sequence[Row], row: Row, column: str) -> tuple[str, int, int] | None:
-    """For a column of recovered rates: the column of WER, and the positions of the supervised row and the topline."""
-    if not (match := RECOVERED.fullmatch(column)):
-        return None
-    found = {
-        (each["labeled_hours"], each["decode_lm"]): position
-        for position, each in enumerate(rows)
-        if each["method"] == "Supervised" and each["source"] in ("this", "ours")
+def write_found(study: Places, table: str, row: Row, found: Found) -> None:
+    """Write the measurements of a row, with the digest of their settings; differing old figures are kept as copies."""
+    errors = {
+        column: {"errors": each.errors.tolist(), "lengths": each.lengths.tolist()}
+        for column, each in found.errors.items()
     }
-    base, top = (found.get((hours, row["decode_lm"])) for hours in (BASE_HOURS, match["top"] or TOP_HOURS))
-    return None if base is None or top is None else (match["wer"], base, top)
+    texts = {
+        column: {"log_p": each.log_p.tolist(), "pieces": each.pieces.tolist()}
+        for column, each in found.texts.items()
+    }
+    content = {"made_from": made_from(study, row), "values": found.values, "errors": errors}
+    if texts:
+        content["texts"] = texts
+    file, text = file_of(study, table, row), json.dumps(content) + "\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_file() and file.read_bytes() != text.encode():
+        say(f"{file.name}: measured again; the old figures are kept as {set_aside(file)}")
+    replace_text(file, text)
 
 
-def with_recovered(rows: Sequence[Row], values: Sequence[Values]) -> list[Values]:
-    """Add the recovered word error rates, between the supervised row and the topline."""
-    completed = []
-    for row, found in zip(rows, values, strict=True):
-        more = {}
-        for column in row:
-            if (ends := ends_of(rows, row, column)) is not None:
-                wer, base, top = ends
-                three = [each.get(wer) for each in (values[base], found, values[top])]
-                if None not in three:
-                    more[column] = word_error_rate_recovered(*(each for each in three if each is not None))
-        completed.append(found | more)
-    return completed
+def read_found(study: Places, table: str, row: Row) -> Found:
+    """Read the latest measurements of a row with these settings; empty if there are none.
+
+    For a removed variant, whose settings no longer exist, the recorded figures are used.
+    """
+    file, wanted = file_of(study, table, row), made_from(study, row)
+    known = (read_content(each) for each in (file, *kept_aside(file)) if each.is_file())
+    content = next((each for each in known if row.recorded or each["made_from"] == wanted), None)
+    if content is None:
+        return Found()
+    errors = {
+        column: ErrorCounts(np.array(each["errors"]), np.array(each["lengths"]))
+        for column, each in content["errors"].items()
+    }
+    texts = {
+        column: ScoredTexts(np.array(each["log_p"]), np.array(each["pieces"]))
+        for column, each in content.get("texts", {}).items()  # missing in older files
+    }
+    return Found(content["values"], errors, texts)
+
+
+def read_content(file: Path) -> dict[str, Any]:
+    """The content of a file of figures."""
+    try:
+        content: dict[str, Any] = parse_json(read_text(file))
+    except ValueError as error:
+        raise UserError(f"{file} is damaged ({error}): remove it and run its table again") from error
+    return content
+
+
+def file_of(study: Places, table: str, row: Row) -> Path:
+    """The file with the figures of a row."""
+    assert row.system is not None
+    return study.folder_of(row.system) / "figures" / f"{table}-{row.number}.json"
+
+
+def made_from(study: Places, row: Row) -> str:
+    """A digest of the settings of a row's figures; fusion settings count only if a search used the prior."""
+    assert row.system is not None
+    settings = study.settings_of(row.system)
+    recipe = {name: plain(value) for name, value in recipe_of_matching(settings).items()}
+    decoded_with = row.cells.get("decode_lm", "None")
+    fused = decoded_with != "None" or study.source_of(row.system) == "asr_lm"
+    others = (recipe_of_prior(settings.prior), recipe_of_tokenizer(settings.tokenizer))
+    searched = [recipe_of_fusion(settings.fusion)] if fused else []
+    by_rule = study.is_tuned(row.system) and study.feeds_back(row.system)
+    rule = [MATCHING_RULE] if by_rule else []
+    used = with_names([recipe, *others, *searched], OLD_NAMES)
+    return digest([*used, *rule, with_names(row.cells, OLD_COLUMNS)])
+
+
+def beams(study: Study) -> Grid:
+    """Table 1: the reference, and each model's hypotheses with marked errors, log q, log p_y and weights."""
+    device = find_device(study.settings.device)
+    models = {"Supervised": study.models.supervised(), "LPM": study.train(SHOWN)}
+    prior, size = ConvPrior.load(study.models.prior(), device), study.settings.matching.beam_size
+    corpus = some_of(study.data.validation["dev-other"], study)
+    found = {
+        name: inspect(SpeechRecognizer.load(model, device), prior, corpus, size, Weighing())
+        for name, model in models.items()
+    }
+    lines = []
+    for number in range(len(corpus)):
+        first = next(iter(found.values()))[number]
+        reference = f"{first.reference_log_prior:.2f}" if first.reference_log_prior is not None else ""
+        lines.append([str(number + 1), "Reference", "", "", reference, "", first.reference or ""])
+        for name, inspections in found.items():
+            lines += beam(str(number + 1), name, inspections[number])
+    return [["utterance", "model", "rank", "log q(y)", "log p(y)", "weight", "hypothesis"], *lines]
+
+
+def beam(number: str, model: str, inspection: Inspection) -> Grid:
+    """The rows of one beam."""
+    return [
+        [
+            number,
+            model,
+            str(each.rank),
+            f"{each.log_q:.2f}",
+            f"{each.log_prior:.2f}",
+            f"{each.weight:.3f}",
+            marked(each).plain,
+        ]
+        for each in inspection.hypotheses
+    ]
+
+
+def some_of(cuts: Path, study: Study) -> Corpus:
+    """The first utterances of a set that are near the median duration."""
+    corpus = Corpus.load(cuts, study.settings.audio, transcribed=True)
+    middle = sorted(corpus.durations)[len(corpus) // 2]
+    near = [cut for cut in corpus.cuts if 0.75 * middle <= cut.duration <= 1.5 * middle]
+    return Corpus(near[:UTTERANCES], corpus.audio, corpus.name)

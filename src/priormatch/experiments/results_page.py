@@ -3,26 +3,25 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 
 from priormatch.config import Settings, flat
-from priormatch.experiments import claims
-from priormatch.experiments import differences as paired
-from priormatch.experiments.found import Found
-from priormatch.experiments.layout import Cells, as_tsv, cells, markdown, on_screen, tsv
-from priormatch.experiments.measure import with_recovered
-from priormatch.experiments.paper import MISPRINTS, TITLES, Row
-from priormatch.experiments.request import Request, as_ranges
-from priormatch.experiments.rows import Line
-from priormatch.experiments.study import Places
-from priormatch.experiments.systems import TRAINED_BY, System
+from priormatch.experiments import comparisons
+from priormatch.experiments.comparisons import Measured
+from priormatch.experiments.layout import Grid, as_tsv, every_seed, markdown, on_screen, side_by_side
+from priormatch.experiments.measure import SHOWN, beams
+from priormatch.experiments.scales import Request, as_ranges
+from priormatch.experiments.study import Places, Study
+from priormatch.experiments.table import BEAMS, MISSING, TRAINED_BY, Cells, Row, System, Table, tables
 from priormatch.experiments.trained import trained_for
 from priormatch.files import replace_text
 from priormatch.old_names import REMOVED_FROM_MATCHING
 from priormatch.pipeline.recipe import recipe_of_model
+from priormatch.pipeline.show_hypotheses import LEGEND
 from priormatch.progress import say
 from priormatch.report.run_folder import read_metrics, values
 from priormatch.runs.stage import MATCHING, commit, kept_aside, plain, read_record
@@ -32,6 +31,8 @@ GONE = {f"matching.{name}": value for name, value in REMOVED_FROM_MATCHING.items
 TRAININGS = (MATCHING, "supervised-longer", "topline", "pseudo_label")
 RECORDED = ("model", "training", "audio", "matching", "prior")
 """Sections whose settings are recorded as given; values for a search are tuned."""
+
+PAPERS_BEAMS = "The paper's beams (word pieces)"
 DIFFERENCES = """\
 ## Differences from plain matching
 
@@ -45,123 +46,147 @@ RECOVERED = """\
 The share of the gap between the supervised system and the topline that a row closes, in percent, with the 95 %
 confidence interval of the same bootstrap. In columns with 960, the topline has the labels of all unlabeled speech.
 """
-
-
 ENDINGS = """\
 CER is the best and the last validation CER of a training. If they are far apart, the training went wrong after its best
 model. The figures in the table are those of the best model.
 """
 
 
-def rated_page(
-    request: Request,
-    table: str,
-    studies: Mapping[int, Places],
-    lines: Sequence[Line],
-    found: Sequence[Sequence[Found]],
-) -> Path:
-    """Print and write a table from the measurements of each row and seed."""
-    rows = [line.row for line in lines]
-    of_seeds = [with_recovered(rows, [each.values for each in its]) for its in zip(*found, strict=True)]
-    values = list(zip(*of_seeds, strict=True))
-    shown = [printed(table, line, next(iter(studies.values()))) for line in lines]
-    start = next(iter(studies.values())).settings.matching.start or "A"
-    differences, recovered = paired.differences(table, lines, found, start), paired.recovered(lines, found)
-    judged = claims.verdicts(table, lines, found)
-    sections = [*footnotes(lines), *([claims.section(judged)] if judged else [])]
+@dataclass(frozen=True)
+class Page:
+    """What a page is made for and from: the request, one of its tables, the studies by seed, and the rows."""
+
+    request: Request
+    table: str
+    studies: Mapping[int, Places]
+    rows: Sequence[Row]
+
+    @property
+    def first(self) -> Places:
+        """The study of the first seed, which names folders and settings."""
+        return next(iter(self.studies.values()))
+
+
+def rated_page(page: Page, measured: Sequence[Measured]) -> Path:
+    """Print and write a table from the measurements of its rows."""
+    table, found = tables()[page.table], comparisons.with_recovered(measured)
+    shown = [printed(page.table, row, page.first) for row in page.rows]
+    start = page.first.settings.matching.start or "A"
+    differences = comparisons.differences(page.table, measured, start)
+    recovered = comparisons.recovered(measured)
+    judged = comparisons.verdicts(table.claims, measured)
+    sections = [*footnotes(table, page.rows), *([comparisons.section(judged)] if judged else [])]
     sections += [
-        f"{heading}\n{markdown(paired.table_of(estimates))}"
+        f"{heading}\n{markdown(comparisons.table_of(estimates))}"
         for heading, estimates in ((DIFFERENCES, differences), (RECOVERED, recovered))
         if estimates
     ]
-    files = {"": tsv(shown, values, request.seeds)}
+    files = {"": every_seed(shown, found, page.request.seeds)}
     if estimates := [*differences, *recovered]:
-        files[".intervals"] = as_tsv(paired.for_machines(estimates))
-    missing = not_measured(request.seeds, lines, found)
-    return write_page(request, table, studies, lines, cells(shown, values), files, sections, missing)
+        files[".intervals"] = comparisons.for_machines(estimates)
+    missing = not_measured(page.request.seeds, measured)
+    return write_page(page, side_by_side(shown, found), files, sections, missing)
 
 
-def not_measured(seeds: Sequence[int], lines: Sequence[Line], found: Sequence[Sequence[Found]]) -> str:
+def beams_page(request: Request, studies: Mapping[int, Study]) -> Path:
+    """Print and write the beams of the first seed and, below them, the paper's."""
+    head, papers = ["utterance", "model", "rank", "log p(y)", "hypothesis"], papers_beams()
+    verbatim = [[*line, f"`{pieces}`"] for *line, pieces in papers]
+    sections = [f"{LEGEND}.\n", f"## {PAPERS_BEAMS}\n\n{markdown([head, *verbatim])}"]
+    ours = beams(studies[request.seeds[0]])
+    row = Row(1, "LPM", {}, system=SHOWN)
+    page = write_page(Page(request, BEAMS, studies, [row]), ours, {"": ours}, sections)
+    show(PAPERS_BEAMS, [head, *papers])
+    return page
+
+
+def papers_beams() -> Grid:
+    """The rows of Table 1 in the paper."""
+    return [
+        ["" if value == MISSING else value for value in row.cells.values()] for row in tables()[BEAMS].rows
+    ]
+
+
+def not_measured(seeds: Sequence[int], measured: Sequence[Measured]) -> str:
     """The rows that have a system but no figures, by seed, as text; empty if the page is complete."""
     words = []
-    for seed, its in zip(seeds, zip(*found, strict=True), strict=True):
-        pairs = zip(lines, its, strict=True)
-        rows = [line.number for line, each in pairs if line.system is not None and not each.values]
-        if rows:
-            words.append(f"row{'s' if len(rows) > 1 else ''} {as_ranges(rows)} with seed {seed}")
+    for position, seed in enumerate(seeds):
+        systems = [each for each in measured if each.row.system is not None]
+        if rows := [each.row for each in systems if not each.seeds[position].values]:
+            words.append(f"{in_ranges(rows)} with seed {seed}")
     return "; ".join(words)
 
 
-def printed(table: str, line: Line, study: Places) -> Row:
-    """A row with its number and its values at this scale.
+def in_ranges(rows: Sequence[Row]) -> str:
+    """The numbers of rows, as text."""
+    return f"row{'s' if len(rows) > 1 else ''} {as_ranges([row.number for row in rows])}"
+
+
+def printed(table: str, row: Row, study: Places) -> Cells:
+    """The values of a row, with its number and its settings at this scale.
 
     These are the number of updates in Table 8, loss weights in Table A1, and bounds in Table X1.
     """
-    number = {"row": str(line.number)}
-    if line.system is None:
-        return number | line.row
-    matching = study.settings_of(line.system).matching
+    cells = {"row": str(row.number)} | row.cells
+    if row.system is None:
+        return cells
+    matching = study.settings_of(row.system).matching
     match table:
         case "tab8_label_quality":
-            step = line.row["step"] if line.row["step"] in ("All", "0") else str(matching.updates)
-            return number | beside(line.row, "step", {"our_step": step})
+            step = cells["step"] if cells["step"] in ("All", "0") else str(matching.updates)
+            return beside(cells, "step", {"our_step": step})
         case "tabA1_alpha":
-            return number | beside(line.row, "alpha", {"our_loss_weight": f"{matching.loss_weight:g}"})
+            return beside(cells, "alpha", {"our_loss_weight": f"{matching.loss_weight:g}"})
         case "x1_open_questions":
-            return number | line.row | {"length_filter": str(matching.length_filter or "off")}
+            return cells | {"length_filter": str(matching.length_filter or "off")}
         case _:
-            return number | line.row
+            return cells
 
 
-def beside(row: Row, column: str, ours: Row) -> Row:
-    """A row with columns of ours after one of the paper's."""
-    names = list(row)
-    return {name: row[name] for name in names[: names.index(column) + 1]} | ours | row
+def beside(cells: Cells, column: str, ours: Cells) -> Cells:
+    """The values of a row with columns of ours after one of the paper's."""
+    names = list(cells)
+    return {name: cells[name] for name in names[: names.index(column) + 1]} | ours | cells
 
 
-def footnotes(lines: Sequence[Line]) -> list[str]:
+def footnotes(table: Table, rows: Sequence[Row]) -> list[str]:
     """Notes on rows for which the paper's own figures do not agree."""
+    found = [(row, each) for each in table.misprints for row in rows if row.name == each.row]
     return [
-        f"Row {line.number}: {figure} is a misprint in the paper; its word error rates give {true}.\n"
-        for line in lines
-        for (column, figure), true in MISPRINTS.items()
-        if line.row.get(column) == figure
+        f"Row {row.number}: {row.cells[each.column]} is a misprint in the paper; its word error rates give"
+        f" {each.true}.\n"
+        for row, each in found
     ]
 
 
 def write_page(
-    request: Request,
-    table: str,
-    studies: Mapping[int, Places],
-    lines: Sequence[Line],
-    laid_out: Cells,
-    for_machines: Mapping[str, str],
-    sections: Sequence[str] = (),
-    missing: str = "",
+    page: Page, shown: Grid, for_machines: Mapping[str, Grid], sections: Sequence[str], missing: str = ""
 ) -> Path:
     """Print a table and write its page next to the studies, with machine-readable files by the end of their names."""
+    request, table, title = page.request, page.table, tables()[page.table].title
     rows = f"-rows-{request.rows[table]}" if table in request.rows else ""
-    page = next(iter(studies.values())).folder.parent / f"{table}{rows}.md"
-    show(TITLES[table], laid_out)
-    blocks = [f"# {TITLES[table]}\n\n    {request.command(table)}\n", markdown(laid_out), *sections]
-    replace_text(page, "\n".join([*blocks, account(request, studies, lines, missing)]))
-    files = {page.with_name(f"{page.stem}{end}.tsv"): text for end, text in for_machines.items()}
-    for file, text in files.items():
-        replace_text(file, text)
-    say(" and ".join(map(str, (page, *files))))
+    path = page.first.folder.parent / f"{table}{rows}.md"
+    show(title, shown)
+    blocks = [f"# {title}\n\n    {request.command(table)}\n", markdown(shown), *sections]
+    replace_text(path, "\n".join([*blocks, account(page, missing)]))
+    files = {path.with_name(f"{path.stem}{end}.tsv"): grid for end, grid in for_machines.items()}
+    for file, grid in files.items():
+        replace_text(file, as_tsv(grid))
+    say(" and ".join(map(str, (path, *files))))
     if missing:
         say(f"{table}: not measured with these settings: {missing}")
-    return page
+    return path
 
 
-def show(title: str, table: Cells) -> None:
+def show(title: str, grid: Grid) -> None:
     """Print a table."""
-    Console(width=None if sys.stdout.isatty() else 200).print(on_screen(title, table))
+    Console(width=None if sys.stdout.isatty() else 200).print(on_screen(title, grid))
 
 
-def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Line], missing: str) -> str:
+def account(page: Page, missing: str) -> str:
     """How a table was made: seeds, settings, missing rows, commits, device, and the seconds of each training."""
-    trained = trainings(list(studies.values()), lines)
+    request, studies = page.request, page.studies
+    trained = trainings(list(studies.values()), page.rows)
     records = [record for each in trained for record in each.records if record is not None]
     commits = sorted({record["versions"].get("commit", "unknown") for record in records})
     devices = sorted({record.get("device", "unknown") for record in records})
@@ -170,7 +195,7 @@ def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Lin
         f"- Settings: `{request.recipe.name}` and the overrides in the command; `settings.yaml` in each seed's folder"
         " has all settings of the last run.",
         *([f"- Not measured with these settings: {missing}."] if missing else []),
-        *removed_rows(lines),
+        *removed_rows(page.rows),
         *([f"- Trained at commit {', '.join(commits)}, on {', '.join(devices)}."] if records else []),
         f"- Written at commit {commit() or 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
         f"- {len(records)} trainings, {sum(record['seconds'] for record in records):.0f} s in total:",
@@ -189,20 +214,19 @@ def account(request: Request, studies: Mapping[int, Places], lines: Sequence[Lin
     return "\n".join(["## How it was made", "", *facts, "", ENDINGS, table])
 
 
-def removed_rows(lines: Sequence[Line]) -> list[str]:
+def removed_rows(rows: Sequence[Row]) -> list[str]:
     """A line about rows whose variants have been removed; nothing without such rows."""
-    removed = [line.number for line in lines if line.system is not None and line.system.recorded]
+    removed = [row for row in rows if row.recorded]
     if not removed:
         return []
-    what = (
-        f"Rows {as_ranges(removed)} show variants"
-        if len(removed) > 1
-        else f"Row {removed[0]} shows one of the variants"
-    )
-    return [f"- {what} that have since been removed; commit {TRAINED_BY} can train them."]
+    show = "show variants" if len(removed) > 1 else "shows one of the variants"
+    return [
+        f"- {in_ranges(removed).capitalize()} {show} that have since been removed; commit {TRAINED_BY} can train them."
+    ]
 
 
-class Training(NamedTuple):
+@dataclass(frozen=True)
+class Training:
     """A training that rows depend on: for each seed, the record of its stage and its best and last CER."""
 
     rows: str
@@ -211,9 +235,9 @@ class Training(NamedTuple):
     endings: list[str]
 
 
-def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training]:
+def trainings(studies: Sequence[Places], rows: Sequence[Row]) -> list[Training]:
     """The trainings of the rows: shared models and systems."""
-    first, systems = studies[0].folder, [line.system for line in lines if line.system is not None]
+    first, systems = studies[0].folder, [row.system for row in rows if row.system is not None]
     shared = zip(*(shared_models(study, systems).items() for study in studies), strict=True)
     found = [
         Training(
@@ -224,17 +248,15 @@ def trainings(studies: Sequence[Places], lines: Sequence[Line]) -> list[Training
         )
         for each in shared
     ]
-    rows: dict[str, tuple[System, list[str]]] = {}
-    for line in lines:
-        if line.system is not None:
-            name = studies[0].folder_of(line.system).name
-            rows.setdefault(name, (line.system, []))[1].append(str(line.number))
-    for name, (system, numbers) in rows.items():
+    numbers: dict[str, tuple[System, list[str]]] = {}
+    for row in rows:
+        if row.system is not None:
+            name = studies[0].folder_of(row.system).name
+            numbers.setdefault(name, (row.system, []))[1].append(str(row.number))
+    for name, (system, its) in numbers.items():
         if system.recorded and (studies[0].folder_of(system) / FIRST_ROUND).is_dir():
-            found.append(
-                training(", ".join(numbers), f"{name}, first round", studies, system, (FIRST_ROUND,))
-            )
-        found.append(training(", ".join(numbers), name, studies, system))
+            found.append(training(", ".join(its), f"{name}, first round", studies, system, (FIRST_ROUND,)))
+        found.append(training(", ".join(its), name, studies, system))
     return found
 
 

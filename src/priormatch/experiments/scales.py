@@ -1,23 +1,26 @@
-"""The corpora of the scales: the files in their folders, and studies on them."""
+"""The request of a `priormatch table` command, and the settings, folders and data of its scale."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import get_args
 
-from priormatch.config import Settings, load_settings
+from priormatch.config import Settings, load_settings, recipe_path
 from priormatch.data.batches import read_cuts
 from priormatch.data.manifest import SUFFIX, join_manifests
 from priormatch.device import use_threads
 from priormatch.errors import UserError
-from priormatch.experiments.study import Part, Places, Plan, Study
-from priormatch.experiments.systems import LARGE, System, Unlabeled
+from priormatch.experiments.study import Part, Places, Study
+from priormatch.experiments.table import BEAMS, Row, System, Unlabeled, table_named, tables
 from priormatch.experiments.trained import Speech
 from priormatch.files import replacing
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline.run_data import RunData, make_demo_data
 from priormatch.runs.stage import Stage
+
+SCALES = ("demo", "small", "paper")
 
 LAYOUTS: dict[str, dict[str, str]] = {
     "small": {
@@ -74,9 +77,72 @@ LONGER: dict[str, dict[Unlabeled, list[str]]] = {
 """Settings of the main results that differ from those of other tables."""
 
 
+@dataclass(frozen=True)
+class Request:
+    """The arguments of a `priormatch table` command."""
+
+    tables: tuple[str, ...]
+    scale: str
+    _: KW_ONLY
+    seeds: tuple[int, ...] = (0,)
+    rows: Mapping[str, str] = field(default_factory=dict)  # by table, as given; without an entry, all rows
+    data: Path | None = None
+    jobs: int = 1
+    so_far: bool = False  # show existing measurements and train nothing
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def recipe(self) -> Path:
+        """The recipe of the scale."""
+        if self.scale not in SCALES:
+            raise UserError(f"there is no scale {self.scale}: choose from {', '.join(SCALES)}")
+        return recipe_path(f"table-{self.scale}")
+
+    def places(self, seed: int) -> Places:
+        """The folders of the study of one seed; its data need not exist."""
+        return places_of(self.scale, self.recipe, seed, self.overrides)
+
+    def study(self, seed: int) -> Study:
+        """The study of one seed, with its data."""
+        places = self.places(seed)
+        use_threads(places.settings.threads)
+        data = data_of(self.scale, self.data)
+        return demo_study(places) if data is None else prepared_study(self.scale, places, data)
+
+    def command(self, table: str) -> str:
+        """The command that runs one of the tables, with FOLDER as the data folder if none was given."""
+        name = f"{table}:{self.rows[table]}" if table in self.rows else table
+        seeds = ",".join(map(str, self.seeds))
+        words = ["priormatch", "table", name, "--scale", self.scale, "--seeds", seeds]
+        words += ["--data", str(self.data or "FOLDER")] if self.data or self.scale != "demo" else []
+        words += ["--jobs", str(self.jobs)] if self.jobs > 1 else []
+        return shlex.join([*words, *self.overrides])
+
+    def rows_of(self, table: str) -> list[Row]:
+        """The requested rows of a table; rows quoted from other papers and empty rows are shown but not run.
+
+        If a scale lacks the speech or model of a row, only the paper's figures are shown; rows of ours are left out.
+        """
+        if table == BEAMS and table in self.rows:
+            raise UserError(f"{table} shows beams and has no rows to select: name it without rows")
+        rows = tables()[table].rows
+        wanted = numbers(f"{table}:", self.rows[table]) if table in self.rows else range(1, len(rows) + 1)
+        if bad := [number for number in wanted if not 1 <= number <= len(rows)]:
+            raise UserError(f"{table} has no row {bad[0]}: choose from 1 to {len(rows)}")
+        found = []
+        for row in (each for each in rows if each.number in wanted):
+            if row.system is None or is_of_scale(row.system, self.scale):
+                found.append(row)
+            elif row.is_papers:
+                found.append(replace(row, system=None))
+        if not found:
+            raise UserError(f"none of these rows can run at {self.scale} scale: choose others")
+        return found
+
+
 @cache
-def make_plan(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Plan:
-    """The settings of a scale and a seed."""
+def places_of(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Places:
+    """The settings and folders of a scale and a seed."""
     if any(each.startswith("training.seed=") for each in given):
         raise UserError("training.seed cannot be set for tables: give --seeds")
     if taken := [each for each in given if each.startswith(OF_ROWS)]:
@@ -85,22 +151,56 @@ def make_plan(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Pl
     settings, longer = load_settings(recipe, seeded), LONGER.get(scale, {})
     main: dict[Unlabeled, Settings] = dict.fromkeys(get_args(Unlabeled), settings)
     main |= {each: load_settings(recipe, [*more, *seeded]) for each, more in longer.items()}
-    return Plan(settings, main)
+    folder = Path(settings.runs) / settings.name / f"seed-{seed}"
+    return Places(folder=folder, settings=settings, main=main, ensemble=ENSEMBLE[scale])
 
 
-def places_of(scale: str, recipe: Path, seed: int, given: tuple[str, ...] = ()) -> Places:
-    """The folders of the study of a scale and a seed; its data need not exist."""
-    plan = make_plan(scale, recipe, seed, given)
-    folder = Path(plan.settings.runs) / plan.settings.name / f"seed-{seed}"
-    return Places(folder, plan, ENSEMBLE[scale])
+def make_request(
+    words: list[str], scale: str, seeds: str, data: Path | None, jobs: int, so_far: bool
+) -> Request:
+    """Parse the arguments: tables, with optional rows, followed by settings."""
+    named = [word.partition(":") for word in words if "=" not in word]
+    if not named:
+        raise UserError("no table given: give its number or name, such as 2 or A1")
+    names = tuple(table_named(name).name for name, _, _ in named)
+    if len(set(names)) < len(names):
+        raise UserError("a table is given twice: give each once, with all its rows, such as 2:1-5,11")
+    rows = {table: rows for table, (_, colon, rows) in zip(names, named, strict=True) if colon}
+    overrides = tuple(word for word in words if "=" in word)
+    return Request(
+        names,
+        scale,
+        seeds=numbers("--seeds ", seeds),
+        rows=rows,
+        data=data,
+        jobs=jobs,
+        so_far=so_far,
+        overrides=overrides,
+    )
 
 
-def open_study(scale: str, recipe: Path, seed: int, data: Path | None, given: tuple[str, ...] = ()) -> Study:
-    """The study of a scale and a seed, with its data."""
-    places = places_of(scale, recipe, seed, given)
-    use_threads(places.settings.threads)
-    found = data_of(scale, data)
-    return demo_study(places) if found is None else prepared_study(scale, places, found)
+def numbers(what: str, given: str) -> tuple[int, ...]:
+    """Parse numbers and ranges separated by commas: 1-3,7."""
+    found: list[int] = []
+    for each in given.split(","):
+        first, dash, last = each.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UserError(f"{what}{given}: give numbers separated by commas, such as 0,2 or 1-3,7")
+        found += range(int(first), int(last if dash else first) + 1)
+    if not found or len(set(found)) < len(found):
+        raise UserError(f"{what}{given}: give each number once, and the lower end of a range first")
+    return tuple(found)
+
+
+def as_ranges(rising: Sequence[int]) -> str:
+    """Format increasing numbers for the command line: 1-3,7."""
+    runs: list[list[int]] = []
+    for each in rising:
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def data_of(scale: str, data: Path | None) -> Path | None:
@@ -143,7 +243,7 @@ def demo_study(places: Places) -> Study:
     parts = {kind: (halves[kind, ""], halves[kind, "-transcribed"]) for kind in PARTS}
     speech: Speech = {"clean": parts["clean"], "all": (data.unlabeled, data.topline)}
     data = replace(data, validation=renamed["dev"], test=renamed["test"])
-    return Study(folder, places.plan, places.ensemble, data, speech, parts)
+    return Study(**vars(places), data=data, speech=speech, parts=parts)
 
 
 def write_half(cuts: Path, first: int, out: Path) -> None:
@@ -171,7 +271,7 @@ def is_of_scale(system: System, scale: str) -> bool:
     """Whether a scale has the model and the speech of a system."""
     if system.unlabeled == "light":
         return bool(light_files(scale))
-    return scale == "paper" or not set(LARGE) <= set(system.settings)
+    return scale == "paper" or not any(each.startswith("model.") for each in system.settings)
 
 
 def missing_files(names: Iterable[str], data: Path | None) -> list[str]:
@@ -211,7 +311,7 @@ def prepared_study(scale: str, places: Places, data: Path) -> Study:
         test={f"test-{kind}": data / f"test-{kind}{SUFFIX}" for kind in PARTS},
         topline=parts["clean"][1],
     )
-    return Study(folder, places.plan, places.ensemble, run_data, speech, parts)
+    return Study(**vars(places), data=run_data, speech=speech, parts=parts)
 
 
 def joined(folder: Path, manifests: Mapping[str, list[Path]]) -> dict[str, Path]:

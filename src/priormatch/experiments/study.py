@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -11,7 +10,7 @@ from typing import Literal
 from priormatch.config import Settings, changed, flat
 from priormatch.data.manifest import SUFFIX, join_manifests
 from priormatch.decoding.fusion import feeds_back
-from priormatch.experiments.systems import Labels, System, Unlabeled
+from priormatch.experiments.table import Labels, System, Unlabeled
 from priormatch.experiments.trained import Models, Speech, recipe_of_models
 from priormatch.matching.label_filters import LabelFilter
 from priormatch.old_names import existing, existing_manifest
@@ -25,12 +24,21 @@ LABELS: dict[Part, LabelFilter] = {"clean": LabelFilter(keep_best=0.9), "other":
 """The label filters of Kahn et al. for each part of the unlabeled speech."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The settings of a scale and seed: those of most systems, and those of the main results by unlabeled speech."""
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """The folder of one scale and seed, its settings, and the subfolders of systems and models.
 
+    The top level has what all systems share: tokenizer, prior, supervised model; `others/NAME` has further models that
+    a few systems need. `unlabeled/NAME` has the files for a set of unlabeled speech, and `systems/NAME` a system with
+    its transcripts and figures.
+    """
+
+    folder: Path
     settings: Settings
     main: Mapping[Unlabeled, Settings]
+    """The settings of the main results, by unlabeled speech; `settings` are those of all other systems."""
+    ensemble: int
+    """The number of models in an ensemble."""
     known: dict[System, Settings] = field(default_factory=dict)
 
     def settings_of(self, system: System) -> Settings:
@@ -52,63 +60,30 @@ class Plan:
 
     def name_of(self, system: System) -> str:
         """The folder name of a system, from what differs from the scale's settings or those of its main results."""
-        longer = ["longer"] if self.base_of(system) != self.settings else []
-        if system.recorded:
-            return "-".join([system.recorded, *longer])
-        different = [each for each in system.settings if self.differs(system, each)]
+        different = [each.removeprefix("matching.") for each in system.settings if self.differs(system, each)]
         words = [
             system.kind,
-            *([] if system.kind == "supervised" else [system.unlabeled]),
-            *([system.labels] if system.labels else []),
-            *(["ensemble"] if system.ensemble else []),
-            *([f"by={system.labeler}"] if system.labeler else []),
-            *([] if system.filtered else ["unfiltered"]),
-            *(
-                f"{each}{'best' if each.endswith('=') else ''}".removeprefix("matching.")
-                for each in different
-            ),
-            *([f"loss_scale={system.loss_scale:g}"] if system.loss_scale != 1 else []),
-            *longer,
+            "" if system.kind == "supervised" else system.unlabeled,
+            system.labels or "",
+            "ensemble" if system.ensemble else "",
+            f"by={system.labeler}" if system.labeler else "",
+            "" if system.filtered else "unfiltered",
+            *(f"{each}best" if each.endswith("=") else each for each in different),
+            f"loss_scale={system.loss_scale:g}" if system.loss_scale != 1 else "",
         ]
-        return as_file_name("-".join(words))
-
-    def members(self, count: int) -> list[Settings]:
-        """The settings of the models of an ensemble, which differ in their seeds."""
-        seeds = [self.settings.training.seed + 1000 * number for number in range(count)]
-        return [changed(self.settings, [f"training.seed={seed}"]) for seed in seeds]
-
-
-@dataclass(frozen=True)
-class Places:
-    """The folder of one scale and seed: its subfolders and their settings.
-
-    The top level has what all systems share: tokenizer, prior, supervised model; `others/NAME` has further models that
-    a few systems need. `unlabeled/NAME` has the files for a set of unlabeled speech, and `systems/NAME` a system with
-    its transcripts and figures.
-    """
-
-    folder: Path
-    plan: Plan
-    ensemble: int
-    """The number of models in an ensemble."""
-
-    @property
-    def settings(self) -> Settings:
-        """The settings of most systems."""
-        return self.plan.settings
-
-    def settings_of(self, system: System) -> Settings:
-        """The settings that a system is trained with."""
-        return self.plan.settings_of(system)
+        name = system.recorded or "-".join(filter(None, words))
+        return as_file_name(name if self.base_of(system) == self.settings else f"{name}-longer")
 
     def folder_of(self, system: System) -> Path:
         """The folder of a system."""
-        new = self.folder / "systems" / self.plan.name_of(system)
+        new = self.folder / "systems" / self.name_of(system)
         return existing(new, new.with_name(new.name.replace("fusion.centered=", "fusion.centred=")))
 
     def settings_of_models(self, system: System) -> list[Settings]:
         """The settings of the models that a system needs: its start and, for an ensemble, the other members."""
-        members = self.plan.members(self.ensemble)[1:] if system.ensemble else []
+        others = range(1, self.ensemble) if system.ensemble else ()
+        seeds = [self.settings.training.seed + 1000 * number for number in others]
+        members = [changed(self.settings, [f"training.seed={seed}"]) for seed in seeds]
         return [self.settings_of(system), *members]
 
     def folder_of_models(self, settings: Settings) -> Path:
@@ -136,7 +111,7 @@ class Places:
         return "asr_lm" if self.settings_of(system).matching.reference_lengths == "asr_lm" else "asr"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Study(Places):
     """A folder with its data; every method runs the unfinished work that it needs."""
 
@@ -144,20 +119,21 @@ class Study(Places):
     speech: Speech
     parts: Mapping[Part, tuple[Path, Path]]
     """The cuts of the clean and the other part of all unlabeled speech, without and with transcripts."""
-    others: dict[Path, Models] = field(default_factory=dict)
+    shared: dict[Path, Models] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def models(self) -> Models:
         """The models that most systems share."""
-        return Models(self.folder, self.settings, self.data, self.speech)
+        made = Models(self.folder, self.settings, self.data, self.speech)
+        return self.shared.setdefault(self.folder, made)
 
     def models_with(self, settings: Settings) -> Models:
-        """The models with these settings: the shared ones or others."""
+        """The models with these settings: those that most systems share, or others."""
         folder = self.folder_of_models(settings)
         if folder == self.folder:
             return self.models
         made = Models(folder, settings, self.data, self.speech, self.models)
-        return self.others.setdefault(folder, made)
+        return self.shared.setdefault(folder, made)
 
     def models_of(self, system: System) -> list[Models]:
         """The models that a system needs: its start and, for an ensemble, the other members."""

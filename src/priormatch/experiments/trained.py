@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from priormatch.config import Settings
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.experiments.systems import Labels, Unlabeled
+from priormatch.experiments.table import Labels, Unlabeled
 from priormatch.old_names import existing
 from priormatch.pipeline import work
 from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_training
@@ -52,7 +51,7 @@ class Models:
         """The models that own the prior: these or the first ones."""
         return self if self.first is None or "prior" in self.own else self.first
 
-    @cached_property
+    @property
     def base(self) -> Run:
         """The run that trains them."""
         return Run(self.folder, self.settings, self.data, self.first.folder if self.first else None)

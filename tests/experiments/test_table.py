@@ -1,44 +1,92 @@
-"""The paper's figures, and the systems behind the rows."""
+"""The tables as data: the paper's figures, the systems behind the rows, and the claims."""
 
 from pathlib import Path
 
 import pytest
 
-from priormatch.config import Settings, changed, load_settings, parse_override, recipe_path
+from priormatch.config import Settings, changed, parse_override
 from priormatch.errors import UserError
-from priormatch.experiments.paper import MISSING, OWN, TITLES, read_table, table_name
 from priormatch.experiments.results_page import footnotes
-from priormatch.experiments.rows import lines_of
-from priormatch.experiments.scales import make_plan, wanted_files
-from priormatch.experiments.study import Plan, Study
-from priormatch.experiments.systems import matched
+from priormatch.experiments.scales import Request, places_of, wanted_files
+from priormatch.experiments.study import Study
+from priormatch.experiments.table import MISSING, is_better_lower, system_of, table_named, tables
 from priormatch.scoring.error_rates import word_error_rate_recovered
 
 OPEN = "x1_open_questions"
-ROWS = {name: [(row, system) for _, row, system in lines_of(name)] for name in TITLES}
+PLAIN = system_of("matched clean")
+ROWS = {name: [(row.cells, row.system) for row in table.rows] for name, table in tables().items()}
 RUN = [(name, system) for name, rows in ROWS.items() for _, system in rows if system is not None]
+
+
+def places(scale):
+    return Request((), scale).places(0)
 
 
 @pytest.mark.parametrize("given", ["A1", "a1", "tabA1", "tabA1_alpha"])
 def test_a_table_is_called_by_its_number_or_its_name(given):
-    assert table_name(given) == "tabA1_alpha"
+    assert table_named(given).name == "tabA1_alpha"
 
 
 def test_an_unknown_table_is_told_the_known_ones():
     with pytest.raises(UserError, match="no table 10: choose from tab1_hypotheses"):
-        table_name("10")
+        table_named("10")
 
 
 def test_all_fourteen_tables_are_there_with_their_rows():
-    paper = [name for name in TITLES if name not in OWN]
-    assert [len(read_table(name)) for name in paper] == [18, 25, 36, 8, 5, 10, 21, 3, 7, 5, 3, 30, 10, 44]
+    papers = [
+        sum(row.is_papers or row.system is None for row in table.rows)
+        for table in tables().values()
+        if table.name.startswith("tab")
+    ]
+    assert papers == [18, 25, 36, 8, 5, 10, 21, 3, 7, 5, 3, 30, 10, 44]
+
+
+@pytest.mark.parametrize("table", tables().values(), ids=tables())
+def test_rows_are_named_by_claims_comparisons_and_misprints(table):
+    names = [row.name for row in table.rows]
+    assert len(set(names)) == len(names), "a name for each"
+    named = [row.minus.format(start=start) for row in table.rows if row.minus for start in "ABC"]
+    named += [name for claim in table.claims for name in (claim.better, claim.than)]
+    assert set(named) | {each.row for each in table.misprints} <= set(names)
+    for row in table.rows:
+        if row.system is not None:
+            assert row.system.kind in ("supervised", "topline", "matched", "pseudo_labels")
+            assert row.system.unlabeled in ("clean", "all", "light")
+            assert (row.system.kind == "pseudo_labels") == (row.system.labels is not None)
+
+
+@pytest.mark.parametrize("table", tables().values(), ids=tables())
+def test_the_papers_own_figures_bear_its_claims(table):
+    assert bool(table.claims) == (table.name != "tab1_hypotheses"), "every table of figures is judged"
+    rows = {row.name: row.cells for row in table.rows}
+    for claim in table.claims:
+        better, than = rows[claim.better], rows[claim.than]
+        columns = [
+            each for each in better if is_better_lower(each) and MISSING not in (better[each], than[each])
+        ]
+        lower = [float(better[each]) < float(than[each]) for each in columns]
+        assert any(lower) or not columns, claim
+
+
+def test_a_system_is_written_in_one_line():
+    system = system_of(
+        "pseudo_labels all labels=asr_lm labeler=B unfiltered beam_size=8 model.kernel=5", main=True
+    )
+    assert (system.kind, system.unlabeled, system.labels, system.labeler) == (
+        "pseudo_labels",
+        "all",
+        "asr_lm",
+        "B",
+    )
+    assert (system.filtered, system.ensemble, system.main, system.loss_scale) == (False, False, True, 1.0)
+    assert system.settings == ("matching.beam_size=8", "model.kernel=5")
 
 
 @pytest.mark.parametrize(("table", "misprints"), [("tab7_main", [12]), ("tabA5_main_ext", [34, 38])])
 def test_recovered_rates_follow_from_the_word_error_rates(table, misprints):
     """All but one of the main results and one that is quoted beside them, which the pages with them name."""
-    wrong, lines = {}, lines_of(table)
-    rows = {line.number: line.row for line in lines if line.row["source"] in ("this", "kahn2019")}
+    wrong, given = {}, tables()[table]
+    rows = {row.number: row.cells for row in given.rows if row.cells["source"] in ("this", "kahn2019")}
     for number, row in rows.items():
         ends = {
             each["labeled_hours"]: each
@@ -54,18 +102,17 @@ def test_recovered_rates_follow_from_the_word_error_rates(table, misprints):
                     f"error rates give {found:.2f}.\n",
                 )
     assert list(wrong) == misprints
-    for told, (start, end) in zip(footnotes(lines), wrong.values(), strict=True):
+    for told, (start, end) in zip(footnotes(given, given.rows), wrong.values(), strict=True):
         assert told.startswith(start)
         assert told.endswith(end)
-    assert footnotes([line for line in lines if line.number not in misprints]) == []
+    assert footnotes(given, [row for row in given.rows if row.number not in misprints]) == []
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     """A study at demo scale without any data: its settings and folders."""
-    settings = load_settings(recipe_path("table-demo"))
-    plan = Plan(settings, dict.fromkeys(("clean", "all", "light"), settings))
-    return Study(tmp_path_factory.mktemp("study"), plan, 3, None, {}, {})
+    given = vars(places("demo")) | {"folder": tmp_path_factory.mktemp("study"), "ensemble": 3}
+    return Study(**given, data=None, speech={}, parts={})
 
 
 def test_every_system_is_a_set_of_settings_that_exist(study):
@@ -90,7 +137,7 @@ def test_systems_share_a_folder_exactly_where_they_are_the_same_experiment(study
 
 
 def test_the_default_is_trained_once_for_all_tables(study):
-    default = study.folder_of(matched())
+    default = study.folder_of(PLAIN)
     rows = {
         "tab2_beam_mix": ("beam_k", "4", "mix_paired_to_unpaired", "1:4", "unlabeled_hours", "360"),
         "tab3_init_update": ("init_proposal", "A", "proposal_update", "Off_better", "init_online", "C"),
@@ -156,7 +203,7 @@ def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study):
     context = system_named(OPEN, method="LPM, context")
     large = system_named("tab7_main", source="ours", method="LPM_large", decode_lm="None")
     ensemble = system_named("tabA5_main_ext", method="PL(Ensemble)", decode_lm="None")
-    assert study.models_of(matched()) == [study.models]
+    assert study.models_of(PLAIN) == [study.models]
     found = {name: study.models_of(each) for name, each in (("context", context), ("large", large))}
     (prior,), (recognizer,) = found.values()
     assert (prior.own, recognizer.own) == (["prior"], ["supervised"])
@@ -193,7 +240,7 @@ def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names():
 
 
 def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
-    plan = make_plan("small", recipe_path("table-small"), 0, ())
+    plan = places("small")
     rows = ROWS["x2_main_settings"]
     names = [plan.name_of(system) for _, system in rows]
     assert len(set(names)) == len(rows)
@@ -207,19 +254,16 @@ def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
 
 @pytest.mark.parametrize(("scale", "end"), [("demo", ""), ("small", "-longer"), ("paper", "-longer")])
 def test_removed_variants_have_their_folder_at_every_scale(scale, end):
-    plan = make_plan(scale, recipe_path(f"table-{scale}"), 0, ())
-    names = {
-        plan.name_of(line.system) for line in lines_of("tab7_main") if line.system and line.system.recorded
-    }
+    names = {places(scale).name_of(row.system) for row in tables()["tab7_main"].rows if row.recorded}
     labels = "matched-all-hypotheses=asr_lm-prior_exponent=0-beam_size=1-refresh=never"
     assert names == {f"matched-all-second_round=0.4{end}", f"{labels}-second_round=0.4{end}"}
 
 
 def test_searches_with_the_prior_share_systems_with_the_main_results():
-    plan = make_plan("small", recipe_path("table-small"), 0, ())
+    plan = places("small")
     searches = [system for _, system in ROWS["x3_prior_in_search"]]
     names = [plan.name_of(system) for system in searches]
-    main = {line.number: plan.name_of(line.system) for line in lines_of("tab7_main") if line.system}
+    main = {row.number: plan.name_of(row.system) for row in tables()["tab7_main"].rows if row.system}
     assert [names[row] for row in (0, 2, 4, 10, 11)] == [main[row] for row in (12, 26, 25, 33, 32)]
     assert [bool(system.recorded) for system in searches] == [False] * 10 + [True] * 2
     settings = [plan.settings_of(system).matching for system in searches[:10]]
@@ -238,7 +282,7 @@ def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_r
     recipe.write_text(
         "matching: {updates: 7, beam_size: 3, batch: {utterances: 5}, optimizer: {decay_every: 2}}\n"
     )
-    plan = make_plan("paper", recipe, 0, ())
+    plan = places_of("paper", recipe, 0, ())
     speech = {"360h(S)+All(T)": "clean", "860h(S)+All(T)": "all", "60000h(S)+All(T)": "light"}
     main = {
         speech[row["unlabeled"]]: plan.settings_of(system).matching
@@ -252,8 +296,7 @@ def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_r
 
 
 def test_other_tables_of_the_paper_are_trained_for_half_as_long():
-    plan = make_plan("paper", recipe_path("table-paper"), 0, ())
-    usual = plan.settings_of(matched()).matching
+    usual = places("paper").settings_of(PLAIN).matching
     assert (usual.updates, usual.optimizer.decay_every, usual.beam_size) == (1_600_000, 640_000, 4)
     assert usual.reference_lengths == "greedy"
 
@@ -262,6 +305,6 @@ def test_the_docs_tell_how_another_corpus_is_laid_out_and_how_long_main_results_
     told = " ".join((Path(__file__).parents[2] / "docs/tables.md").read_text(encoding="utf-8").split())
     for name in wanted_files("small"):
         assert f"`{name.removesuffix('.jsonl.gz')}`" in told
-    plan = make_plan("small", recipe_path("table-small"), 0, ())
+    plan = places("small")
     longer, usual = plan.main["all"].matching.updates, plan.settings.matching.updates
     assert f"at small scale for {longer:,} updates where the others have {usual:,}" in told

@@ -6,33 +6,33 @@ from dataclasses import replace
 
 import pytest
 
-from priormatch.config import recipe_path
-from priormatch.experiments.found import Found
+from priormatch.experiments.comparisons import Measured
+from priormatch.experiments.measure import Found
 from priormatch.experiments.results_page import ending, not_measured, printed, system_record, trainings
-from priormatch.experiments.rows import lines_of
-from priormatch.experiments.scales import places_of
-from priormatch.experiments.systems import matched
+from priormatch.experiments.scales import Request
+from priormatch.experiments.table import system_of, tables
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.runs.stage import plain
 
 DONE = Found({"dev_clean_wer": 9.0})
+PLAIN = system_of("matched clean")
 
 
 def test_rows_without_figures_are_named_seed_by_seed():
-    lines = lines_of("tab6_kd")[:6]
-    found = [[DONE, Found()] for _ in lines]
-    found[0] = found[5] = [Found(), Found()]
-    assert not_measured((0, 3), lines, found) == "rows 1,6 with seed 0; rows 1-6 with seed 3"
-    assert not_measured((0,), lines, [[DONE]] * 5 + [[Found()]]) == "row 6 with seed 0"
-    assert not_measured((0,), lines, [[DONE]] * 6) == ""
-    quoted = [line._replace(system=None) for line in lines]
-    assert not_measured((0, 3), quoted, found) == "", "rows that are not run"
+    rows = tables()["tab6_kd"].rows[:6]
+    both, nothing = [DONE, Found()], [Found(), Found()]
+    found = list(map(Measured, rows, [nothing, both, both, both, both, nothing]))
+    assert not_measured((0, 3), found) == "rows 1,6 with seed 0; rows 1-6 with seed 3"
+    assert not_measured((0,), list(map(Measured, rows, [[DONE]] * 5 + [[Found()]]))) == "row 6 with seed 0"
+    assert not_measured((0,), list(map(Measured, rows, [[DONE]] * 6))) == ""
+    quoted = [Measured(replace(row, system=None), nothing) for row in rows]
+    assert not_measured((0, 3), quoted) == "", "rows that are not run"
 
 
 @pytest.fixture
 def places(tmp_path):
     def make(*settings):
-        return places_of("small", recipe_path("table-small"), 0, (f"runs={tmp_path}", *settings))
+        return Request((), "small", overrides=(f"runs={tmp_path}", *settings)).places(0)
 
     return make
 
@@ -40,7 +40,7 @@ def places(tmp_path):
 @pytest.mark.parametrize("updates", [5000, 7])
 def test_table_8_tells_our_updates_beside_the_papers(places, updates):
     study = places(*([] if updates == 5000 else [f"matching.updates={updates}"]))
-    rows = [printed("tab8_label_quality", line, study) for line in lines_of("tab8_label_quality")]
+    rows = [printed("tab8_label_quality", row, study) for row in tables()["tab8_label_quality"].rows]
     assert [list(row)[:5] for row in rows] == [["row", "method", "labeling", "step", "our_step"]] * 3
     assert [(row["step"], row["our_step"]) for row in rows] == [
         ("All", "All"),
@@ -57,7 +57,7 @@ def put_record(folder, recipe, seconds, finished=True):
 
 
 def test_the_seconds_of_a_training_are_those_of_its_settings(places):
-    system, now, before = matched(), places("matching.updates=7"), places("matching.inspect_on=3")
+    system, now, before = PLAIN, places("matching.updates=7"), places("matching.inspect_on=3")
     folder = now.folder_of(system)
     assert folder == before.folder_of(system)
     put_record(folder / "lpm", recipe_of_matching(now.settings_of(system)), 7.0)
@@ -69,7 +69,7 @@ def test_the_seconds_of_a_training_are_those_of_its_settings(places):
 
 @pytest.mark.parametrize(("finished", "told"), [(True, "20.5, 97.2"), (False, "")])
 def test_a_training_that_fell_apart_is_seen_and_one_that_was_cut_off_is_not_counted(places, finished, told):
-    system, study = matched(), places()
+    system, study = PLAIN, places()
     folder = study.folder_of(system)
     put_record(folder / "lpm", recipe_of_matching(study.settings_of(system)), 7.0, finished)
     scores = enumerate([31.0, 20.46, 60.0, 97.2])
@@ -86,7 +86,7 @@ def test_a_training_that_fell_apart_is_seen_and_one_that_was_cut_off_is_not_coun
 
 @pytest.mark.parametrize(("counts", "told"), [("false", "31.0, 60.0"), ("true", "12.0, 60.0")])
 def test_the_best_validation_is_of_a_model_that_may_be_kept_and_a_number(places, counts, told):
-    system, study = matched(), places(f"matching.start_counts={counts}")
+    system, study = PLAIN, places(f"matching.start_counts={counts}")
     folder = study.folder_of(system)
     put_record(folder / "lpm", recipe_of_matching(study.settings_of(system)), 7.0)
     scores = enumerate([12.0, math.nan, 31.0, None, 60.0])
@@ -96,7 +96,7 @@ def test_the_best_validation_is_of_a_model_that_may_be_kept_and_a_number(places,
 
 
 def test_a_record_is_recognized_by_the_settings_that_it_tells(places):
-    system, study = replace(matched(), kind="supervised"), places()
+    system, study = system_of("supervised clean"), places()
     put_record(study.folder_of(system) / "supervised-longer", recipe_of_schedule(study.settings), 5.0)
     searched = places("matching.beam_size=3")
     assert study.folder_of(system) == searched.folder_of(system)
@@ -105,11 +105,12 @@ def test_a_record_is_recognized_by_the_settings_that_it_tells(places):
 
 
 def test_models_that_systems_share_are_told_before_them(places):
-    lines, study = [lines_of("x1_open_questions")[13], lines_of("tabA5_main_ext")[27]], places()
+    rows = [tables()["x1_open_questions"].rows[13], tables()["tabA5_main_ext"].rows[27]]
+    study = places()
     put_record(study.folder / "prior", {"prior": study.settings.prior, "seed": 0}, 3.0)
     names = [f"training.seed={number}000/supervised" for number in (1, 2, 3)]
     assert [
-        (each.name, each.records[0] and each.records[0]["seconds"]) for each in trainings([study], lines)[:-2]
+        (each.name, each.records[0] and each.records[0]["seconds"]) for each in trainings([study], rows)[:-2]
     ] == [
         ("others/model.context=True/prior", None),
         ("prior", 3.0),
