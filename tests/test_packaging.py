@@ -132,12 +132,12 @@ def test_the_wheel_made_from_the_sdist_has_recipes_and_types_and_no_tests(tmp_pa
     inside = zipfile.ZipFile(wheel).namelist()
     recipes = {f"priormatch/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.yaml")}
     code = {f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.py")}
-    figures = {f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.tsv")}
+    tables = {f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("tables/*.yaml")}
     templates = {
         f"priormatch/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.glob("report/templates/*")
     }
-    assert recipes and figures and templates
-    assert recipes | code | figures | templates | {"priormatch/py.typed"} <= set(inside)
+    assert recipes and tables and templates
+    assert recipes | code | tables | templates | {"priormatch/py.typed"} <= set(inside)
     assert {name.split("/")[0] for name in inside} == {
         "priormatch",
         wheel.name.rsplit("-py3", 1)[0] + ".dist-info",
