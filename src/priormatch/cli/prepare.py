@@ -128,9 +128,9 @@ def audio(
     from priormatch.config import AudioSettings
     from priormatch.data.batches import read_cuts
     from priormatch.data.normalizer import normalizer_of
-    from priormatch.prepare.intake import Intake
     from priormatch.prepare.overview import overview
     from priormatch.prepare.own import prepare_own
+    from priormatch.prepare.source import Intake
 
     intake = Intake(normalizer_of(LanguageSettings(normalizer, alphabet)), segment=segment)
     prepare_own(

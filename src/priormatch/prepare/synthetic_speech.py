@@ -1,4 +1,11 @@
-"""Recordings of the synthetic corpus: a passage read in one voice, with pauses, in one kind of noise."""
+"""Speakers and recordings of the synthetic corpus: a passage read in one voice, with pauses, in one kind of noise.
+
+A voice is an espeak-ng accent and variant (the vocal tract); a speaker is a voice with its own rate and pitch. Labeled
+speech is clean. Half the voices of unlab-clean are those of labeled, speaker by speaker, and half are new; the voices
+of unlab-other are all new. No combination of accent and variant in a dev or test set occurs in training or in another
+of these sets, and their variants do not occur in training at all. The five accents of other speech are the same in
+training, dev and test, since espeak-ng has no more.
+"""
 
 import hashlib
 import json
@@ -7,20 +14,32 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from priormatch.data import SAMPLE_RATE
 from priormatch.data.waveforms import wav_header
 from priormatch.files import replace_text, replacing, writing
 from priormatch.json_text import parse_json
 from priormatch.old_names import OLD_NAMES
-from priormatch.prepare.spoken import FRAME, Request, amplitude, in_noise, in_parallel, rms, speak
-from priormatch.prepare.synthetic.voices import VERSION, Speaker
+from priormatch.prepare.spoken import (
+    FRAME,
+    Request,
+    amplitude,
+    in_noise,
+    in_parallel,
+    rms,
+    silence_around,
+    speak,
+    wav_bytes,
+)
 from priormatch.progress import Meter
 
+VERSION = 1
+"""Increases with every change of the voices and of how they are recorded, since each gives another corpus."""
+SPEAKERS_PER_VOICE = 6
 LEVEL = (-29.0, -21.0)
 """Level of the speech of a recording, in decibels relative to full scale."""
 MARGIN = (0.05, 0.2)
@@ -34,6 +53,87 @@ JOURNAL = "recordings.jsonl"
 
 Span = tuple[int, int]
 """Start and duration of an utterance in its recording, in hundredths of a second."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """The ranges from which speakers and recordings are drawn uniformly, and how far an utterance may deviate."""
+
+    rate: tuple[int, int]
+    """A speaker's words per minute."""
+    rate_stray: int
+    """Words per minute by which an utterance may be faster or slower than its speaker's rate."""
+    pitch: tuple[int, int]
+    """Pitch of a speaker from 0 to 99; 50 is the voice's default."""
+    pitch_stray: int
+    """Amount by which an utterance may be higher or lower than its speaker's pitch."""
+    snr: tuple[float, float]
+    """Signal-to-noise ratio of a recording in decibels."""
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """A voice with its own rate and pitch."""
+
+    name: str
+    voice: str
+    rate: int
+    pitch: int
+    manner: Manner
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The voices of a part of the corpus and their `Manner`."""
+
+    voices: tuple[str, ...]
+    manner: Manner
+
+
+CLEAN = Manner(rate=(155, 185), rate_stray=6, pitch=(40, 60), pitch_stray=3, snr=(20.0, 35.0))
+OTHER = Manner(rate=(135, 210), rate_stray=12, pitch=(28, 72), pitch_stray=6, snr=(8.0, 22.0))
+
+LABELED_VOICES = ("en-us+m3", "en-us+f2", "en+m7", "en+f5", "en-gb-x-rp+m1", "en-gb-x-rp+f4")
+UNLABELED_VOICES = ("en-us+Mike", "en-us+f5", "en+max", "en+f2", "en-gb-x-rp+m4", "en-gb-x-rp+m6")
+ACCENTS = ("en-gb-scotland", "en-029", "en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-us-nyc")
+"""The accents of other speech."""
+
+
+def other_voices(*variants: str) -> tuple[str, ...]:
+    """Return one voice for each variant; the accents of other speech take turns."""
+    return tuple(f"{accent}+{variant}" for accent, variant in zip(cycle(ACCENTS), variants, strict=False))
+
+
+OTHER_VOICES = other_voices(
+    *("m1", "f2", "m4", "f5", "m2", "f5", "m5", "f4"),
+    *("m6", "f2", "Denis", "Alex", "victor", "Mike", "max"),
+)
+CASTS = {
+    "dev-clean": Cast(("en-us+rob", "en-us+linda", "en+Mario", "en-gb-x-rp+f3"), CLEAN),
+    "dev-other": Cast(other_voices("rob", "linda", "Mario", "f3", "grandpa"), OTHER),
+    "test-clean": Cast(("en-us+robert", "en-us+Annie", "en+Gene", "en-gb-x-rp+f1"), CLEAN),
+    "test-other": Cast(other_voices("f1", "robert", "Annie", "Gene", "grandma"), OTHER),
+    "labeled": Cast(LABELED_VOICES, CLEAN),
+    "unlab-clean": Cast(LABELED_VOICES + UNLABELED_VOICES, CLEAN),
+    "unlab-other": Cast(OTHER_VOICES, OTHER),
+}
+"""The parts of the corpus, in the order in which passages are assigned to them."""
+
+
+def speakers_of(cast: Cast, seed: int) -> list[Speaker]:
+    """Return the speakers of a cast: the first of every voice, then the second of every voice, and so on."""
+    by_voice = [_speakers_with(voice, cast.manner, seed) for voice in cast.voices]
+    return [speaker for one_of_each in zip(*by_voice, strict=True) for speaker in one_of_each]
+
+
+def _speakers_with(voice: str, manner: Manner, seed: int) -> list[Speaker]:
+    rng = np.random.default_rng([seed, zlib.crc32(voice.encode())])
+    rates = rng.integers(*manner.rate, SPEAKERS_PER_VOICE, endpoint=True).tolist()
+    pitches = rng.integers(*manner.pitch, SPEAKERS_PER_VOICE, endpoint=True).tolist()
+    return [
+        Speaker(f"{voice}-{number}", voice, rate, pitch, manner)
+        for number, (rate, pitch) in enumerate(zip(rates, pitches, strict=True), start=1)
+    ]
 
 
 @dataclass(frozen=True)
@@ -71,9 +171,8 @@ def record(readings: Sequence[Reading], folder: Path, jobs: int) -> list[Recorde
     """
     journal = folder / JOURNAL
     whole = _read_journal(readings, folder)
-    replace_text(
-        journal, "".join(_journal_line(each, whole[each.name]) for each in readings if each.name in whole)
-    )
+    lines = (_journal_line(each, whole[each.name]) for each in readings if each.name in whole)
+    replace_text(journal, "".join(lines))
     todo = [each for each in readings if each.name not in whole]
     with (
         Meter("recordings", len(readings), len(whole)) as meter,
@@ -99,8 +198,7 @@ def read_aloud(reading: Reading) -> tuple[npt.NDArray[np.int16], list[Span]]:
     pieces, spans, end = [], [], 0
     for speech in spoken:
         pause = round(100 * rng.uniform(*PAUSE))
-        before, after = (round(rng.uniform(*MARGIN) * SAMPLE_RATE) for _ in range(2))
-        after += -(before + len(speech) + after) % FRAME
+        before, after = silence_around(speech, MARGIN, rng)
         pieces.append(np.pad(speech, (pause * FRAME + before, after)))
         spans.append((end + pause, (before + len(speech) + after) // FRAME))
         end = sum(spans[-1])
@@ -126,7 +224,7 @@ def _requests(reading: Reading, rng: np.random.Generator) -> list[Request]:
 def _record_one(folder: Path, reading: Reading) -> Recorded:
     samples, spans = read_aloud(reading)
     with replacing(folder / f"{reading.name}.wav") as temporary:
-        temporary.write_bytes(wav_header(len(samples)) + samples.astype("<i2").tobytes())
+        temporary.write_bytes(wav_bytes(samples))
     return Recorded(spans, len(samples) // FRAME)
 
 
