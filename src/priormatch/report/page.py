@@ -13,20 +13,20 @@ from priormatch import __version__
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import duration_text
-from priormatch.report.alarms import alarms
 from priormatch.report.charts import IntervalChart, LineChart, minus
-from priormatch.report.comparison import compared, differing
 from priormatch.report.curves import (
     STAGE_NAMES,
     Decision,
+    alarms,
+    compared,
+    differing,
     learning_charts,
     rate_charts,
     refreshes,
     teaching_charts,
 )
-from priormatch.report.inspector import Utterance, heard, utterances
+from priormatch.report.inspector import ROOM, Utterance, error_change, utterances
 from priormatch.report.run_folder import RunRecord, read_run
-from priormatch.report.sound import ROOM
 from priormatch.runs.results import BASE
 
 FILE = "report.html"
@@ -50,7 +50,7 @@ class RunView:
     @property
     def versions(self) -> dict[str, str]:
         """Versions of the software that made the run, including its commit."""
-        records = (record.get("versions") for record in self.record.stages.values())
+        records = (stage.get("versions") for stage in self.record.stages.values())
         return self.record.results.get("versions") or next(filter(None, records), {})
 
     @property
@@ -114,7 +114,7 @@ def render(records: Sequence[RunRecord]) -> str:
         differing=differing(records),
         names=STAGE_NAMES,
         base=BASE,
-        heard=heard,
+        error_change=error_change,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=__version__,
