@@ -240,7 +240,8 @@ def prepare_synthetic_corpus(
     Example: priormatch prepare synthetic --text books.txt.xz --out data/synthetic
     """
     from priormatch.data.text_files import find_text_files
-    from priormatch.prepare.synthetic import VERSION, SyntheticOptions, prepare_synthetic
+    from priormatch.prepare.synthetic import SyntheticOptions, prepare_synthetic
+    from priormatch.prepare.synthetic_speech import VERSION
     from priormatch.runs.stage import Stage
 
     files = find_text_files([text])
