@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lhotse import CutSet, MonoCut
 
 from priormatch.errors import UserError
-from priormatch.prepare import demo
+from priormatch.prepare import demo, spoken
 from priormatch.prepare.demo import DemoSizes, prepare_demo
 from priormatch.prepare.demo_grammar import ORDINALS, PLACES, WEEKDAYS, _complete, draw_sentences
 
@@ -96,8 +96,8 @@ def test_every_voice_exists_and_differs_from_the_others() -> None:
     assert len(set(voices)) == len(voices)
     accents = {voice.split("+")[0] for voice in voices}
     requests = [("see doctor kent at four", voice, 175, 50) for voice in (*voices, *sorted(accents))]
-    spoken = demo.speak(requests)  # an unknown variant would sound like its bare accent
-    spectra = [np.abs(np.fft.rfft(samples, 2**17)) for samples in spoken]
+    recorded = spoken.speak(requests)  # an unknown variant would sound like its bare accent
+    spectra = [np.abs(np.fft.rfft(samples, 2**17)) for samples in recorded]
     for (one, first), (two, second) in combinations(zip(requests, spectra, strict=True), 2):
         difference = np.linalg.norm(first - second) / np.linalg.norm(first + second)
         assert difference > 0.1, (one, two)
@@ -105,7 +105,7 @@ def test_every_voice_exists_and_differs_from_the_others() -> None:
 
 def test_an_unknown_accent_is_an_error() -> None:
     with pytest.raises(UserError, match="no voice 'en-nowhere"):
-        demo.speak([("hello", "en-nowhere+m1", 175, 50)])
+        spoken.speak([("hello", "en-nowhere+m1", 175, 50)])
 
 
 def test_noise_is_at_the_asked_level() -> None:
@@ -114,8 +114,8 @@ def test_noise_is_at_the_asked_level() -> None:
     samples = demo._in_conditions(tone, conditions, np.random.default_rng(0)) / 32767
     noise, tone_and_noise = samples[:8000], samples[8000:24000]
     assert len(samples) == 32000
-    assert 20 * np.log10(demo.rms(noise)) == pytest.approx(-40, abs=0.5)
-    assert 20 * np.log10(demo.rms(tone_and_noise)) == pytest.approx(-20, abs=0.2)
+    assert 20 * np.log10(spoken.rms(noise)) == pytest.approx(-40, abs=0.5)
+    assert 20 * np.log10(spoken.rms(tone_and_noise)) == pytest.approx(-20, abs=0.2)
 
 
 def test_loud_speech_is_scaled_rather_than_clipped() -> None:
@@ -138,7 +138,7 @@ def test_cuts_hold_audible_speech_of_the_right_voices(made: Path) -> None:
             audio = cut.load_audio()
             assert audio.shape == (1, cut.num_samples)
             assert cut.sampling_rate == 16000 and 1.0 < cut.duration < 8.0
-            assert 0.01 < demo.rms(audio) < 0.2 and np.abs(audio).max() < 0.99
+            assert 0.01 < spoken.rms(audio) < 0.2 and np.abs(audio).max() < 0.99
             (supervision,) = cut.supervisions
             assert supervision.speaker in (demo.SEEN_VOICES if seen else demo.UNSEEN_VOICES)
             assert (supervision.text is None) == (name == "unlabeled")
@@ -189,7 +189,7 @@ def test_a_finished_corpus_is_left_alone(made: Path, monkeypatch: pytest.MonkeyP
     assert contents(made) == before
 
 
-@pytest.mark.parametrize("stop", [(demo, "_record_voice"), (demo, "write_cuts"), (os, "replace")])
+@pytest.mark.parametrize("stop", [(demo, "_record_voice"), (spoken, "write_cuts"), (os, "replace")])
 def test_a_stopped_run_is_completed(stop: tuple[ModuleType, str], made: Path, tmp_path: Path) -> None:
     calls = 0
 

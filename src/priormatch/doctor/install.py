@@ -56,10 +56,10 @@ def requirement_findings(
         wanted, _, marker = requirement.partition(";")
         of_extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", marker)
         (extras[of_extra[1]] if of_extra else core).append(wanted)
-    for wanted in core:
-        if reason := unmet(wanted, version_of):
-            yield Finding("problem", reason, f'run `pip install "{wanted.strip()}"`')
-    if core and not any(unmet(wanted, version_of) for wanted in core):
+    missing = {wanted: reason for wanted in core if (reason := unmet(wanted, version_of))}
+    for wanted, reason in missing.items():
+        yield Finding("problem", reason, f'run `pip install "{wanted.strip()}"`')
+    if core and not missing:
         torch = f"torch {version_of('torch')}"
         yield Finding("ok", f"all {len(core)} packages that priormatch needs, including {torch}")
     reasons = {

@@ -21,20 +21,8 @@ from priormatch.errors import UserError
 from priormatch.files import read_text, replace_text, writing
 from priormatch.json_text import parse_json
 from priormatch.old_names import NEW_NAMES, OLD_NAMES, existing_manifest, with_names
+from priormatch.prepare import spoken
 from priormatch.prepare.demo_grammar import draw_sentences
-from priormatch.prepare.spoken import (
-    Samples,
-    amplitude,
-    check_installed,
-    in_noise,
-    in_parallel,
-    rms,
-    silence_around,
-    speak,
-    wav_bytes,
-    without_text,
-    write_cuts,
-)
 from priormatch.progress import track
 
 VERSION = 2
@@ -58,16 +46,11 @@ UNFINISHED = ".unfinished"
 class Conditions:
     """The ranges from which the conditions of each utterance are drawn uniformly."""
 
-    rate: tuple[int, int]
-    """Words per minute."""
-    pitch: tuple[int, int]
-    """From 0 to 99; 50 is the voice's default."""
-    snr: tuple[float, float]
-    """Signal-to-noise ratio in decibels."""
-    level: tuple[float, float] = (-29.0, -21.0)
-    """Level of the speech, in decibels relative to full scale."""
-    pause: tuple[float, float] = (0.05, 0.2)
-    """Silence before and after the speech, in seconds."""
+    rate: tuple[int, int]  # words per minute
+    pitch: tuple[int, int]  # from 0 to 99; 50 is the voice's default
+    snr: tuple[float, float]  # signal-to-noise ratio in decibels
+    level: tuple[float, float] = (-29.0, -21.0)  # of the speech, in decibels relative to full scale
+    pause: tuple[float, float] = (0.05, 0.2)  # silence before and after the speech, in seconds
 
 
 SEEN = Conditions(rate=(155, 185), pitch=(42, 58), snr=(20.0, 30.0))
@@ -115,7 +98,7 @@ def prepare_demo(
     settings: Settings = {"version": VERSION, "seed": seed, "sizes": asdict(sizes), "folder": str(out)}
     if _is_finished(out, settings):
         return
-    check_installed()
+    spoken.check_installed()
     parts, texts = _deal(seed, sizes)
     try:
         _make(parts, texts, settings, out, processes or os.cpu_count() or 1)
@@ -134,9 +117,9 @@ def _make(
     (out / SETTINGS).unlink(missing_ok=True)  # from here on the folder counts as unfinished
     cuts = _record_parts(parts, work, out, processes)
     cuts[TRANSCRIBED] = cuts["unlabeled"]
-    cuts["unlabeled"] = [without_text(cut) for cut in cuts["unlabeled"]]
+    cuts["unlabeled"] = [spoken.without_text(cut) for cut in cuts["unlabeled"]]
     for name, part_cuts in cuts.items():
-        write_cuts(work / f"{name}.jsonl.gz", part_cuts)
+        spoken.write_cuts(work / f"{name}.jsonl.gz", part_cuts)
     for name, sentences in texts.items():
         with writing(work / name):
             (work / name).write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
@@ -200,7 +183,7 @@ def _deal(seed: int, sizes: DemoSizes) -> tuple[list[Part], dict[str, list[str]]
 def _record_parts(parts: Sequence[Part], work: Path, out: Path, processes: int) -> dict[str, list[MonoCut]]:
     """Record every part, one file per voice; the cuts of a part alternate between its voices."""
     jobs = [(part, voice) for part in parts for voice in part.voices]
-    with in_parallel(lambda job: _record_voice(job[0], job[1], work, out), jobs, processes) as results:
+    with spoken.in_parallel(lambda job: _record_voice(job[0], job[1], work, out), jobs, processes) as results:
         recorded = iter(list(track(results, "Synthesizing the demo corpus", total=len(jobs))))
     cuts = {}
     for part in parts:
@@ -218,7 +201,7 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
     rng = np.random.default_rng([part.seed, zlib.crc32(stream.encode())])
     utterances = record(sentences, voice, part.conditions, rng)
     audio = np.concatenate(utterances)
-    file, content = work / "audio" / f"{name}.wav", wav_bytes(audio)
+    file, content = work / "audio" / f"{name}.wav", spoken.wav_bytes(audio)
     with writing(file, len(content)):
         file.write_bytes(content)
     recording = recording_at(out / "audio" / f"{name}.wav", len(audio))
@@ -239,17 +222,17 @@ def record(
         for _ in sentences
     ]
     requests = [(text, voice, rate, pitch) for text, (rate, pitch) in zip(sentences, drawn, strict=True)]
-    return [_in_conditions(speech, conditions, rng) for speech in speak(requests)]
+    return [_in_conditions(speech, conditions, rng) for speech in spoken.speak(requests)]
 
 
 def _in_conditions(
-    speech: Samples, conditions: Conditions, rng: np.random.Generator
+    speech: spoken.Samples, conditions: Conditions, rng: np.random.Generator
 ) -> npt.NDArray[np.int16]:
     """Set the level and add pauses and noise, without clipping."""
-    around = silence_around(speech, conditions.pause, rng)
-    level = amplitude(rng.uniform(*conditions.level))
-    noise_level = level / amplitude(rng.uniform(*conditions.snr))
-    return in_noise(np.pad(speech * (level / rms(speech)), around), noise_level, rng)
+    around = spoken.silence_around(speech, conditions.pause, rng)
+    level = spoken.amplitude(rng.uniform(*conditions.level))
+    noise_level = level / spoken.amplitude(rng.uniform(*conditions.snr))
+    return spoken.in_noise(np.pad(speech * (level / spoken.rms(speech)), around), noise_level, rng)
 
 
 def _publish(work: Path, out: Path, settings: Settings) -> None:

@@ -50,24 +50,15 @@ Characters = npt.NDArray[np.uint32]
 class SyntheticOptions:
     """Options of a synthetic corpus."""
 
-    labeled: float = 9.0
-    """Hours of labeled speech."""
-    unlab_clean: float = 18.0
-    """Hours of unlabeled speech in clean voices."""
-    unlab_other: float = 18.0
-    """Hours of unlabeled speech in other voices."""
-    dev: float = 0.75
-    """Hours of dev-clean, and of dev-other."""
-    test: float = 0.75
-    """Hours of test-clean, and of test-other."""
-    text_validation: int = 2000
-    """Approximate number of validation sentences for the prior."""
-    shortest: int = 3
-    """Fewest words in a spoken sentence."""
-    longest: int = 35
-    """Most words in a spoken sentence."""
-    seed: int = 0
-    """Seed of the passages, the speakers and the noise."""
+    labeled: float = 9.0  # hours of labeled speech
+    unlab_clean: float = 18.0  # hours of unlabeled speech in clean voices
+    unlab_other: float = 18.0  # hours of unlabeled speech in other voices
+    dev: float = 0.75  # hours of dev-clean, and of dev-other
+    test: float = 0.75  # hours of test-clean, and of test-other
+    text_validation: int = 2000  # approximate number of validation sentences for the prior
+    shortest: int = 3  # fewest words in a spoken sentence
+    longest: int = 35  # most words in a spoken sentence
+    seed: int = 0  # of the passages, the speakers and the noise
 
     def hours(self) -> dict[str, float]:
         """Return the hours of speech of every part."""

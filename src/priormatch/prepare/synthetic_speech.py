@@ -24,17 +24,7 @@ from priormatch.data.waveforms import wav_header
 from priormatch.files import replace_text, replacing, writing
 from priormatch.json_text import parse_json
 from priormatch.old_names import OLD_NAMES
-from priormatch.prepare.spoken import (
-    FRAME,
-    Request,
-    amplitude,
-    in_noise,
-    in_parallel,
-    rms,
-    silence_around,
-    speak,
-    wav_bytes,
-)
+from priormatch.prepare import spoken
 from priormatch.progress import Meter
 
 VERSION = 1
@@ -59,16 +49,11 @@ Span = tuple[int, int]
 class Manner:
     """The ranges from which speakers and recordings are drawn uniformly, and how far an utterance may deviate."""
 
-    rate: tuple[int, int]
-    """A speaker's words per minute."""
-    rate_stray: int
-    """Words per minute by which an utterance may be faster or slower than its speaker's rate."""
-    pitch: tuple[int, int]
-    """Pitch of a speaker from 0 to 99; 50 is the voice's default."""
-    pitch_stray: int
-    """Amount by which an utterance may be higher or lower than its speaker's pitch."""
-    snr: tuple[float, float]
-    """Signal-to-noise ratio of a recording in decibels."""
+    rate: tuple[int, int]  # a speaker's words per minute
+    rate_stray: int  # words per minute by which an utterance may be faster or slower than its speaker's rate
+    pitch: tuple[int, int]  # of a speaker, from 0 to 99; 50 is the voice's default
+    pitch_stray: int  # by which an utterance may be higher or lower than its speaker's pitch
+    snr: tuple[float, float]  # signal-to-noise ratio of a recording in decibels
 
 
 @dataclass(frozen=True)
@@ -178,7 +163,7 @@ def record(readings: Sequence[Reading], folder: Path, jobs: int) -> list[Recorde
         Meter("recordings", len(readings), len(whole)) as meter,
         writing(journal),
         journal.open("a", encoding="utf-8") as file,
-        in_parallel(partial(_record_one, folder), todo, jobs, apart=True) as results,
+        spoken.in_parallel(partial(_record_one, folder), todo, jobs, apart=True) as results,
     ):
         for reading, recorded in zip(todo, results, strict=True):
             whole[reading.name] = recorded
@@ -194,21 +179,21 @@ def read_aloud(reading: Reading) -> tuple[npt.NDArray[np.int16], list[Span]]:
     stream = f"{OLD_NAMES.get(part, part)}-{number}"  # the old names keep the corpus the same
     rng = np.random.default_rng([reading.seed, zlib.crc32(stream.encode())])
     manner = reading.speaker.manner
-    spoken = speak(_requests(reading, rng))
+    speeches = spoken.speak(_requests(reading, rng))
     pieces, spans, end = [], [], 0
-    for speech in spoken:
+    for speech in speeches:
         pause = round(100 * rng.uniform(*PAUSE))
-        before, after = silence_around(speech, MARGIN, rng)
-        pieces.append(np.pad(speech, (pause * FRAME + before, after)))
-        spans.append((end + pause, (before + len(speech) + after) // FRAME))
+        before, after = spoken.silence_around(speech, MARGIN, rng)
+        pieces.append(np.pad(speech, (pause * spoken.FRAME + before, after)))
+        spans.append((end + pause, (before + len(speech) + after) // spoken.FRAME))
         end = sum(spans[-1])
-    pieces.append(np.zeros(round(100 * rng.uniform(*PAUSE)) * FRAME, np.float32))
-    level = amplitude(rng.uniform(*LEVEL))
-    clean = np.concatenate(pieces) * (level / rms(np.concatenate(spoken)))
-    return in_noise(clean, level / amplitude(rng.uniform(*manner.snr)), rng), spans
+    pieces.append(np.zeros(round(100 * rng.uniform(*PAUSE)) * spoken.FRAME, np.float32))
+    level = spoken.amplitude(rng.uniform(*LEVEL))
+    clean = np.concatenate(pieces) * (level / spoken.rms(np.concatenate(speeches)))
+    return spoken.in_noise(clean, level / spoken.amplitude(rng.uniform(*manner.snr)), rng), spans
 
 
-def _requests(reading: Reading, rng: np.random.Generator) -> list[Request]:
+def _requests(reading: Reading, rng: np.random.Generator) -> list[spoken.Request]:
     """Give each sentence a rate and a pitch near the speaker's."""
     speaker, manner, count = reading.speaker, reading.speaker.manner, len(reading.sentences)
     rates, pitches = (
@@ -224,8 +209,8 @@ def _requests(reading: Reading, rng: np.random.Generator) -> list[Request]:
 def _record_one(folder: Path, reading: Reading) -> Recorded:
     samples, spans = read_aloud(reading)
     with replacing(folder / f"{reading.name}.wav") as temporary:
-        temporary.write_bytes(wav_bytes(samples))
-    return Recorded(spans, len(samples) // FRAME)
+        temporary.write_bytes(spoken.wav_bytes(samples))
+    return Recorded(spans, len(samples) // spoken.FRAME)
 
 
 def _journal_line(reading: Reading, recorded: Recorded) -> str:
@@ -242,7 +227,7 @@ def _read_journal(readings: Sequence[Reading], folder: Path) -> dict[str, Record
                 fields = parse_json(line)
                 name = fields["name"]
                 recorded = Recorded([(a, b) for a, b in fields["spans"]], fields["length"])
-                size = len(wav_header(0)) + 2 * FRAME * recorded.length
+                size = len(wav_header(0)) + 2 * spoken.FRAME * recorded.length
                 if fields["digest"] == wanted[name] and (folder / f"{name}.wav").stat().st_size == size:
                     whole[name] = recorded
     return whole
