@@ -1,4 +1,4 @@
-"""`priormatch serve` in Chromium: uploads, the microphone, the prior's say, broken files, phones; nothing leaves."""
+"""`priormatch serve` in Chromium: uploads, the microphone, uses of the prior, broken files, phones; nothing leaves."""
 
 import os
 import re
@@ -79,11 +79,11 @@ class Server:
                 signal.SIGINT, signal.SIG_DFL
             ),  # a shell's background ignores it
         )
-        self.said = ""
-        while self.address not in self.said:
+        self.printed = ""
+        while self.address not in self.printed:
             line = self.process.stdout.readline()
-            assert line, f"the page did not start: {self.said}"
-            self.said += line
+            assert line, f"the page did not start: {self.printed}"
+            self.printed += line
 
     def kept(self) -> list[str]:
         """The names of recordings that lie on disk."""
@@ -93,7 +93,7 @@ class Server:
         """End it; tells the exit code."""
         self.process.send_signal(how)
         try:
-            self.said += self.process.communicate(timeout=60)[0]
+            self.printed += self.process.communicate(timeout=60)[0]
         finally:
             self.process.kill()
         return self.process.returncode
@@ -205,7 +205,7 @@ def test_an_upload_is_transcribed_and_its_beam_shown(open_page, server, home):
     assert not page.get_by_label("Segment").is_visible(), "there is only one"
 
 
-def test_the_prior_says_what_it_is_let(open_page, server, home):
+def test_the_prior_is_used_as_chosen(open_page, server, home):
     page, fusion = open_page(server), FusionSettings()
     upload(page, home / "one.wav")
     words(page)
@@ -249,7 +249,7 @@ def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page, server, home):
         ("<b>notes.m4a", "notes.m4a: is not a supported type of file; give a WAV"),
     ],
 )
-def test_a_broken_upload_gets_a_sentence_and_the_next_is_heard(open_page, server, home, name, sentence):
+def test_a_broken_upload_gets_a_sentence_and_the_next_is_transcribed(open_page, server, home, name, sentence):
     page = open_page(server)
     upload(page, home / name)
     page.get_by_text(sentence).wait_for()
@@ -265,7 +265,7 @@ def test_a_broken_upload_gets_a_sentence_and_the_next_is_heard(open_page, server
     assert not page.get_by_text(sentence).is_visible()
 
 
-def test_a_file_that_is_dropped_is_looked_at_too(open_page, server):
+def test_a_dropped_file_is_checked_too(open_page, server):
     page = open_page(server)
     page.locator("button", has_text="Drop Audio Here").evaluate(
         """area => {
@@ -307,11 +307,11 @@ def test_two_users_do_not_mix(open_page, server, home):
     users = {name: open_page(server) for name in TALKS}
     for name, page in users.items():
         upload(page, home / f"{name}.wav")
-    heard = {name: words(page) for name, page in users.items()}
-    assert heard == {name: expected(home, name) for name in TALKS}
+    shown = {name: words(page) for name, page in users.items()}
+    assert shown == {name: expected(home, name) for name in TALKS}
     users["one"].get_by_label("none", exact=True).check()
     users["one"].locator(".note", has_text="Weights are q(y|x)").wait_for()
-    assert words(users["one"]) == heard["one"]
+    assert words(users["one"]) == shown["one"]
     assert "local prior" in users["two"].locator(".note").inner_text()
 
 
@@ -353,5 +353,7 @@ def test_without_a_prior_it_says_why_columns_are_empty_and_ctrl_c_deletes_and_en
     finally:
         code = server.stop(signal.SIGINT)
     assert code == 0
-    assert re.search("the page is closed", server.said) and "Traceback" not in server.said, server.said
+    assert re.search("the page is closed", server.printed) and "Traceback" not in server.printed, (
+        server.printed
+    )
     assert list(server.uploads.iterdir()) == []

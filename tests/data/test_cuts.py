@@ -19,7 +19,7 @@ from priormatch.data.cuts import cut_of
 from priormatch.data.manifest import join_manifests
 from priormatch.data.waveforms import read_samples, read_with_lhotse, why_unreadable
 from priormatch.errors import UserError
-from priormatch.report.sound import embed
+from priormatch.report.inspector import embed
 
 Change = Callable[[dict], object]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from priormatch.data.normalizer import Normalizer
 from priormatch.data.tokenizer import MARK, Tokenizer, train_tokenizer
 from priormatch.errors import UserError
-from priormatch.prepare.demo.grammar import draw_sentences
+from priormatch.prepare.demo_grammar import draw_sentences
 
 WORDS = ["monday", "tuesday", "morning", "evening", "meeting", "doctor", "at", "nine", "ten", "with"]
 

@@ -40,7 +40,7 @@ def test_python(version, status):
         ("lhotse>=1.33", "lhotse is not installed"),
     ],
 )
-def test_a_requirement_is_met_or_told(requirement, reason):
+def test_a_requirement_is_met_or_the_reason_is_given(requirement, reason):
     assert unmet(requirement, HAVE.get) == reason
 
 
@@ -92,8 +92,8 @@ def test_every_requirement_of_the_project_can_be_read():
     declared = [*project["dependencies"], *extras]
     lines = [str(each) for each in requirement_findings(declared, lambda name: versions.get(name, "1"))]
     assert [line for line in lines if "torch 99999 is not <" in line]
-    (told,) = [line for line in lines if "extras" in line]
-    shown = set(told.partition("extras: ")[2].removesuffix(" installed").split(", "))
+    (extras_line,) = [line for line in lines if "extras" in line]
+    shown = set(extras_line.partition("extras: ")[2].removesuffix(" installed").split(", "))
     assert shown == project["optional-dependencies"].keys() - OF_DEVELOPERS
     assert project["optional-dependencies"].keys() > OF_DEVELOPERS
 

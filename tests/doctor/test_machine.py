@@ -45,7 +45,7 @@ def test_a_gpu(monkeypatch, free, kernels):
     assert found[0].what == f"A GPU, {free / GB:.1f} of 140.0 GB free"
 
 
-def test_a_driver_without_a_pytorch_for_it_is_told(monkeypatch):
+def test_a_driver_without_a_matching_pytorch_is_a_warning(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "without CUDA" in next(cpu_findings(driver=True)).what
     assert len(list(cpu_findings(driver=False))) == 1
@@ -63,7 +63,7 @@ def test_room_on_the_disk(tmp_path, free, status):
     assert disk_finding(tmp_path, free).status == status
 
 
-def test_room_is_looked_for_where_the_folder_will_be(tmp_path):
+def test_free_space_is_that_of_the_nearest_existing_folder(tmp_path):
     assert free_space(tmp_path / "not" / "yet" / "there") > 0
     (tmp_path / "file").touch()
     assert free_space(tmp_path / "file" / "runs") is None

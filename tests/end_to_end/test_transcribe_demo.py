@@ -25,7 +25,7 @@ class Speakers:
     """People who say sentences that the demo's corpus does not have, with pauses between them."""
 
     def __init__(self, corpus: Path) -> None:
-        from priormatch.prepare.demo.grammar import draw_sentences
+        from priormatch.prepare.demo_grammar import draw_sentences
 
         known = {line for name in ("text", "text-validation") for line in (corpus / f"{name}.txt").open()}
         drawn = draw_sentences(12_000, random.Random("recordings"))
@@ -34,8 +34,7 @@ class Speakers:
 
     def talk(self, seconds: float) -> tuple[np.ndarray, str]:
         """Samples at 16 kHz for so many seconds, and what is said in them."""
-        from priormatch.prepare.demo.corpus import SEEN, SEEN_VOICES
-        from priormatch.prepare.demo.speech import record
+        from priormatch.prepare.demo import SEEN, SEEN_VOICES, record
 
         parts: list[np.ndarray] = []
         said: list[str] = []

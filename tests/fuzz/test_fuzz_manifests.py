@@ -19,9 +19,9 @@ from priormatch.data.batches import Corpus, cut_texts, read_cuts
 from priormatch.data.manifest import summary, utterance
 from priormatch.data.pack import read_packed
 from priormatch.data.recordings import previous_in_recording
-from priormatch.prepare.intake import Intake
 from priormatch.prepare.lhotse_cuts import list_cuts
-from priormatch.report.sound import embed
+from priormatch.prepare.source import Intake
+from priormatch.report.inspector import embed
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tiny_language import speak
 
 from priormatch.data.batches import read_cuts
-from priormatch.prepare.intake import Intake
-from priormatch.prepare.look import decode_some, look_at_speech
+from priormatch.prepare.overview import decode_some, sample_speech
 from priormatch.prepare.own import recognize
+from priormatch.prepare.source import Intake
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def prepare(path: Path, out: Path) -> None:
     """What `doctor` and `prepare audio` do with a list."""
-    speech = look_at_speech(path)
+    speech = sample_speech(path)
     str(speech)
     speech.transcripts()
     decode_some(speech, 3)

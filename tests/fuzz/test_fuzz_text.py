@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from priormatch.config import LanguageSettings
 from priormatch.data.normalizer import normalizer_of
 from priormatch.data.text_files import prepare_text, read_book_ids, read_sentences
-from priormatch.prepare.look import look_at_text
+from priormatch.prepare.overview import sample_text
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def use_text(path: Path, out: Path, kind: str) -> None:
             normalizer=normalizer,
         )
         out.read_text(encoding="utf-8")
-    look_at_text(path, normalizer)
+    sample_text(path, normalizer)
     read_book_ids(path)
 
 

@@ -18,8 +18,7 @@ from priormatch.pipeline.label import with_texts
 from priormatch.pipeline.score import perplexities, score
 from priormatch.pipeline.score_files import found_sets, pairs_of
 from priormatch.pipeline.score_page import alignment, as_json, page
-from priormatch.scoring.alignment import AlignedWord
-from priormatch.scoring.confusions import AlignedUtterance
+from priormatch.scoring.alignment import AlignedUtterance, AlignedWord
 from priormatch.scoring.transcripts import Transcript, write_transcripts
 
 SAID = ["monday at ten", "at nine", "with doctor"]

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from lhotse import CutSet, MonoCut
 
 from priormatch.errors import UserError
-from priormatch.prepare.demo import DemoSizes, corpus, prepare_demo, speech
-from priormatch.prepare.demo.grammar import ORDINALS, PLACES, WEEKDAYS, _complete, draw_sentences
+from priormatch.prepare import demo, spoken
+from priormatch.prepare.demo import DemoSizes, prepare_demo
+from priormatch.prepare.demo_grammar import ORDINALS, PLACES, WEEKDAYS, _complete, draw_sentences
 
 pytest.importorskip("espeakng_loader")
 
 TINY = DemoSizes(labeled=4, unlabeled=16, validation=2, test=3, text=40, text_validation=5)
-CUTS = (*corpus.CUTS, corpus.TRANSCRIBED)
+CUTS = (*demo.CUTS, demo.TRANSCRIBED)
 OUTPUTS = {"audio", "demo.json", "text.txt", "text-validation.txt", *(f"{name}.jsonl.gz" for name in CUTS)}
 
 
@@ -84,19 +85,19 @@ def test_what_is_drawn_first_is_like_what_is_drawn_last() -> None:
 
 
 def test_an_exhausted_grammar_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("priormatch.prepare.demo.grammar.TEMPLATES", ("{role} {price}",))
+    monkeypatch.setattr("priormatch.prepare.demo_grammar.TEMPLATES", ("{role} {price}",))
     assert len(draw_sentences(len(PLACES), random.Random(0))) == len(PLACES)
     with pytest.raises(UserError, match="smaller sizes"):
         draw_sentences(len(PLACES) + 1, random.Random(0))
 
 
 def test_every_voice_exists_and_differs_from_the_others() -> None:
-    voices = (*corpus.SEEN_VOICES, *corpus.UNSEEN_VOICES)
+    voices = (*demo.SEEN_VOICES, *demo.UNSEEN_VOICES)
     assert len(set(voices)) == len(voices)
     accents = {voice.split("+")[0] for voice in voices}
     requests = [("see doctor kent at four", voice, 175, 50) for voice in (*voices, *sorted(accents))]
-    spoken = speech.speak(requests)  # an unknown variant would sound like its bare accent
-    spectra = [np.abs(np.fft.rfft(samples, 2**17)) for samples in spoken]
+    recorded = spoken.speak(requests)  # an unknown variant would sound like its bare accent
+    spectra = [np.abs(np.fft.rfft(samples, 2**17)) for samples in recorded]
     for (one, first), (two, second) in combinations(zip(requests, spectra, strict=True), 2):
         difference = np.linalg.norm(first - second) / np.linalg.norm(first + second)
         assert difference > 0.1, (one, two)
@@ -104,24 +105,24 @@ def test_every_voice_exists_and_differs_from_the_others() -> None:
 
 def test_an_unknown_accent_is_an_error() -> None:
     with pytest.raises(UserError, match="no voice 'en-nowhere"):
-        speech.speak([("hello", "en-nowhere+m1", 175, 50)])
+        spoken.speak([("hello", "en-nowhere+m1", 175, 50)])
 
 
 def test_noise_is_at_the_asked_level() -> None:
     tone = 0.5 * np.sin(np.arange(16_000) * 0.1).astype(np.float32)
-    conditions = speech.Conditions((175, 175), (50, 50), snr=(20, 20), level=(-20, -20), pause=(0.5, 0.5))
-    samples = speech._room(tone, conditions, np.random.default_rng(0)) / 32767
+    conditions = demo.Conditions((175, 175), (50, 50), snr=(20, 20), level=(-20, -20), pause=(0.5, 0.5))
+    samples = demo._in_conditions(tone, conditions, np.random.default_rng(0)) / 32767
     noise, tone_and_noise = samples[:8000], samples[8000:24000]
     assert len(samples) == 32000
-    assert 20 * np.log10(speech.rms(noise)) == pytest.approx(-40, abs=0.5)
-    assert 20 * np.log10(speech.rms(tone_and_noise)) == pytest.approx(-20, abs=0.2)
+    assert 20 * np.log10(spoken.rms(noise)) == pytest.approx(-40, abs=0.5)
+    assert 20 * np.log10(spoken.rms(tone_and_noise)) == pytest.approx(-20, abs=0.2)
 
 
 def test_loud_speech_is_scaled_rather_than_clipped() -> None:
     click = np.zeros(16_000, np.float32)
     click[::2000] = 1.0
-    conditions = speech.Conditions((175, 175), (50, 50), snr=(30, 30), level=(-5, -5))
-    samples = speech._room(click, conditions, np.random.default_rng(0))
+    conditions = demo.Conditions((175, 175), (50, 50), snr=(30, 30), level=(-5, -5))
+    samples = demo._in_conditions(click, conditions, np.random.default_rng(0))
     assert np.abs(samples).max() == round(0.98 * 32767)
 
 
@@ -137,15 +138,15 @@ def test_cuts_hold_audible_speech_of_the_right_voices(made: Path) -> None:
             audio = cut.load_audio()
             assert audio.shape == (1, cut.num_samples)
             assert cut.sampling_rate == 16000 and 1.0 < cut.duration < 8.0
-            assert 0.01 < speech.rms(audio) < 0.2 and np.abs(audio).max() < 0.99
+            assert 0.01 < spoken.rms(audio) < 0.2 and np.abs(audio).max() < 0.99
             (supervision,) = cut.supervisions
-            assert supervision.speaker in (corpus.SEEN_VOICES if seen else corpus.UNSEEN_VOICES)
+            assert supervision.speaker in (demo.SEEN_VOICES if seen else demo.UNSEEN_VOICES)
             assert (supervision.text is None) == (name == "unlabeled")
-    assert len({cut.supervisions[0].speaker for cut in load(made, "unlabeled")}) == len(corpus.UNSEEN_VOICES)
+    assert len({cut.supervisions[0].speaker for cut in load(made, "unlabeled")}) == len(demo.UNSEEN_VOICES)
 
 
 def test_cuts_tile_their_recording(made: Path) -> None:
-    cuts = [cut for cut in load(made, "labeled") if cut.supervisions[0].speaker == corpus.SEEN_VOICES[0]]
+    cuts = [cut for cut in load(made, "labeled") if cut.supervisions[0].speaker == demo.SEEN_VOICES[0]]
     whole = cuts[0].recording.load_audio()
     assert len(cuts) == 2
     assert np.array_equal(np.concatenate([cut.load_audio() for cut in cuts], axis=1), whole)
@@ -153,7 +154,7 @@ def test_cuts_tile_their_recording(made: Path) -> None:
 
 def test_no_sentence_occurs_twice(made: Path) -> None:
     sentences = [cut.supervisions[0].text for name in CUTS if name != "unlabeled" for cut in load(made, name)]
-    for name in corpus.TEXTS:
+    for name in demo.TEXTS:
         sentences += (made / name).read_text(encoding="utf-8").splitlines()
     assert len(sentences) == len(set(sentences)) == 4 + 16 + 2 * 2 + 2 * 3 + 40 + 5
 
@@ -169,7 +170,7 @@ def test_the_unlabeled_cuts_differ_from_the_transcribed_ones_in_text_alone(made:
 def test_the_bytes_depend_on_the_seed_alone(made: Path) -> None:
     before = contents(made)
     (made / "demo.json").unlink()
-    (made / corpus.UNFINISHED).mkdir()
+    (made / demo.UNFINISHED).mkdir()
     prepare_demo(made, seed=3, sizes=TINY, processes=1)
     assert contents(made) == before
 
@@ -182,13 +183,13 @@ def test_another_seed_is_another_corpus(made: Path, tmp_path: Path) -> None:
 
 
 def test_a_finished_corpus_is_left_alone(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "_make", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(demo, "_make", lambda *_: pytest.fail("made again"))
     before = contents(made)
     prepare_demo(made, seed=3, sizes=TINY)
     assert contents(made) == before
 
 
-@pytest.mark.parametrize("stop", [(corpus, "_record_voice"), (corpus, "write_cuts"), (os, "replace")])
+@pytest.mark.parametrize("stop", [(demo, "_record_voice"), (spoken, "write_cuts"), (os, "replace")])
 def test_a_stopped_run_is_completed(stop: tuple[ModuleType, str], made: Path, tmp_path: Path) -> None:
     calls = 0
 

@@ -9,8 +9,8 @@ from own_files import read, reasons, texts, truncate, write_audio
 from tiny_run import command
 
 from priormatch.errors import UserError
-from priormatch.prepare.intake import Intake
 from priormatch.prepare.own import prepare_own
+from priormatch.prepare.source import Intake
 
 datasets = pytest.importorskip("datasets")
 datasets.disable_progress_bars()
@@ -156,9 +156,11 @@ def test_text_that_is_not_read_is_named(
     rows = {"audio": [str(wav)] * 2, "raw_text": ["Hello you", None], "mood": ["calm", "so so"], "n": [1, 2]}
     datasets.Dataset.from_dict(rows).save_to_disk(tmp_path / "set")
     prepare_own(tmp_path / "set", out)
-    said = capsys.readouterr().err
-    assert "but the column raw_text looks like text; if it is the transcript, run `priormatch prepare" in said
-    assert "the column mood" not in said
+    printed = capsys.readouterr().err
+    assert (
+        "but the column raw_text looks like text; if it is the transcript, run `priormatch prepare" in printed
+    )
+    assert "the column mood" not in printed
     prepare_own(tmp_path / "set", out, text_column="raw_text", overwrite=True)
     assert "warning" not in capsys.readouterr().err
 

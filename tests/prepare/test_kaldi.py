@@ -8,7 +8,7 @@ from own_files import read, reasons, texts, truncate, write_audio
 
 from priormatch.data import audio
 from priormatch.errors import UserError
-from priormatch.prepare import listed
+from priormatch.prepare import source
 from priormatch.prepare.own import prepare_own
 
 
@@ -49,9 +49,9 @@ def test_segments(folder: Path, out: Path, capsys: pytest.CaptureFixture) -> Non
         "lasts 2.00 s, but line 4 asks for 1 to 2.5",
         "lasts 2.00 s, but line 5 asks for 3 to 4",
     ]
-    said = capsys.readouterr().err
-    assert "text: no audio for 1 utterance, the first is u9" in said
-    assert "2 of 5 skipped (not within the audio: 2)" in said
+    printed = capsys.readouterr().err
+    assert "text: no audio for 1 utterance, the first is u9" in printed
+    assert "2 of 5 skipped (not within the audio: 2)" in printed
 
 
 def test_paths_from_the_working_directory(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_a_recording_of_many_utterances_is_decoded_once(
         opened.append(path)
         return audio.open_recording(path, *others, **options)
 
-    monkeypatch.setattr(listed, "open_recording", open_recording)
+    monkeypatch.setattr(source, "open_recording", open_recording)
     write(folder, "segments", *(f"u{number:02d} r1 {number / 40} 2" for number in range(40)))
     prepare_own(folder, out)
     assert len(read(out)) == 40

@@ -9,8 +9,8 @@ from own_files import read, reasons, texts, write_audio
 
 from priormatch.data.normalizer import Normalizer
 from priormatch.errors import UserError
-from priormatch.prepare.intake import Intake
 from priormatch.prepare.own import prepare_own
+from priormatch.prepare.source import Intake
 
 
 @pytest.fixture

@@ -19,13 +19,27 @@ from tiny_run import command, files
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.waveforms import read_samples
 from priormatch.errors import UserError
-from priormatch.prepare import spoken
-from priormatch.prepare.synthetic import SyntheticOptions, prepare_synthetic
-from priormatch.prepare.synthetic import recording as recordings
-from priormatch.prepare.synthetic.corpus import deal
-from priormatch.prepare.synthetic.passages import PASSAGE, cut_passages, survey
-from priormatch.prepare.synthetic.recording import JOURNAL, Reading, expected_seconds, read_aloud
-from priormatch.prepare.synthetic.voices import CASTS, CLEAN, OTHER, Manner, Speaker, speakers_of
+from priormatch.prepare import spoken, synthetic_speech
+from priormatch.prepare.synthetic import (
+    PASSAGE,
+    SyntheticOptions,
+    cut_passages,
+    deal,
+    prepare_synthetic,
+    survey,
+)
+from priormatch.prepare.synthetic_speech import (
+    CASTS,
+    CLEAN,
+    JOURNAL,
+    OTHER,
+    Manner,
+    Reading,
+    Speaker,
+    expected_seconds,
+    read_aloud,
+    speakers_of,
+)
 
 pytest.importorskip("espeakng_loader")
 
@@ -222,19 +236,19 @@ def test_the_length_of_a_recording_is_foreseen() -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is read aloud from now on."""
     names: list[str] = []
-    original = recordings.read_aloud
+    original = synthetic_speech.read_aloud
 
     def counting(reading: Reading) -> object:
         names.append(reading.name)
         return original(reading)
 
-    monkeypatch.setattr(recordings, "read_aloud", counting)
+    monkeypatch.setattr(synthetic_speech, "read_aloud", counting)
     return names
 
 
 def killing(call: int) -> Callable[[Reading], object]:
     """`read_aloud` that is interrupted at the call of this number."""
-    calls, original = count(1), recordings.read_aloud
+    calls, original = count(1), synthetic_speech.read_aloud
 
     def read_aloud(reading: Reading) -> object:
         if next(calls) == call:
@@ -254,7 +268,7 @@ def readings() -> list[Reading]:
 def recorded(readings: list[Reading], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recordings with their journal."""
     folder = tmp_path_factory.mktemp("recorded")
-    recordings.record(readings, folder, jobs=1)
+    synthetic_speech.record(readings, folder, jobs=1)
     return folder
 
 
@@ -285,7 +299,7 @@ def test_recordings_that_are_not_whole_are_made_again(
         anne.unlink()
     elif damage == "recording cut off":
         anne.write_bytes(anne.read_bytes()[:-320])
-    recordings.record(readings, folder, jobs=1)
+    synthetic_speech.record(readings, folder, jobs=1)
     assert sorted(read) == again
     ours, theirs = files(folder), files(recorded)
     assert sorted(ours.pop(JOURNAL).splitlines()) == sorted(theirs.pop(JOURNAL).splitlines())
@@ -388,7 +402,7 @@ def test_the_corpus_depends_on_text_and_options_alone(made: Path, text: Path, tm
 
 def test_a_killed_run_is_gone_on_with(made: Path, text: Path, tmp_path: Path, read: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(recordings, "read_aloud", killing(3))
+        patch.setattr(synthetic_speech, "read_aloud", killing(3))
         prepare_synthetic([text], tmp_path, TINY, jobs=1)
     read.clear()
     prepare_synthetic([text], tmp_path, TINY, jobs=1)
@@ -433,9 +447,9 @@ def test_the_verb(made: Path, text: Path, tmp_path: Path, capsys: pytest.Capture
     words = ["prepare", "synthetic", "--text", text, "--out", out]
     words += [word for name, value in options.items() for word in (f"--{name}", value)]
     assert command(*words) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said] == MANIFESTS
-    assert "none transcribed" in said[MANIFESTS.index("unlab-other")]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed] == MANIFESTS
+    assert "none transcribed" in printed[MANIFESTS.index("unlab-other")]
     before = files(out)
     assert anywhere(files(made), made).items() <= anywhere(before, out).items()
     assert command(*words) == 0

@@ -19,9 +19,9 @@ from priormatch.data.normalizer import normalize_unicode
 from priormatch.data.text_files import prepare_text, read_sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
-from priormatch.prepare.intake import Intake
-from priormatch.prepare.look import look_at_speech
+from priormatch.prepare.overview import sample_speech
 from priormatch.prepare.own import prepare_own
+from priormatch.prepare.source import Intake
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_transcript_that_is_no_file_of_text(folder: Path, out: Path, kind: str
         (folder / "other.txt").symlink_to("b.txt")
     else:
         path.write_bytes(b"ten " * 500_000 if kind == "large" else b"ten\0nine")
-    speech = look_at_speech(folder)
+    speech = sample_speech(folder)
     assert "ten to nine" in speech.transcripts()
     prepare_own(folder, out)
     made = texts(out)
@@ -178,5 +178,5 @@ def test_what_is_prepared_can_be_read(folder: Path, out: Path) -> None:
 
 def test_a_first_look_at_a_folder_waits_for_no_pipe(folder: Path) -> None:
     os.mkfifo(folder / "pipe.wav")
-    speech = look_at_speech(folder)
+    speech = sample_speech(folder)
     assert (len(speech.utterances), len(speech.durations)) == (4, 3)

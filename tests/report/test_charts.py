@@ -17,12 +17,11 @@ from priormatch.report.charts import (
     WIDTH,
     Axis,
     Series,
-    grouped_chart,
     interval_chart,
     line_chart,
     short,
 )
-from priormatch.report.scores import Estimate
+from priormatch.report.run_folder import Estimate
 
 numbers = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 0 or abs(value) > 1e-9)
 
@@ -42,8 +41,8 @@ def test_a_line_by_hand():
 
 def test_charts_of_nothing():
     assert line_chart("loss", [Series("a", [])]) is None
-    assert interval_chart("wer", []) is None
-    assert interval_chart("wer", [("a", 0, Estimate(1.0, float("nan"), 2.0))]) is None
+    assert interval_chart("wer", {"": []}) is None
+    assert interval_chart("wer", {"": [("a", 0, Estimate(1.0, float("nan"), 2.0))]}) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**7), numbers), min_size=1, max_size=300))
@@ -62,21 +61,21 @@ def test_all_intervals_lie_inside(figures):
     rows = [
         (f"system {row}", 0, Estimate(value, low, high)) for row, (low, value, high) in enumerate(figures)
     ]
-    chart = interval_chart("wer", rows)
+    chart = interval_chart("wer", {"": rows})
     for bar in chart.bars:
         assert NAMES_WIDTH <= bar.low <= bar.at <= bar.high <= WIDTH - VALUE_WIDTH
         assert bar.y < chart.height - BOTTOM
 
 
 def test_a_long_name_keeps_its_end():
-    chart = interval_chart("wer", [("/a/very/long/folder/of/runs: lpm", 0, Estimate(1, 0, 2))])
+    chart = interval_chart("wer", {"": [("/a/very/long/folder/of/runs: lpm", 0, Estimate(1, 0, 2))]})
     assert chart.bars[0].name == "…/folder/of/runs: lpm"
     assert "/a/very/long" in chart.description
 
 
 def test_groups_have_lines_of_their_own():
     low = Estimate(1, 0, 2)
-    chart = grouped_chart(
+    chart = interval_chart(
         "wer", {"first": [("a", 0, low), ("b", 0, low)], "none": [], "last": [("a", 1, low)]}
     )
     lines = [TOP + (line + 0.5) * ROW for line in range(5)]
@@ -84,7 +83,7 @@ def test_groups_have_lines_of_their_own():
     assert [bar.y for bar in chart.bars] == [lines[1], lines[2], lines[4]]
     assert chart.height == TOP + 5 * ROW + BOTTOM
     assert "last: a: 1.0, from 0.0 to 2.0." in chart.description
-    assert grouped_chart("wer", {"none": []}) is None
+    assert interval_chart("wer", {"none": []}) is None
 
 
 @given(numbers, numbers)

@@ -1,29 +1,42 @@
-"""What the inspector sums up: which utterances are counted, and which are said to be left out."""
+"""What the inspector sums up: which utterances are counted, and which are left out."""
 
 from dataclasses import replace
 
-from tiny_report import beam
+from tiny_report import beam, make_cut
 
-from priormatch.report.inspector import Beam, Heard, Utterance, heard
-from priormatch.report.sound import Sound
+from priormatch.report.inspector import LONGEST, Beam, ErrorChange, Sound, Utterance, embed, error_change
 
 
-def seen(said: str | None, *texts: str, filtered: int | None = None) -> Utterance:
+def inspected(reference: str | None, *texts: str, filtered: int | None = None) -> Utterance:
     """An utterance whose beams have one hypothesis each; the filter leaves nothing of the one of that number."""
-    found = [beam("u", said, [text]) for text in texts]
+    found = [beam("u", reference, [text]) for text in texts]
     if filtered is not None:
         (only,) = found[filtered].hypotheses
         found[filtered] = replace(found[filtered], hypotheses=[replace(only, weight=0.0)])
-    return Utterance("u", said, Sound(None), [Beam("", each) for each in found])
+    return Utterance("u", reference, Sound(None), [Beam(0, each) for each in found])
 
 
-def test_utterances_without_a_hypothesis_are_left_out_and_told():
+def test_utterances_without_a_hypothesis_are_left_out_and_counted():
     utterances = [
-        seen("meeting at nine", "meeting ten", "meeting at ten"),
-        seen("doctor at ten", "at", "doctor at ten", filtered=0),
-        seen("monday", "tuesday", "monday", filtered=1),
-        seen(None, "tuesday", "monday"),
-        seen("tuesday", "monday"),
+        inspected("meeting at nine", "meeting ten", "meeting at ten"),
+        inspected("doctor at ten", "at", "doctor at ten", filtered=0),
+        inspected("monday", "tuesday", "monday", filtered=1),
+        inspected(None, "tuesday", "monday"),
+        inspected("tuesday", "monday"),
     ]
-    assert heard(utterances) == Heard(known=3, both=1, first=2, last=1, words=3)
-    assert heard(utterances[1:]) is None
+    assert error_change(utterances) == ErrorChange(known=3, both=1, first=2, last=1, words=3)
+    assert error_change(utterances[1:]) is None
+
+
+def test_audio_is_small_cut_short_and_never_in_the_way(tmp_path):
+    sound = embed(make_cut(tmp_path, 0).to_dict())
+    assert sound.uri.startswith("data:audio/mpeg;base64,")
+    assert len(sound.uri) < 10_000
+    long = embed(make_cut(tmp_path, 1, LONGEST + 5).to_dict())
+    assert long.note == f"the first {LONGEST:g} seconds"
+    assert embed(make_cut(tmp_path, 2).to_dict(), room=100).note == "left out to keep this file small"
+    gone = make_cut(tmp_path, 3).to_dict()
+    (tmp_path / "audio" / "3.wav").unlink()
+    assert embed(gone).uri is None
+    assert "3.wav: cannot be opened: No such file or directory" in embed(gone).note
+    assert embed({"type": "nonsense"}).note.startswith("not a cut")

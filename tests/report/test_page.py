@@ -4,14 +4,13 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from tiny_report import SCRIPT, make_cut, make_run, write_metrics
+from tiny_report import SCRIPT, make_run, write_metrics
 from tiny_run import command
 
 from priormatch.errors import UserError
 from priormatch.report.curves import refreshes
 from priormatch.report.page import render, write_report
 from priormatch.report.run_folder import read_run
-from priormatch.report.sound import LONGEST, embed
 
 VOID = {"meta"}
 
@@ -183,17 +182,3 @@ def test_the_verb(run, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "report.html").is_file()
     assert command("report", tmp_path) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
-
-
-def test_audio_is_small_cut_short_and_never_in_the_way(tmp_path):
-    sound = embed(make_cut(tmp_path, 0).to_dict())
-    assert sound.uri.startswith("data:audio/mpeg;base64,")
-    assert len(sound.uri) < 10_000
-    long = embed(make_cut(tmp_path, 1, LONGEST + 5).to_dict())
-    assert long.note == f"the first {LONGEST:g} seconds"
-    assert embed(make_cut(tmp_path, 2).to_dict(), room=100).note == "left out to keep this file small"
-    gone = make_cut(tmp_path, 3).to_dict()
-    (tmp_path / "audio" / "3.wav").unlink()
-    assert embed(gone).uri is None
-    assert "3.wav: cannot be opened: No such file or directory" in embed(gone).note
-    assert embed({"type": "nonsense"}).note.startswith("not a cut")

@@ -1,4 +1,4 @@
-"""What was really said, by utterance."""
+"""References and bootstrap units, by utterance."""
 
 import pytest
 from lhotse import CutSet
@@ -7,8 +7,8 @@ from priormatch.errors import UserError
 from priormatch.scoring.references import references_of, units_of, with_references
 from priormatch.scoring.transcripts import Transcript
 
-HEARD = [Transcript("b", "at ten", 2, None, []), Transcript("a", "monday at", 2, None, [])]
-SAID = {"a": "monday at nine", "b": "at ten", "c": "doctor"}
+DECODED = [Transcript("b", "at ten", 2, None, []), Transcript("a", "monday at", 2, None, [])]
+REFERENCES = {"a": "monday at nine", "b": "at ten", "c": "doctor"}
 
 
 def test_references_are_those_of_cuts_with_text(tiny_corpus, tmp_path):
@@ -20,8 +20,8 @@ def test_references_are_those_of_cuts_with_text(tiny_corpus, tmp_path):
         references_of(tiny_corpus(2, "none", transcribed=False))
 
 
-def test_transcripts_learn_what_was_said_and_forget_what_is_not_known():
-    found = with_references([*HEARD, Transcript("d", "at", 1, "at", [])], SAID)
+def test_references_are_replaced_and_unknown_ones_removed():
+    found = with_references([*DECODED, Transcript("d", "at", 1, "at", [])], REFERENCES)
     assert [each.reference for each in found] == ["at ten", "monday at nine", None]
 
 

@@ -1,4 +1,4 @@
-"""What the page shows: weights by hand, the same words as `transcribe`, and a sentence for all that cannot be heard."""
+"""The page: weights by hand, the same words as `transcribe`, and a message for all that cannot be decoded."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ from priormatch.matching.lpm import Weighing
 from priormatch.recognizers.decode import plain_search, search_with_prior
 from priormatch.recognizers.transcribing import encode_clips, transcribe
 from priormatch.serve import beams
-from priormatch.serve.beams import Listener, Say, Scored, Stretch, Visit, hear_beams, weights
+from priormatch.serve.beams import PriorUse, Scored, Segment, Transcriber, Visit, decode_beams, weights
 
 TABLE_1 = [Scored("as", -1.0, -9.0, -32.24), Scored("after", -1.5, -8.0, -34.14)]
 TABLE_1 += [Scored("looked as", -2.0, -9.5, -33.10), Scored("looked after", -2.5, -10.0, -36.59)]
@@ -43,8 +43,8 @@ def talk(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def listener(tiny_recognizer, tiny_prior) -> Listener:
-    return Listener(tiny_recognizer, tiny_prior, 3, FUSION, Cutting(), 60.0)
+def transcriber(tiny_recognizer, tiny_prior) -> Transcriber:
+    return Transcriber(tiny_recognizer, tiny_prior, 3, FUSION, Cutting(), 60.0)
 
 
 @pytest.fixture
@@ -56,28 +56,28 @@ def ending_recognizer(tiny_recognizer):
 
 
 @pytest.mark.parametrize(
-    ("say", "expected"),
+    ("use", "expected"),
     [
-        (Say.weights, [0.63, 0.09, 0.27, 0.01]),  # as in the paper
-        (Say.none, [0.46, 0.28, 0.17, 0.10]),
-        (Say.search, [0.21, 0.58, 0.13, 0.08]),
+        (PriorUse.weights, [0.63, 0.09, 0.27, 0.01]),  # as in the paper
+        (PriorUse.none, [0.46, 0.28, 0.17, 0.10]),
+        (PriorUse.search, [0.21, 0.58, 0.13, 0.08]),
     ],
 )
-def test_weights_by_hand(say, expected):
-    assert [round(each, 2) for each in weights(TABLE_1, say)] == expected
+def test_weights_by_hand(use, expected):
+    assert [round(each, 2) for each in weights(TABLE_1, use)] == expected
 
 
 def test_without_a_prior_there_are_no_weights_of_its():
     alone = [replace(each, log_prior=None) for each in TABLE_1]
-    assert weights(alone, Say.weights) is None
-    assert weights(alone, Say.none) == weights(TABLE_1, Say.none)
+    assert weights(alone, PriorUse.weights) is None
+    assert weights(alone, PriorUse.none) == weights(TABLE_1, PriorUse.none)
 
 
 def test_the_priors_choice_is_the_heaviest():
-    assert Stretch(0.0, 1.0, TABLE_1).heaviest is TABLE_1[0]
-    assert Stretch(0.0, 1.0, TABLE_1[:0:-1]).heaviest is TABLE_1[2]
-    assert Stretch(0.0, 1.0, [replace(each, log_prior=None) for each in TABLE_1]).heaviest is None
-    assert Stretch(0.0, 1.0, []).heaviest is None
+    assert Segment(0.0, 1.0, TABLE_1).heaviest is TABLE_1[0]
+    assert Segment(0.0, 1.0, TABLE_1[:0:-1]).heaviest is TABLE_1[2]
+    assert Segment(0.0, 1.0, [replace(each, log_prior=None) for each in TABLE_1]).heaviest is None
+    assert Segment(0.0, 1.0, []).heaviest is None
 
 
 def test_every_kind_that_the_page_takes_is_read():
@@ -87,26 +87,26 @@ def test_every_kind_that_the_page_takes_is_read():
 def test_beams_are_those_that_matching_sees(ending_recognizer, tiny_prior):
     model = ending_recognizer
     clips = [Clip(3.0, speak("doctor ten").astype(np.float32)), Clip(9.0, speak("at").astype(np.float32))]
-    found = hear_beams(model, tiny_prior, plain_search(3), clips)
+    found = decode_beams(model, tiny_prior, plain_search(3), clips)
     assert [(each.start, each.end) for each in found] == [(3.0, 3.4), (9.0, 9.2)]
-    for clip, stretch in zip(clips, found, strict=True):
+    for clip, segment in zip(clips, found, strict=True):
         with torch.no_grad():
             beam = model.search(encode_clips(model, [clip]), 3)
         seen = inspect_beam(beam, "", None, model.tokenizer, tiny_prior, Weighing())
-        assert stretch.ended and seen.ended
-        assert [each.text for each in stretch.beam] == [each.text for each in seen.hypotheses]
-        columns = zip(*((each.log_q, each.score, each.log_prior) for each in stretch.beam), strict=True)
+        assert segment.ended and seen.ended
+        assert [each.text for each in segment.beam] == [each.text for each in seen.hypotheses]
+        columns = zip(*((each.log_q, each.score, each.log_prior) for each in segment.beam), strict=True)
         expected = zip(*((each.log_q, each.log_q, each.log_prior) for each in seen.hypotheses), strict=True)
         for column, values in zip(columns, expected, strict=True):
             assert column == pytest.approx(values, abs=1e-3)
-        assert weights(stretch.beam, Say.weights) == pytest.approx(
+        assert weights(segment.beam, PriorUse.weights) == pytest.approx(
             [each.weight for each in seen.hypotheses], abs=1e-3
         )
 
 
 def test_where_the_prior_searches_too_log_q_stays_the_recognizers(ending_recognizer, tiny_prior):
     clip = Clip(0.0, speak("doctor ten").astype(np.float32))
-    (found,) = hear_beams(ending_recognizer, tiny_prior, search_with_prior(tiny_prior, FUSION), [clip])
+    (found,) = decode_beams(ending_recognizer, tiny_prior, search_with_prior(tiny_prior, FUSION), [clip])
     assert found.ended and len(found.beam) == 3
     for each in found.beam:
         pieces = (each.score - each.log_q - FUSION.lm_weight * each.log_prior) / FUSION.token_bonus
@@ -114,46 +114,50 @@ def test_where_the_prior_searches_too_log_q_stays_the_recognizers(ending_recogni
         assert (round(pieces) > 0) == bool(each.text)
 
 
-def test_a_search_that_found_no_end_is_told(tiny_recognizer):
+def test_a_search_without_an_end_of_sentence_is_marked(tiny_recognizer):
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] -= 30
     clip = Clip(0.0, speak("doctor ten").astype(np.float32))
-    (found,) = hear_beams(tiny_recognizer, None, plain_search(2), [clip])
+    (found,) = decode_beams(tiny_recognizer, None, plain_search(2), [clip])
     assert not found.ended
 
 
-def test_a_loop_is_seen_in_the_beam_and_not_told():
+def test_a_loop_is_in_the_beam_and_not_in_the_transcript():
     loop = Scored("ten " * 5, -1.0, -1.0)
-    assert Stretch(0.0, 1.0, [loop], ended=False).text == "ten"
-    assert Stretch(0.0, 1.0, [loop]).text == loop.text
+    assert Segment(0.0, 1.0, [loop], ended=False).text == "ten"
+    assert Segment(0.0, 1.0, [loop]).text == loop.text
 
 
-def test_the_words_are_those_of_transcribe(listener, talk):
+def test_the_words_are_those_of_transcribe(transcriber, talk):
     done = []
-    found = listener.hear(talk, Say.none, lambda *seconds: done.append(seconds))
+    found = transcriber.decode(talk, PriorUse.none, lambda *seconds: done.append(seconds))
     assert len(found) == 2
-    expected = transcribe(listener.model, talk, search=plain_search(3))
+    expected = transcribe(transcriber.model, talk, search=plain_search(3))
     assert [(each.start, each.end, each.text) for each in found] == [
         (each.start, each.end, each.text) for each in expected.segments
     ]
     assert done[-1][0] == pytest.approx(done[-1][1]) == sum(each.end - each.start for each in found)
-    fused = transcribe(listener.model, talk, search=search_with_prior(listener.prior, FUSION))
-    assert [each.text for each in listener.hear(talk, Say.search)] == [each.text for each in fused.segments]
+    fused = transcribe(transcriber.model, talk, search=search_with_prior(transcriber.prior, FUSION))
+    assert [each.text for each in transcriber.decode(talk, PriorUse.search)] == [
+        each.text for each in fused.segments
+    ]
 
 
-def test_a_page_without_a_prior_hears_too(tiny_recognizer, talk):
-    listener = Listener(tiny_recognizer, None, 3, FUSION, Cutting(), 60.0)
-    assert {each.log_prior for stretch in listener.hear(talk, Say.weights) for each in stretch.beam} == {None}
+def test_a_page_without_a_prior_decodes_too(tiny_recognizer, talk):
+    transcriber = Transcriber(tiny_recognizer, None, 3, FUSION, Cutting(), 60.0)
+    assert {
+        each.log_prior for segment in transcriber.decode(talk, PriorUse.weights) for each in segment.beam
+    } == {None}
     with pytest.raises(UserError, match="no prior to search with"):
-        listener.hear(talk, Say.search)
+        transcriber.decode(talk, PriorUse.search)
 
 
-def test_silence_has_nothing_in_it(listener, tmp_path):
+def test_silence_has_nothing_in_it(transcriber, tmp_path):
     soundfile.write(tmp_path / "silent.wav", np.zeros(16_000), 16_000)
-    assert listener.hear(tmp_path / "silent.wav", Say.none) == []
+    assert transcriber.decode(tmp_path / "silent.wav", PriorUse.none) == []
 
 
-def test_what_cannot_be_heard_gets_a_sentence_without_the_folder(listener, tmp_path, talk):
+def test_what_cannot_be_decoded_gets_a_sentence_without_the_folder(transcriber, tmp_path, talk):
     (tmp_path / "empty.wav").touch()
     (tmp_path / "text.wav").write_text("no audio at all")
     (tmp_path / "cut.wav").write_bytes(talk.read_bytes()[:-5000])
@@ -168,95 +172,95 @@ def test_what_cannot_be_heard_gets_a_sentence_without_the_folder(listener, tmp_p
         "gone.wav": "has been deleted",
     }.items():
         with pytest.raises(UserError, match=f"^{name}: .*{why}|^{name}: {why}"):
-            listener.hear(tmp_path / name, Say.none)
+            transcriber.decode(tmp_path / name, PriorUse.none)
 
 
 @given(
     st.binary(max_size=200),
     st.sampled_from([b"", b"RIFF", b"fLaC", b"OggS", b"ID3", b"RIFF\x24\0\0\0WAVEfmt "]),
 )
-def test_any_bytes_are_heard_or_get_a_sentence(tmp_path_factory, data, head):
+def test_any_bytes_are_decoded_or_get_a_sentence(tmp_path_factory, data, head):
     path = tmp_path_factory.getbasetemp() / "bytes.wav"
     path.write_bytes(head + data)
     try:
-        clips = Listener(None, None, 1, FUSION, Cutting(), 60.0).clips(path)
+        clips = Transcriber(None, None, 1, FUSION, Cutting(), 60.0).clips(path)
     except UserError as error:
         assert str(error).startswith("bytes.wav: ")
     else:
         assert all(clip.seconds <= 20 for clip in clips)
 
 
-def test_a_visit_listens_once_for_each_search(talk):
+def test_a_visit_decodes_once_for_each_search(talk):
     calls = []
 
-    class Ear:
-        def hear(self, path, say, advance):
-            calls.append((path, say))
-            return [Stretch(0.0, 1.0, [Scored(say.value, -1.0, -1.0)])]
+    class Counting:
+        def decode(self, path, use, advance):
+            calls.append((path, use))
+            return [Segment(0.0, 1.0, [Scored(use.value, -1.0, -1.0)])]
 
     visit = Visit(talk)
-    for say in (Say.weights, Say.none, Say.search, Say.weights, Say.search):
-        visit = visit.hearing(say, Ear(), lambda *_: None)
-        assert visit.heard(say)[0].text == ("search" if say is Say.search else "weights")
-    assert calls == [(talk, Say.weights), (talk, Say.search)]
-    assert Visit().hearing(Say.none, Ear(), lambda *_: None) == Visit()
-    assert Visit().heard(Say.none) is None
+    for use in (PriorUse.weights, PriorUse.none, PriorUse.search, PriorUse.weights, PriorUse.search):
+        visit = visit.decoded(use, Counting(), lambda *_: None)
+        assert visit.result(use)[0].text == ("search" if use is PriorUse.search else "weights")
+    assert calls == [(talk, PriorUse.weights), (talk, PriorUse.search)]
+    assert Visit().decoded(PriorUse.none, Counting(), lambda *_: None) == Visit()
+    assert Visit().result(PriorUse.none) is None
 
 
-def test_one_recording_is_heard_at_a_time(listener, talk):
-    plain, active, most = listener.plain, 0, 0
+def test_one_recording_is_decoded_at_a_time(transcriber, talk):
+    plain, active, most = transcriber.plain, 0, 0
 
     def watched(model, memory):
         nonlocal active, most
         active += 1
         most = max(most, active)
-        assert listener.lock.locked()
+        assert transcriber.lock.locked()
         found = plain(model, memory)
         active -= 1
         return found
 
-    listener.plain = watched
+    transcriber.plain = watched
     with ThreadPoolExecutor(4) as users:
-        heard = list(users.map(lambda _: listener.hear(talk, Say.none), range(8)))
+        found = list(users.map(lambda _: transcriber.decode(talk, PriorUse.none), range(8)))
     assert most == 1
-    assert all(each == heard[0] for each in heard)
+    assert all(each == found[0] for each in found)
 
 
-def test_closing_ends_what_is_heard_after_the_batch_and_waits_for_it(listener, talk, monkeypatch):
+def test_closing_stops_decoding_after_the_batch_and_waits_for_it(transcriber, talk, monkeypatch):
     monkeypatch.setattr(beams, "batch_seconds", lambda device: 1.0)  # a segment a batch
-    plain, searching, batches = listener.plain, Event(), []
+    plain, searching, batches = transcriber.plain, Event(), []
 
     def watched(model, memory):
         batches.append(memory)
         searching.set()
-        assert listener.closed.wait(60)
+        assert transcriber.closed.wait(60)
         return plain(model, memory)
 
-    listener.plain = watched
+    transcriber.plain = watched
     with ThreadPoolExecutor(1) as user:
-        heard = user.submit(listener.hear, talk, Say.none)
+        found = user.submit(transcriber.decode, talk, PriorUse.none)
         assert searching.wait(60)
-        listener.close()
+        transcriber.close()
         with pytest.raises(UserError, match="has been closed"):
-            heard.result()
+            found.result()
     assert len(batches) == 1
     with pytest.raises(UserError, match="has been closed"):
-        listener.hear(talk, Say.none)
+        transcriber.decode(talk, PriorUse.none)
 
 
-def test_what_takes_long_to_decode_is_refused_before_it_is(listener: Listener, tmp_path: Path) -> None:
+def test_what_takes_long_to_decode_is_refused_before_it_is(transcriber: Transcriber, tmp_path: Path) -> None:
     dense = tmp_path / "dense.flac"
     soundfile.write(dense, np.zeros((192_000 * 5, 8), np.int16), 192_000)
-    assert listener.clips(dense) == []
-    listener.most_seconds = 6.0
+    assert transcriber.clips(dense) == []
+    transcriber.most_seconds = 6.0
     with pytest.raises(UserError, match=r"dense\.flac: has 1,536,000 samples per second over all channels"):
-        listener.clips(dense)
+        transcriber.clips(dense)
 
 
-def test_a_request_that_computes_for_too_long_ends_with_a_sentence(listener, talk, monkeypatch):
+def test_a_request_that_computes_for_too_long_ends_with_a_sentence(transcriber, talk, monkeypatch):
     monkeypatch.setattr(beams, "batch_seconds", lambda _: 1.0)  # so that there are several batches
     monkeypatch.setattr(beams, "LONGEST_REQUEST", -1.0)
     with pytest.raises(UserError, match="to transcribe: give a shorter"):
-        listener.hear(talk, Say.none)
+        transcriber.decode(talk, PriorUse.none)
     monkeypatch.undo()
-    assert listener.hear(talk, Say.none), "others are not kept waiting"
+    assert transcriber.decode(talk, PriorUse.none), "others are not kept waiting"

@@ -35,15 +35,15 @@ def free_port():
 def test_what_is_served(home, free_port, capsys):
     limits = ("--most-minutes", "2", "--most-megabytes", "7", "--beam-size", "5", "--longest", "6")
     assert command("serve", "model", "--prior", "prior", "--port", free_port, *limits) == 0
-    ((listener, *models, host, port, megabytes),) = home
+    ((transcriber, *models, host, port, megabytes),) = home
     assert models == [Path("model"), Path("prior")]
     assert (host, port, megabytes) == ("127.0.0.1", free_port, 7)
-    assert (listener.most_seconds, listener.cutting.longest) == (120.0, 6.0)
-    assert listener.prior is not None
+    assert (transcriber.most_seconds, transcriber.cutting.longest) == (120.0, 6.0)
+    assert transcriber.prior is not None
     assert "WARNING" not in capsys.readouterr().err
 
 
-def test_threads_are_as_asked_for_and_untuned_values_told(home, free_port, capsys, monkeypatch):
+def test_threads_are_as_asked_for_and_untuned_values_reported(home, free_port, capsys, monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     assert command("serve", "model", "--prior", "prior", "--port", free_port, "--threads", "3") == 0
@@ -53,8 +53,8 @@ def test_threads_are_as_asked_for_and_untuned_values_told(home, free_port, capsy
 
 def test_it_says_loudly_when_others_can_reach_it(home, free_port, capsys):
     assert command("serve", "model", "--host", "0.0.0.0", "--port", free_port) == 0
-    said = capsys.readouterr()
-    assert "WARNING: listening on 0.0.0.0 without a password" in said.err + said.out
+    printed = capsys.readouterr()
+    assert "WARNING: listening on 0.0.0.0 without a password" in printed.err + printed.out
     assert home[0][0].prior is None and home[0][2] is None
 
 
@@ -62,8 +62,8 @@ def test_a_port_that_is_taken_gets_a_sentence(home, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert command("serve", "model", "--port", port) == 2
-    said = capsys.readouterr().err
-    assert f"cannot listen on 127.0.0.1, port {port} (Address already in use): give another --port" in said
+    printed = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1, port {port} (Address already in use): give another --port" in printed
     assert home == []
 
 

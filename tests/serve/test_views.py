@@ -5,23 +5,23 @@ from pathlib import Path
 import pytest
 
 from priormatch.config import FusionSettings
-from priormatch.serve.beams import Say, Scored, Stretch
-from priormatch.serve.views import beam_table, clock, head, model_name, segment_name, sentence, told
+from priormatch.serve.beams import PriorUse, Scored, Segment
+from priormatch.serve.views import beam_table, clock, head, model_name, segment_name, sentence, transcript
 
 BEAM = [Scored("at <b>nine</b>", -1.0, -1.5, -2.0), Scored("", -2.0, -3.5, -2.0)]
 FUSION = FusionSettings(lm_weight=0.25, token_bonus=0.5)
 
 
 @pytest.mark.parametrize(
-    ("say", "weight", "note"),
+    ("use", "weight", "note"),
     [
-        (Say.none, "0.731", "q(y|x)"),
-        (Say.weights, "0.500", "local prior"),
-        (Say.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 per piece"),
+        (PriorUse.none, "0.731", "q(y|x)"),
+        (PriorUse.weights, "0.500", "local prior"),
+        (PriorUse.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 per piece"),
     ],
 )
-def test_a_beam(say, weight, note):
-    page = beam_table(Stretch(1.0, 62.54, BEAM), say, FUSION)
+def test_a_beam(use, weight, note):
+    page = beam_table(Segment(1.0, 62.54, BEAM), use, FUSION)
     assert "The beam from 0:01.0 to 1:02.5" in page
     assert "&lt;b&gt;nine&lt;/b&gt;" in page and "<b>" not in page
     assert f">{weight}<" in page and note in page
@@ -29,37 +29,37 @@ def test_a_beam(say, weight, note):
 
 
 def test_without_a_prior_it_says_why_columns_are_empty():
-    page = beam_table(Stretch(0.0, 1.0, [Scored("at", -1.0, -1.0)], ended=False), Say.weights, FUSION)
+    page = beam_table(Segment(0.0, 1.0, [Scored("at", -1.0, -1.0)], ended=False), PriorUse.weights, FUSION)
     assert page.count("no prior") == 2
     assert "this page has none" in page
     assert "the search found no end" in page
 
 
-def test_the_transcript_is_rank_1_and_the_priors_choice_is_told_where_it_weighs():
+def test_the_transcript_is_rank_1_and_the_priors_choice_is_shown_with_its_weights():
     beam = [Scored("at nine", -1.0, -1.0, -9.0), Scored("at ten", -2.0, -2.0, -3.0)]
-    stretch = Stretch(0.0, 1.0, beam)
-    rows = beam_table(stretch, Say.weights, FUSION).split("<tr")[2:]
+    segment = Segment(0.0, 1.0, beam)
+    rows = beam_table(segment, PriorUse.weights, FUSION).split("<tr")[2:]
     assert ["transcript" in rows[0], "transcript" in rows[1].split("</tr>")[0]] == [True, False]
     assert ["prior’s choice" in row.split("</tr>")[0] for row in rows] == [False, True]
-    page = told([stretch], Say.weights)
+    page = transcript([segment], PriorUse.weights)
     assert page.index("Transcript") < page.index("<p>at nine</p>") < page.index("<p>at ten</p>")
-    for say in (Say.none, Say.search):
-        assert "prior’s choice" not in beam_table(stretch, say, FUSION) + told([stretch], say)
-    assert "of recognizer and prior" in told([stretch], Say.search)
+    for use in (PriorUse.none, PriorUse.search):
+        assert "prior’s choice" not in beam_table(segment, use, FUSION) + transcript([segment], use)
+    assert "of recognizer and prior" in transcript([segment], PriorUse.search)
 
 
-def test_loops_of_what_was_broken_off_are_told_neither_as_transcript_nor_as_choice():
+def test_loops_are_cut_from_transcript_and_choice():
     beam = [Scored("ten " * 5, -1.0, -1.0, -9.0), Scored("nine " * 5, -2.0, -2.0, -3.0)]
-    stretch = Stretch(0.0, 1.0, beam, ended=False)
-    page = told([stretch], Say.weights)
+    segment = Segment(0.0, 1.0, beam, ended=False)
+    page = transcript([segment], PriorUse.weights)
     assert "<p>ten</p>" in page and "<p>nine</p>" in page
-    assert "ten ten" in beam_table(stretch, Say.weights, FUSION)
+    assert "ten ten" in beam_table(segment, PriorUse.weights, FUSION)
 
 
 def test_without_a_prior_nothing_is_its_choice():
-    alone = Stretch(0.0, 1.0, [Scored("at <i>", -1.0, -1.0)])
-    assert "choice" not in told([alone], Say.weights) + beam_table(alone, Say.weights, FUSION)
-    assert "<p>at &lt;i&gt;</p>" in told([alone], Say.weights)
+    alone = Segment(0.0, 1.0, [Scored("at <i>", -1.0, -1.0)])
+    assert "choice" not in transcript([alone], PriorUse.weights) + beam_table(alone, PriorUse.weights, FUSION)
+    assert "<p>at &lt;i&gt;</p>" in transcript([alone], PriorUse.weights)
 
 
 def test_a_sentence():
@@ -68,11 +68,11 @@ def test_a_sentence():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(60, "1 minute or"), (1800, "30 minutes"), (30, "0.5 minutes")]
+    ("seconds", "limit"), [(60, "1 minute or"), (1800, "30 minutes"), (30, "0.5 minutes")]
 )
-def test_the_head_names_models_and_limits(seconds, told):
+def test_the_head_names_models_and_limits(seconds, limit):
     page = head(Path("runs/<b>/model"), None, seconds, 7)
-    assert told in page and "7 MB" in page
+    assert limit in page and "7 MB" in page
     assert "<code>runs/&lt;b&gt;/model</code>. Prior: none." in page
     assert "<code>runs/prior</code>" in head(Path("model"), Path("runs/prior"), seconds, 7)
 
@@ -87,4 +87,4 @@ def test_a_model_of_the_hub_has_its_name_there():
 )
 def test_times_are_those_of_a_player(seconds, shown):
     assert clock(seconds) == shown
-    assert segment_name(Stretch(seconds, seconds + 1, BEAM)) == f"{shown} at <b>nine</b>"
+    assert segment_name(Segment(seconds, seconds + 1, BEAM)) == f"{shown} at <b>nine</b>"

@@ -128,9 +128,9 @@ def audio(
     from priormatch.config import AudioSettings
     from priormatch.data.batches import read_cuts
     from priormatch.data.normalizer import normalizer_of
-    from priormatch.prepare.intake import Intake
     from priormatch.prepare.overview import overview
     from priormatch.prepare.own import prepare_own
+    from priormatch.prepare.source import Intake
 
     intake = Intake(normalizer_of(LanguageSettings(normalizer, alphabet)), segment=segment)
     prepare_own(
@@ -240,7 +240,8 @@ def prepare_synthetic_corpus(
     Example: priormatch prepare synthetic --text books.txt.xz --out data/synthetic
     """
     from priormatch.data.text_files import find_text_files
-    from priormatch.prepare.synthetic import VERSION, SyntheticOptions, prepare_synthetic
+    from priormatch.prepare.synthetic import SyntheticOptions, prepare_synthetic
+    from priormatch.prepare.synthetic_speech import VERSION
     from priormatch.runs.stage import Stage
 
     files = find_text_files([text])

@@ -56,7 +56,7 @@ def serve(
     from priormatch.pipeline.transcribe import load_models
     from priormatch.progress import say
     from priormatch.recognizers.transcribing import cutting_for
-    from priormatch.serve.beams import Listener
+    from priormatch.serve.beams import Transcriber
     from priormatch.serve.server import serve as serve_page
 
     recognizer, judge = load_models(model, prior, device, threads)
@@ -65,8 +65,8 @@ def serve(
             f"WARNING: listening on {host} without a password: anyone who reaches this machine can use the page"
         )
     cutting = cutting_for(recognizer, longest)
-    listener = Listener(recognizer, judge, beam_size, fused, cutting, 60 * most_minutes)
-    serve_page(listener, model, prior, host, port, most_megabytes)
+    transcriber = Transcriber(recognizer, judge, beam_size, fused, cutting, 60 * most_minutes)
+    serve_page(transcriber, model, prior, host, port, most_megabytes)
 
 
 def is_this_machine(host: str) -> bool:

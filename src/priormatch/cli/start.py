@@ -75,7 +75,7 @@ def doctor(
 
     Example: priormatch doctor own labeled=speech unlabeled=more-speech text=books
     """
-    from priormatch.doctor.checks import examine
+    from priormatch.doctor.findings import examine
 
     given = overrides or []
     if recipe is not None and "=" in recipe:  # the first word is a setting, not a recipe

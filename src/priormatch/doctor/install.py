@@ -1,36 +1,22 @@
 """Check whether everything that priormatch needs is installed; this module imports nothing heavy itself."""
 
 import io
-import operator
 import platform
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
+from operator import eq, ge, gt, le, lt, ne
 
-from priormatch.doctor.finding import Finding
+from priormatch.doctor.findings import Finding
 
 OF_DEVELOPERS = {"browser", "dev", "docs"}  # extras that users do not need
 OLDEST_PYTHON = (3, 11)
 MODULES = (
-    "torch",
-    "numpy",
-    "lhotse",
-    "scipy",
-    "soundfile",
-    "sentencepiece",
-    "safetensors",
-    "omegaconf",
-    "jiwer",
+    *("torch", "numpy", "lhotse", "scipy", "soundfile"),
+    *("sentencepiece", "safetensors", "omegaconf", "jiwer"),
 )
-COMPARED = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-}
+COMPARED = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 FORMATS = {"WAV": "PCM_16", "FLAC": "PCM_16", "OGG": "VORBIS", "MP3": "MPEG_LAYER_III"}
 
 
@@ -62,22 +48,20 @@ def requirement_findings(
 ) -> Iterator[Finding]:
     """Check whether requirements, such as `torch<2.14,>=2.9` or `gradio>=6; extra == "page"`, are installed."""
     if not declared:
-        yield Finding(
-            "warning", "priormatch is not installed as a package", "run `pip install .` in its folder"
-        )
+        what = "priormatch is not installed as a package"
+        yield Finding("warning", what, "run `pip install .` in its folder")
     extras: dict[str, list[str]] = defaultdict(list)
     core: list[str] = []
     for requirement in declared:
         wanted, _, marker = requirement.partition(";")
         of_extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", marker)
         (extras[of_extra[1]] if of_extra else core).append(wanted)
-    for wanted in core:
-        if reason := unmet(wanted, version_of):
-            yield Finding("problem", reason, f'run `pip install "{wanted.strip()}"`')
-    if core and not any(unmet(wanted, version_of) for wanted in core):
-        yield Finding(
-            "ok", f"all {len(core)} packages that priormatch needs, including torch {version_of('torch')}"
-        )
+    missing = {wanted: reason for wanted in core if (reason := unmet(wanted, version_of))}
+    for wanted, reason in missing.items():
+        yield Finding("problem", reason, f'run `pip install "{wanted.strip()}"`')
+    if core and not missing:
+        torch = f"torch {version_of('torch')}"
+        yield Finding("ok", f"all {len(core)} packages that priormatch needs, including {torch}")
     reasons = {
         extra: [reason for wanted in needed if (reason := unmet(wanted, version_of))]
         for extra, needed in extras.items()
@@ -126,11 +110,8 @@ def import_findings(modules: Sequence[str]) -> Iterator[Finding]:
             import_module(name)
         except Exception as error:  # a broken library may raise anything
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            yield Finding(
-                "problem",
-                f"{name} cannot be imported ({reason})",
-                f"run `pip install --force-reinstall {name}`",
-            )
+            advice = f"run `pip install --force-reinstall {name}`"
+            yield Finding("problem", f"{name} cannot be imported ({reason})", advice)
 
 
 def sound_findings() -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from priormatch.data.batches import Batch
 from priormatch.data.tokenizer import train_tokenizer
 from priormatch.decoding.beam import Hypotheses
 from priormatch.device import find_device, has_kernels, mixed_precision
-from priormatch.doctor.finding import Finding
+from priormatch.doctor.findings import Finding
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 GB = 1 << 30
@@ -42,9 +42,8 @@ def cpu_findings(driver: bool) -> Iterator[Finding]:
         yield Finding("warning", what, "install a CUDA build of torch, see pytorch.org")
     elif driver and not torch.cuda.is_available():
         what = f"there is an NVIDIA driver, but PyTorch {torch.__version__} sees no GPU"
-        yield Finding(
-            "warning", what, "check whether `nvidia-smi` lists one, and whether CUDA_VISIBLE_DEVICES hides it"
-        )
+        advice = "check whether `nvidia-smi` lists one, and whether CUDA_VISIBLE_DEVICES hides it"
+        yield Finding("warning", what, advice)
     what = f"computing on the CPU with {torch.get_num_threads()} threads"
     yield Finding("warning", what, "enough for the demo and for tiny data; for hours of speech use a GPU")
 
@@ -54,25 +53,21 @@ def gpu_findings(device: torch.device) -> Iterator[Finding]:
     free, total = torch.cuda.mem_get_info(device)
     what = f"{torch.cuda.get_device_name(device)}, {free / GB:.1f} of {total / GB:.1f} GB free"
     if free < LITTLE_MEMORY:
-        yield Finding(
-            "warning", what, "lower training.batch.seconds and matching.batch.seconds, or free the GPU"
-        )
+        advice = "lower training.batch.seconds and matching.batch.seconds, or free the GPU"
+        yield Finding("warning", what, advice)
     else:
         yield Finding("ok", what)
     if has_kernels(device):
         yield Finding("ok", "Triton is installed: fused kernels and recorded steps are used")
     else:
-        yield Finding(
-            "warning", "Triton is missing: plain layers are used, which are slower", "install triton"
-        )
+        what = "Triton is missing: plain layers are used, which are slower"
+        yield Finding("warning", what, "install triton")
 
 
 def computing_findings(device: torch.device) -> Iterator[Finding]:
     """Check the results of a matrix product and an update of a tiny recognizer on a device."""
-    for name, check in (
-        ("a matrix product", product_is_right),
-        ("an update of a tiny recognizer", update_is_right),
-    ):
+    checks = {"a matrix product": product_is_right, "an update of a tiny recognizer": update_is_right}
+    for name, check in checks.items():
         try:
             right, reason = check(device), "the result is wrong"
         except Exception as error:  # a driver or a compiler may raise anything
@@ -123,10 +118,7 @@ def disk_finding(folder: Path, free: int | None) -> Finding:
     if free is None:
         return Finding("problem", f"runs={folder} cannot be written to", "set runs= to another folder")
     what = f"{free / GB:.1f} GB free for runs in {folder}"
-    if free < LITTLE_DISK:
-        return Finding(
-            "problem" if free < HARDLY_ANY_DISK else "warning",
-            what,
-            "free some space, or set runs= to another disk",
-        )
-    return Finding("ok", what)
+    if free >= LITTLE_DISK:
+        return Finding("ok", what)
+    advice = "free some space, or set runs= to another disk"
+    return Finding("problem" if free < HARDLY_ANY_DISK else "warning", what, advice)

@@ -18,10 +18,10 @@ from priormatch.config.checks import keys_of
 from priormatch.config.reference import WIDTH, commented_part
 from priormatch.data.normalizer import Normalizer, kind_for
 from priormatch.data.tokenizer import CONTROL_PIECES, MARK
-from priormatch.doctor.amounts import amount_findings
+from priormatch.doctor.recipe import amount_findings
 from priormatch.errors import UserError
 from priormatch.files import replacing
-from priormatch.prepare.look import Speech, letters, look_at_speech, look_at_text
+from priormatch.prepare.overview import Speech, letters, sample_speech, sample_text
 from priormatch.progress import duration_text, say
 
 BASE = "own"
@@ -74,9 +74,9 @@ def new_recipe(file: Path, labeled: str, unlabeled: str, text: str, tests: Mappi
     speech["unlabeled"] = look(unlabeled, "unlabeled", transcribed=False)
     for name, path in tests.items():
         look(path, f"test {name}", transcribed=True)
-    sentences, language = look_at_text(Path(text)), []
+    sentences, language = sample_text(Path(text)), []
     if (kind := kind_for(letters(sentences))) != "english":
-        sentences, language = look_at_text(Path(text), Normalizer(kind)), [language_rule(kind)]
+        sentences, language = sample_text(Path(text), Normalizer(kind)), [language_rule(kind)]
     gpu = torch.cuda.is_available()
     doubts = list(amount_findings(speech["labeled"], speech["unlabeled"]))
     for doubt in doubts:
@@ -102,7 +102,7 @@ def new_recipe(file: Path, labeled: str, unlabeled: str, text: str, tests: Mappi
 
 def look(path: str, name: str, transcribed: bool) -> Speech:
     """Examine and report the speech at a path; with `transcribed`, some of it must have transcripts."""
-    found = look_at_speech(Path(path))
+    found = sample_speech(Path(path))
     if transcribed and not found.transcribed:
         raise UserError(
             f"{name}: {path} holds no transcribed utterance: put NAME.txt next to NAME.wav, or give a table or cuts"

@@ -15,10 +15,9 @@ from priormatch.files import replace_text, replacing
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline.recipe import recipe_of_text
 from priormatch.pipeline.work import transcripts_of
-from priormatch.prepare.intake import Intake
 from priormatch.prepare.overview import overview
-from priormatch.prepare.own import prepare_own
-from priormatch.prepare.split import split_by_speaker
+from priormatch.prepare.own import prepare_own, split_by_speaker
+from priormatch.prepare.source import Intake
 from priormatch.progress import say
 from priormatch.runs.stage import Stage
 

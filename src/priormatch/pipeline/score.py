@@ -11,10 +11,9 @@ from priormatch.pipeline.score_files import UNITS, Resampled, found_sets, pairs_
 from priormatch.progress import track
 from priormatch.recognizers.perplexity import likelihoods, perplexity
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.scoring.alignment import AlignedUtterance, misheard
 from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
-from priormatch.scoring.confusions import AlignedUtterance, misheard
-from priormatch.scoring.error_rates import ErrorCounts, character_errors, grouped, word_errors
-from priormatch.scoring.normalizers import NORMALIZERS
+from priormatch.scoring.error_rates import NORMALIZERS, ErrorCounts, character_errors, grouped, word_errors
 from priormatch.scoring.references import references_of
 from priormatch.scoring.transcripts import Transcript, both_sides
 

@@ -9,8 +9,14 @@ from priormatch.data.batches import cut_text, read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.errors import UserError
 from priormatch.pipeline.transcribed import FILE as TRANSCRIBED
-from priormatch.scoring.references import holds_cuts, units_of, with_references
-from priormatch.scoring.texts import FORMS, hypotheses_in, transcribed_in
+from priormatch.scoring.references import (
+    FORMS,
+    holds_cuts,
+    hypotheses_in,
+    transcribed_in,
+    units_of,
+    with_references,
+)
 from priormatch.scoring.transcripts import Transcript
 
 Resampled = Literal["utterances", "speakers", "recordings"]

@@ -16,9 +16,15 @@ from priormatch.files import replace_text
 from priormatch.pipeline.score import Comparison, Score, Scoring
 from priormatch.pipeline.show_hypotheses import STYLES
 from priormatch.runs.results import difference_in_words, paired_entry, without_nan
-from priormatch.scoring.alignment import AlignedWord
+from priormatch.scoring.alignment import (
+    KINDS,
+    AlignedUtterance,
+    AlignedWord,
+    confusions,
+    most_frequent,
+    total,
+)
 from priormatch.scoring.bootstrap import SAMPLES
-from priormatch.scoring.confusions import KINDS, AlignedUtterance, confusions, most_frequent, total
 
 LETTERS = {"equal": "", "substitute": "S", "delete": "D", "insert": "I"}
 PLACES = ("the first", "the second")

@@ -28,9 +28,7 @@ from priormatch.data.columns import (
 from priormatch.data.manifest import SUFFIX, distinct_names, utterance, write_manifests
 from priormatch.errors import UserError
 from priormatch.files import replacing
-from priormatch.prepare.intake import Intake
-from priormatch.prepare.listed import locate
-from priormatch.prepare.source import Utterance
+from priormatch.prepare.source import Intake, Utterance, locate
 
 if TYPE_CHECKING:
     from datasets import Dataset

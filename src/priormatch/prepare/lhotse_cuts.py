@@ -16,9 +16,7 @@ from priormatch.data.batches import cut_text, read_cuts
 from priormatch.data.cuts import Item, Refused, read_items
 from priormatch.data.manifest import write_manifests
 from priormatch.errors import UserError
-from priormatch.prepare.intake import Intake
-from priormatch.prepare.listed import BEYOND, ROUNDING, locate
-from priormatch.prepare.source import Utterance
+from priormatch.prepare.source import BEYOND, ROUNDING, Intake, Utterance, locate
 
 Kind = TypeVar("Kind")
 

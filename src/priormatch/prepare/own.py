@@ -1,9 +1,13 @@
-"""Read a user's audio in any supported format, which is recognized from its contents."""
+"""Prepare a user's audio in any supported format, recognized from its contents, and split off a validation set."""
 
 import os
+import random
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+from lhotse import CutSet
 
 from priormatch.data.audio import SUFFIXES, audio_in
 from priormatch.data.columns import AUDIO, usual
@@ -11,23 +15,26 @@ from priormatch.data.text_files import read_sentences
 from priormatch.errors import UserError
 from priormatch.json_text import parse_object
 from priormatch.prepare.hugging_face import DICT, INFO, PARQUET, STATE, list_parquet, list_rows
-from priormatch.prepare.intake import AS_IT_COMES, Intake
-from priormatch.prepare.kaldi import RECORDINGS as WAV_SCP
-from priormatch.prepare.kaldi import list_kaldi
 from priormatch.prepare.lhotse_cuts import RECORDINGS, list_cuts
-from priormatch.prepare.listed import Listing
-from priormatch.prepare.nemo import list_nemo
-from priormatch.prepare.own_audio import list_folder, list_table
-from priormatch.prepare.source import Source
+from priormatch.prepare.listings import (
+    AUDIO_FILEPATH,
+    WAV_SCP,
+    list_folder,
+    list_kaldi,
+    list_nemo,
+    list_table,
+)
+from priormatch.prepare.source import Intake, Listing, Source
 from priormatch.progress import count_text, say
 
+DEFAULT_INTAKE = Intake()
 METADATA = ("metadata.csv", "metadata.jsonl")
 
 
 def prepare_own(
     path: Path,
     out: Path,
-    intake: Intake = AS_IT_COMES,
+    intake: Intake = DEFAULT_INTAKE,
     *,
     audio_column: str = "",
     text_column: str = "",
@@ -41,9 +48,8 @@ def prepare_own(
     what, read = recognize(path)
     if audio_column or text_column:
         if read not in (list_table, list_nemo, list_described, list_rows, list_parquet):
-            raise UserError(
-                f"{path} is {what} and has no columns: leave --audio-column and --text-column out."
-            )
+            without = "leave --audio-column and --text-column out"
+            raise UserError(f"{path} is {what} and has no columns: {without}.")
         read = partial(read, audio_column=audio_column, text_column=text_column)
     say(f"{path}: {what}")
     read(path).write(out, intake, max_bad_share, overwrite)
@@ -113,4 +119,44 @@ def _is_nemo(path: Path) -> bool:
     try:
         return usual(parse_object(first), AUDIO) is not None
     except ValueError:
-        return "audio_filepath" in first
+        return AUDIO_FILEPATH in first
+
+
+def split_by_speaker(cuts: CutSet, share: float, seed: int) -> tuple[CutSet, CutSet]:
+    """Split into training and validation cuts that share no speaker; the same seed gives the same split.
+
+    Validation gets about `share` of the duration: at least one speaker, never all. Utterances of unknown
+    speakers stay in training. With fewer than two known speakers, single utterances are drawn, and a message
+    is printed.
+    """
+    if not 0 < share < 1:
+        raise UserError(f"the validation share must be between 0 and 1, not {share:g}.")
+    utterances = list(cuts)
+    if len(utterances) < 2:
+        raise UserError(f"{len(utterances)} utterance(s) cannot be split for validation: give more data.")
+    groups: list[str | None] = [cut.supervisions[0].speaker for cut in utterances]
+    if len(set(groups) - {None}) < 2:
+        what = "validation is drawn by utterance and shares speakers with training"
+        say(f"fewer than two speakers are named: {what}")
+        groups = [cut.id for cut in utterances]
+    seconds: dict[str, float] = defaultdict(float)
+    for group, cut in zip(groups, utterances, strict=True):
+        if group is not None:
+            seconds[group] += cut.duration
+    chosen = _draw(seconds, share * sum(cut.duration for cut in utterances), seed)
+    train = [cut for group, cut in zip(groups, utterances, strict=True) if group not in chosen]
+    validation = [cut for group, cut in zip(groups, utterances, strict=True) if group in chosen]
+    return CutSet.from_cuts(train), CutSet.from_cuts(validation)
+
+
+def _draw(seconds: dict[str, float], target: float, seed: int) -> set[str]:
+    """Draw groups in random order, adding each that brings the sum closer to the target, but never all."""
+    groups = sorted(seconds)
+    random.Random(seed).shuffle(groups)
+    chosen: set[str] = set()
+    total = 0.0
+    for group in groups[:-1]:
+        if total + seconds[group] / 2 <= target:
+            chosen.add(group)
+            total += seconds[group]
+    return chosen or {min(groups, key=seconds.__getitem__)}

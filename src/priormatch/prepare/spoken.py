@@ -1,4 +1,4 @@
-"""Shared code of the synthesized corpora: espeak-ng voices, noise, parallel jobs and manifests."""
+"""Shared code of the synthesized corpora: espeak-ng voices, silence, noise, parallel jobs and files."""
 
 import gzip
 import importlib.util
@@ -21,6 +21,7 @@ from scipy.signal import lfilter
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.clips import at_model_rate
+from priormatch.data.waveforms import wav_header
 from priormatch.errors import UserError
 from priormatch.files import writing
 from priormatch.prepare import espeak
@@ -75,6 +76,14 @@ def in_noise(clean: Samples, noise_level: float, rng: np.random.Generator) -> np
     return samples
 
 
+def silence_around(
+    speech: Samples, seconds: tuple[float, float], rng: np.random.Generator
+) -> tuple[int, int]:
+    """Draw the samples of silence before and after speech; with them it lasts a whole number of `FRAME`s."""
+    before, after = (round(rng.uniform(*seconds) * SAMPLE_RATE) for _ in range(2))
+    return before, after + -(before + len(speech) + after) % FRAME
+
+
 def rms(samples: Samples) -> float:
     """Return the root mean square of samples."""
     return float(np.sqrt(np.mean(np.square(samples))))
@@ -108,6 +117,11 @@ def in_parallel(
 def without_text(cut: MonoCut) -> MonoCut:
     """Return the same utterance without its transcript."""
     return cut.map_supervisions(lambda supervision: replace(supervision, text=None))
+
+
+def wav_bytes(samples: npt.NDArray[np.int16]) -> bytes:
+    """Return the contents of a WAV file of samples at 16 kHz, (N,)."""
+    return wav_header(len(samples)) + samples.astype("<i2").tobytes()
 
 
 def write_cuts(path: Path, cuts: Iterable[MonoCut]) -> None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from priormatch.report.scores import Estimate
+from priormatch.report.run_folder import Estimate
 
 Point = tuple[float, float]
 Row = tuple[str, int, Estimate]
@@ -40,7 +40,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Line:
+class DrawnLine:
     """A series as drawn: the path, and its points with their tooltips."""
 
     name: str
@@ -56,7 +56,7 @@ class LineChart:
 
     title: str
     description: str
-    lines: list[Line]
+    lines: list[DrawnLine]
     x_ticks: list[Tick]
     y_ticks: list[Tick]
     level: Tick | None
@@ -106,26 +106,28 @@ def line_chart(
     series = [replace(each, points=thinned(each.points)) for each in series]
     across, up = Axis(0, max(*xs, until)), Axis(min(*ys, 0), max(*ys, 0)).rounded()
 
-    def place(point: Point) -> Point:
-        return across.place(point[0], LEFT, WIDTH - RIGHT), up.place(point[1], HEIGHT - BOTTOM, TOP)
+    def x_of(update: float) -> float:
+        return across.place(update, LEFT, WIDTH - RIGHT)
+
+    def y_of(value: float) -> float:
+        return up.place(value, HEIGHT - BOTTOM, TOP)
 
     lines = []
     for each in series:
-        placed = [place(point) for point in each.points]
         dots = [
-            (x, y, f"{each.name}: {short(value)} at update {update:,.0f}")
-            for (x, y), (update, value) in zip(placed, each.points, strict=True)
+            (x_of(update), y_of(value), f"{each.name}: {short(value)} at update {update:,.0f}")
+            for update, value in each.points
         ]
-        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in placed)
-        lines.append(Line(each.name, each.tone, path, dots, short(each.points[-1][1])))
+        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y, _ in dots)
+        lines.append(DrawnLine(each.name, each.tone, path, dots, short(each.points[-1][1])))
     return LineChart(
         title,
         f"{title}. " + " ".join(map(in_words, series)),
         lines,
-        [Tick(across.place(x, LEFT, WIDTH - RIGHT), f"{x:,.0f}") for x in across.ticks()],
-        [Tick(up.place(y, HEIGHT - BOTTOM, TOP), short(y)) for y in up.ticks()],
-        Tick(up.place(level[0], HEIGHT - BOTTOM, TOP), level[1]) if level else None,
-        [across.place(x, LEFT, WIDTH - RIGHT) for x in marks],
+        [Tick(x_of(x), f"{x:,.0f}") for x in across.ticks()],
+        [Tick(y_of(y), short(y)) for y in up.ticks()],
+        Tick(y_of(level[0]), level[1]) if level else None,
+        list(map(x_of, marks)),
     )
 
 
@@ -147,13 +149,8 @@ def in_words(series: Series) -> str:
     )
 
 
-def interval_chart(title: str, rows: Sequence[Row]) -> IntervalChart | None:
-    """Chart the rows with finite estimates; return None if there are none."""
-    return grouped_chart(title, {"": rows})
-
-
-def grouped_chart(title: str, groups: Mapping[str, Sequence[Row]]) -> IntervalChart | None:
-    """Chart rows as `interval_chart` does, with each group below its name; an unnamed group has no heading."""
+def interval_chart(title: str, groups: Mapping[str, Sequence[Row]]) -> IntervalChart | None:
+    """Chart the rows with finite estimates, each group below its name if it has one; return None if there are none."""
     shown = {
         group: drawn
         for group, rows in groups.items()
@@ -163,7 +160,6 @@ def grouped_chart(title: str, groups: Mapping[str, Sequence[Row]]) -> IntervalCh
         return None
     figures = [each for rows in shown.values() for _, _, each in rows]
     axis = Axis(min(0.0, *(each.low for each in figures)), max(0.0, *(each.high for each in figures)))
-    left, right = NAMES_WIDTH, WIDTH - VALUE_WIDTH
     bars: list[Bar] = []
     headings: list[Tick] = []
     words: list[str] = []
@@ -171,12 +167,15 @@ def grouped_chart(title: str, groups: Mapping[str, Sequence[Row]]) -> IntervalCh
     def next_line() -> float:
         return TOP + (len(bars) + len(headings) + 0.5) * ROW
 
+    def x_of(value: float) -> float:
+        return axis.place(value, NAMES_WIDTH, WIDTH - VALUE_WIDTH)
+
     for group, rows in shown.items():
         if group:
             headings.append(Tick(next_line(), group))
             words.append(f"{group}:")
         for name, tone, each in rows:
-            at, low, high = (axis.place(value, left, right) for value in (each.value, each.low, each.high))
+            at, low, high = map(x_of, (each.value, each.low, each.high))
             cut = name if len(name) <= NAME_LETTERS else f"…{name[1 - NAME_LETTERS :]}"
             bars.append(Bar(cut, tone, next_line(), at, low, high, minus(f"{each.value:.1f}")))
             words.append(f"{name}: {each.value:.1f}, from {each.low:.1f} to {each.high:.1f}.")
@@ -185,8 +184,8 @@ def grouped_chart(title: str, groups: Mapping[str, Sequence[Row]]) -> IntervalCh
         f"{title}. " + " ".join(words),
         bars,
         headings,
-        [Tick(axis.place(x, left, right), short(x)) for x in axis.ticks()],
-        axis.place(0.0, left, right) if axis.low < 0 else None,
+        [Tick(x_of(x), short(x)) for x in axis.ticks()],
+        x_of(0.0) if axis.low < 0 else None,
         TOP + (len(bars) + len(headings)) * ROW + BOTTOM,
     )
 

@@ -13,20 +13,10 @@ from priormatch import __version__
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import duration_text
-from priormatch.report.alarms import alarms
-from priormatch.report.charts import IntervalChart, LineChart, minus
-from priormatch.report.comparison import compared, differing
-from priormatch.report.curves import (
-    STAGE_NAMES,
-    Decision,
-    learning_charts,
-    rate_charts,
-    refreshes,
-    teaching_charts,
-)
-from priormatch.report.inspector import Utterance, heard, utterances
+from priormatch.report import curves
+from priormatch.report.charts import minus
+from priormatch.report.inspector import ROOM, Utterance, error_change, utterances
 from priormatch.report.run_folder import RunRecord, read_run
-from priormatch.report.sound import ROOM
 from priormatch.runs.results import BASE
 
 FILE = "report.html"
@@ -40,17 +30,12 @@ class RunView:
     key: str
     label: str
     record: RunRecord
-    alarms: list[str]
-    rates: list[IntervalChart]
-    teaching: list[LineChart]
-    learning: list[LineChart]
-    refreshes: list[Decision]
     utterances: list[Utterance]
 
     @property
     def versions(self) -> dict[str, str]:
         """Versions of the software that made the run, including its commit."""
-        records = (record.get("versions") for record in self.record.stages.values())
+        records = (stage.get("versions") for stage in self.record.stages.values())
         return self.record.results.get("versions") or next(filter(None, records), {})
 
     @property
@@ -96,7 +81,7 @@ def render(records: Sequence[RunRecord]) -> str:
     room = ROOM // len(records)
     labels = labels_of(records)
     runs = [
-        view(record, f"run{number}", label, room)
+        RunView(f"run{number}", label, record, utterances(record.inspected, room))
         for number, (record, label) in enumerate(zip(records, labels, strict=True), 1)
     ]
     environment = Environment(
@@ -110,11 +95,12 @@ def render(records: Sequence[RunRecord]) -> str:
     script = environment.get_template("script.js").render()
     return environment.get_template("page.html").render(
         runs=runs,
-        compared=compared(dict(zip(labels, records, strict=True))) if len(records) > 1 else [],
-        differing=differing(records),
-        names=STAGE_NAMES,
+        compared=curves.compared(dict(zip(labels, records, strict=True))) if len(records) > 1 else [],
+        differing=curves.differing(records),
+        curves=curves,
+        names=curves.STAGE_NAMES,
         base=BASE,
-        heard=heard,
+        error_change=error_change,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=__version__,
@@ -127,21 +113,6 @@ def labels_of(records: Sequence[RunRecord]) -> list[str]:
     folders = [record.folder.resolve().name for record in records]
     paths = [str(record.folder) for record in records]
     return next(each for each in (names, folders, paths) if len(set(each)) == len(each) or each is paths)
-
-
-def view(record: RunRecord, key: str, label: str, room: int) -> RunView:
-    """Collect everything the page shows of a run."""
-    return RunView(
-        key,
-        label,
-        record,
-        alarms(record),
-        rate_charts(record),
-        teaching_charts(record.matching, record.settings),
-        learning_charts(record),
-        refreshes(record.matching),
-        utterances(record.inspected, room),
-    )
 
 
 def rate_text(value: float, digits: int = 2) -> str:

@@ -1,7 +1,7 @@
 """Read a run's folder: settings, data, stages, metrics, scores and beams, and what is missing."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
@@ -14,9 +14,17 @@ from priormatch.files import read_text
 from priormatch.json_text import parse_json
 from priormatch.old_names import NEW_NAMES, with_names
 from priormatch.progress import track
-from priormatch.report.scores import Scores, read_scores
+from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
 from priormatch.runs.stage import FILE as STAGE
 from priormatch.runs.stage import MATCHING, read_record
+from priormatch.scoring.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
+from priormatch.scoring.error_rates import (
+    ErrorCounts,
+    character_errors,
+    word_error_rate_recovered,
+    word_errors,
+)
+from priormatch.scoring.transcripts import both_sides
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspected, read_inspected
 from priormatch.training.metrics import parse_entry
@@ -27,26 +35,44 @@ Line = dict[str, Any]
 """A line of metrics.jsonl: its stage, its update, and metrics."""
 
 ORDER = (
-    "data",
-    "tokenizer",
-    "prior",
-    "supervised",
-    "lengths",
-    "supervised-longer",
-    "labels",
-    "pseudo_label",
-    "fusion",
-    "fusion-matching",
-    "lengths-asr_lm",
-    "lengths-speaking_rate",
-    "lengths-oracle",
-    MATCHING,
+    *("data", "tokenizer", "prior", "supervised", "lengths", "supervised-longer", "labels", "pseudo_label"),
+    *("fusion", "fusion-matching", "lengths-asr_lm", "lengths-speaking_rate", "lengths-oracle", MATCHING),
 )
-TOLD = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float}
+RESULT_FIELDS = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float}
 """The fields that the report takes from results.json, with their types."""
 OF_EACH = ("name", "runs")
 """Settings that give the location of a run, not what it does."""
 SET_ASIDE = re.compile(r"\.\d+$")
+OURS = "lpm"
+
+Counts = Mapping[tuple[str, str], ErrorCounts]
+"""Word errors by test set and system."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A rate in percent with its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """Scores of a system on a test set; no WERR for baseline and topline, or if one of these is missing."""
+
+    wer: Estimate
+    cer: Estimate
+    werr: Estimate | None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores by test set and system, in the order of `NAMES`, and sentences on the differences between systems."""
+
+    tests: Mapping[str, Mapping[str, Score]]
+    differences: list[str]
 
 
 @dataclass(frozen=True)
@@ -78,10 +104,10 @@ class RunRecord:
     @property
     def matching_stage(self) -> str:
         """The stage of matching in the metrics; `priormatch match` may use any name."""
-        told = (
-            stage for stage, lines in self.metrics.items() if any("proposal_cer" in line for line in lines)
+        found = (
+            name for name, lines in self.metrics.items() if any("proposal_cer" in line for line in lines)
         )
-        return next(told, MATCHING)
+        return next(found, MATCHING)
 
     @property
     def matching(self) -> list[Line]:
@@ -156,7 +182,7 @@ def read_results(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not isinstance(found, dict) or any(
-        not isinstance(found.get(name, kind()), kind) for name, kind in TOLD.items()
+        not isinstance(found.get(name, kind()), kind) for name, kind in RESULT_FIELDS.items()
     ):
         raise UserError(f"{path} holds no results of a run")
     return found
@@ -180,10 +206,8 @@ def place(stage: str) -> tuple[int, int, str]:
 
 def read_data(folder: Path) -> dict[str, Summary]:
     """Summarize the manifests of a run."""
-    paths = sorted(folder.glob(f"*{SUFFIX}"))
-    return {
-        path.name.removesuffix(SUFFIX): summary(read_cuts(path)) for path in track(paths, "reading the data")
-    }
+    paths = track(sorted(folder.glob(f"*{SUFFIX}")), "reading the data")
+    return {path.name.removesuffix(SUFFIX): summary(read_cuts(path)) for path in paths}
 
 
 def count_sentences(folder: Path) -> dict[str, int]:
@@ -203,20 +227,14 @@ def read_metrics(path: Path, missing: list[str]) -> dict[str, list[Line]]:
     stages: dict[str, list[Line]] = {}
     damaged = 0
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        line = parse_line(text)
-        if line is None:
+        line = parse_entry(text)
+        if line is None or not is_number(line["update"]):
             damaged += 1
         else:
             stages.setdefault(line["stage"], []).append(line)
     if damaged:
         missing.append(f"{path} has {damaged} unreadable line{'s' * (damaged > 1)}, left out here.")
     return {stage: sorted(lines, key=lambda line: line["update"]) for stage, lines in stages.items()}
-
-
-def parse_line(text: str) -> Line | None:
-    """Parse a line of metrics; return None if it is not one."""
-    line = parse_entry(text)
-    return line if line is not None and is_number(line["update"]) else None
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -233,3 +251,52 @@ def read_beams(folder: Path) -> list[Inspected]:
 def values(lines: Sequence[Line], name: str) -> list[tuple[float, float]]:
     """Return (update, value) for the lines in which the metric is a number."""
     return [(line["update"], line[name]) for line in lines if is_number(line.get(name))]
+
+
+def read_scores(folder: Path) -> Scores:
+    """Score the transcripts in `folder/SYSTEM/TEST.jsonl`, if there are any."""
+    sides = {
+        (test, system): both_sides(transcripts)
+        for system, files in decoded_files(folder).items()
+        for test, path in files.items()
+        if (transcripts := transcribed(path))
+    }
+    counts = {key: word_errors(*both) for key, both in sides.items()}
+    tests: dict[str, dict[str, Score]] = {}
+    for (test, system), both in track(sides.items(), "intervals", len(sides)):
+        wer, cer = estimate(counts[test, system]), estimate(character_errors(*both))
+        tests.setdefault(test, {})[system] = Score(wer, cer, recovered(counts, test, system))
+    tests = {test: tests[test] for test in sorted(tests)}
+    return Scores(tests, [words for test in tests for words in differences(counts, test)])
+
+
+def estimate(counts: ErrorCounts) -> Estimate:
+    """Compute an error rate and its confidence interval."""
+    return Estimate(counts.rate, *bootstrap_interval(counts))
+
+
+def recovered(counts: Counts, test: str, system: str) -> Estimate | None:
+    """Compute the share of the gap between baseline and topline that a system closes (WERR)."""
+    base, mine, top = (counts.get((test, name)) for name in (BASE, system, TOP))
+    if system in (BASE, TOP) or base is None or mine is None or top is None or base.rate == top.rate:
+        return None
+    try:
+        interval = recovered_interval(base, mine, top)
+    except ValueError:  # scored on other utterances
+        return None
+    return Estimate(word_error_rate_recovered(base.rate, mine.rate, top.rate), *interval)
+
+
+def differences(counts: Counts, test: str) -> Iterator[str]:
+    """Compare local prior matching with the other systems by a paired bootstrap over utterances."""
+    ours = counts.get((test, OURS))
+    for system in (BASE, "pseudo_label"):
+        theirs = counts.get((test, system))
+        if ours is None or theirs is None:
+            continue
+        try:
+            found = paired_bootstrap(theirs, ours)
+        except ValueError:  # scored on other utterances
+            continue
+        words = difference_in_words(found.difference, found.interval, found.p_value, NAMES[system])
+        yield f"{test}: {NAMES[OURS]} is {words}."

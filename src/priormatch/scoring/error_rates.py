@@ -1,11 +1,36 @@
-"""Word and character errors per utterance, and error rates."""
+"""Word and character errors per utterance, error rates, and the normalizers that are applied before counting.
+
+Error rates depend on the normalizer as much as on the model, so every score names its normalizer.
+"""
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jiwer
 import numpy as np
+
+from priormatch.data.normalizer import ENGLISH, Normalizer, normalize_unicode
+
+
+def none(text: str) -> str:
+    """The unchanged words, separated by one space."""
+    return " ".join(text.split())
+
+
+def basic(text: str) -> str:
+    """Lower-case words of any script, as `unicode` produces them, but with numbers kept; idempotent."""
+    return normalize_unicode(text, numbers=True)
+
+
+NORMALIZERS: Mapping[str, Callable[[str], str]] = {
+    "none": none,
+    "basic": basic,
+    "english": ENGLISH,
+    "unicode": Normalizer("unicode"),
+    "turkic": Normalizer("turkic"),
+}
+"""Normalizers by the names in scores; the last three are those of `priormatch prepare` and delete digits."""
 
 
 @dataclass(frozen=True, eq=False)

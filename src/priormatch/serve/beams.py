@@ -38,7 +38,7 @@ Advance = Callable[[float, float], None]
 """Called with the seconds of speech decoded so far and the total."""
 
 
-class Say(StrEnum):
+class PriorUse(StrEnum):
     """Where the prior is used: nowhere, in the weights of the recognizer's beam, or in the beam search (fusion)."""
 
     none = "none"
@@ -57,7 +57,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Segment:
     """A segment of a recording, in seconds, and its hypotheses, best first.
 
     `ended` is whether the search found an end of sentence.
@@ -71,31 +71,31 @@ class Stretch:
     @property
     def text(self) -> str:
         """The best hypothesis."""
-        return self.told(self.beam[0]) if self.beam else ""
+        return self.transcript_of(self.beam[0]) if self.beam else ""
 
-    def told(self, hypothesis: Scored) -> str:
+    def transcript_of(self, hypothesis: Scored) -> str:
         """Return a hypothesis as in the transcript: without its loop if the search found no end of sentence."""
         return hypothesis.text if self.ended else without_loop(hypothesis.text)
 
     @property
     def heaviest(self) -> Scored | None:
         """The hypothesis of the beam that the prior prefers; None without a prior."""
-        found = weights(self.beam, Say.weights)
+        found = weights(self.beam, PriorUse.weights)
         return self.beam[found.index(max(found))] if found else None
 
 
-def weights(beam: Sequence[Scored], say: Say) -> list[float] | None:
+def weights(beam: Sequence[Scored], use: PriorUse) -> list[float] | None:
     """Return the weights inside a beam, which sum to one; None if they need a prior and there is none.
 
     They are q renormalized, p_y renormalized (the local prior, eq. 4 of the paper), or the fused search scores
     renormalized.
     """
-    of_say: dict[Say, list[float | None]] = {
-        Say.none: [each.log_q for each in beam],
-        Say.weights: [each.log_prior for each in beam],
-        Say.search: [each.score for each in beam],
+    scores_of: dict[PriorUse, list[float | None]] = {
+        PriorUse.none: [each.log_q for each in beam],
+        PriorUse.weights: [each.log_prior for each in beam],
+        PriorUse.search: [each.score for each in beam],
     }
-    scores = [value for value in of_say[say] if value is not None]
+    scores = [value for value in scores_of[use] if value is not None]
     if len(scores) < len(beam):
         return None
     (found,) = weigh(torch.tensor([scores]), torch.ones(1, len(scores), dtype=torch.bool)).tolist()
@@ -107,22 +107,22 @@ class Visit:
     """The state of a user's page: a recording, and the results of the searches made so far."""
 
     path: Path | None = None
-    plain: list[Stretch] | None = None
-    fused: list[Stretch] | None = None
+    plain: list[Segment] | None = None
+    fused: list[Segment] | None = None
 
-    def heard(self, say: Say) -> list[Stretch] | None:
+    def result(self, use: PriorUse) -> list[Segment] | None:
         """Return the result with the prior used in this way, or None before decoding."""
-        return self.fused if say is Say.search else self.plain
+        return self.fused if use is PriorUse.search else self.plain
 
-    def hearing(self, say: Say, listener: "Listener", advance: Advance) -> "Visit":
+    def decoded(self, use: PriorUse, transcriber: "Transcriber", advance: Advance) -> "Visit":
         """Return the visit with the recording decoded, if it has not been decoded yet."""
-        if self.path is None or self.heard(say) is not None:
+        if self.path is None or self.result(use) is not None:
             return self
-        found = listener.hear(self.path, say, advance)
-        return replace(self, fused=found) if say is Say.search else replace(self, plain=found)
+        found = transcriber.decode(self.path, use, advance)
+        return replace(self, fused=found) if use is PriorUse.search else replace(self, plain=found)
 
 
-class Listener:
+class Transcriber:
     """Transcribes recordings for many users, one at a time, each of at most `most_seconds`."""
 
     def __init__(
@@ -140,9 +140,9 @@ class Listener:
         self.fused = None if prior is None else search_with_prior(prior, fusion)
         self.lock, self.closed = Lock(), Event()
 
-    def hear(self, path: Path, say: Say, advance: Advance = lambda done, total: None) -> list[Stretch]:
+    def decode(self, path: Path, use: PriorUse, advance: Advance = lambda done, total: None) -> list[Segment]:
         """Decode a recording; return the segments with words, or raise `UserError` if it cannot be decoded."""
-        search = self.fused if say is Say.search else self.plain
+        search = self.fused if use is PriorUse.search else self.plain
         if search is None:
             raise UserError("there is no prior to search with: give --prior")
         done = 0.0
@@ -164,9 +164,9 @@ class Listener:
             deadline = time.monotonic() + LONGEST_REQUEST
             clips = self.clips(path)
             total = sum(clip.seconds for clip in clips)
-            hear = partial(hear_beams, self.model, self.prior, search)
-            found = hear_all(clips, hear, batch_seconds(self.model.device) / PARTS, count)
-        return [stretch for stretch in found if stretch.text]
+            decode = partial(decode_beams, self.model, self.prior, search)
+            found = hear_all(clips, decode, batch_seconds(self.model.device) / PARTS, count)
+        return [segment for segment in found if segment.text]
 
     def close(self) -> None:
         """Refuse new recordings and wait for the current one: Python must not end while threads compute."""
@@ -202,9 +202,9 @@ class Listener:
 
 
 @torch.no_grad()
-def hear_beams(
+def decode_beams(
     model: SpeechRecognizer, prior: ConvPrior | None, search: Search, clips: Sequence[Clip]
-) -> list[Stretch]:
+) -> list[Segment]:
     """Decode one batch of clips, keeping the whole beam of each."""
     with evaluating(model):
         frames = encode_clips(model, clips)
@@ -214,12 +214,12 @@ def hear_beams(
     log_prior = None if prior is None else prior.score(given)
     columns = [beam.classes, beam.lengths, log_q, beam.scores, *([] if log_prior is None else [log_prior])]
     rows = zip(*(each.tolist() for each in columns), strict=True)
-    stretches = []
+    segments = []
     for clip, row, ended in zip(clips, rows, beam.ended.tolist(), strict=True):
         hypotheses = [
             Scored(model.tokenizer.decode(classes), *figures)
             for classes, length, *figures in zip(*row, strict=True)
             if length > 0
         ]
-        stretches.append(Stretch(clip.start, clip.start + clip.seconds, hypotheses, ended))
-    return stretches
+        segments.append(Segment(clip.start, clip.start + clip.seconds, hypotheses, ended))
+    return segments

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from priormatch.errors import UserError
 from priormatch.progress import say
-from priormatch.serve.beams import Listener
+from priormatch.serve.beams import Transcriber
 from priormatch.serve.views import head
 
 MEGABYTE = 1 << 20
@@ -36,7 +36,7 @@ def require_free(host: str, port: int) -> None:
 
 
 def serve(
-    listener: Listener, model: Path, prior: Path | None, host: str, port: int, most_megabytes: int
+    transcriber: Transcriber, model: Path, prior: Path | None, host: str, port: int, most_megabytes: int
 ) -> None:
     """Serve the page until Ctrl-C; users' recordings and uploads are deleted then, or earlier."""
     with TemporaryDirectory(prefix="priormatch-") as folder:
@@ -45,7 +45,7 @@ def serve(
         os.environ["no_proxy"] = "*"  # Gradio sends a request to itself when it starts
         from priormatch.serve.page import make_page
 
-        page = make_page(listener, head(model, prior, listener.most_seconds, most_megabytes))
+        page = make_page(transcriber, head(model, prior, transcriber.most_seconds, most_megabytes))
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             page.launch(
@@ -69,4 +69,4 @@ def serve(
             say("the page is closed, and all uploads are deleted")
         finally:
             page.close(verbose=False)
-            listener.close()
+            transcriber.close()

@@ -6,13 +6,8 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from priormatch.config import FusionSettings
-from priormatch.serve.beams import KINDS, SUFFIXES, Say, Stretch, weights
+from priormatch.serve.beams import KINDS, SUFFIXES, PriorUse, Segment, weights
 
-SOURCES = {
-    Say.none: "of the recognizer: rank 1 of each beam",
-    Say.weights: "of the recognizer: rank 1 of each beam",
-    Say.search: "of recognizer and prior: rank 1 of each beam",
-}
 NO_SPEECH = "No speech was found in this recording: it is quiet, too short, or the same noise throughout."
 
 PIECES = Environment(
@@ -49,31 +44,32 @@ def sentence(words: str) -> str:
     return PIECES.get_template("sentence.html").render(sentence=words)
 
 
-def told(found: Sequence[Stretch], say: Say) -> str:
+def transcript(found: Sequence[Segment], use: PriorUse) -> str:
     """Render a transcript as HTML, one line per segment; with weights of the prior, also the prior's choice."""
-    choices = [(each, each.heaviest) for each in found] if say is Say.weights else []
-    return PIECES.get_template("told.html").render(
-        source=SOURCES[say],
+    choices = [(each, each.heaviest) for each in found] if use is PriorUse.weights else []
+    models = "recognizer and prior" if use is PriorUse.search else "the recognizer"
+    return PIECES.get_template("transcript.html").render(
+        source=f"of {models}: rank 1 of each beam",
         transcript=[each.text for each in found],
-        choices=[stretch.told(choice) for stretch, choice in choices if choice is not None],
+        choices=[segment.transcript_of(choice) for segment, choice in choices if choice is not None],
     )
 
 
-def beam_table(stretch: Stretch, say: Say, fusion: FusionSettings) -> str:
+def beam_table(segment: Segment, use: PriorUse, fusion: FusionSettings) -> str:
     """Render a beam as HTML, in the form of the paper's Table 1."""
     return PIECES.get_template("beam.html").render(
-        title=f"The beam from {clock(stretch.start)} to {clock(stretch.end)}",
-        stretch=stretch,
-        weights=weights(stretch.beam, say),
-        choice=stretch.heaviest if say is Say.weights else None,
-        say=say,
+        title=f"The beam from {clock(segment.start)} to {clock(segment.end)}",
+        segment=segment,
+        weights=weights(segment.beam, use),
+        choice=segment.heaviest if use is PriorUse.weights else None,
+        use=use,
         fusion=fusion,
     )
 
 
-def segment_name(stretch: Stretch) -> str:
+def segment_name(segment: Segment) -> str:
     """Name a segment in the list: its start and its transcript."""
-    return f"{clock(stretch.start)} {stretch.text}"
+    return f"{clock(segment.start)} {segment.text}"
 
 
 def clock(seconds: float) -> str:

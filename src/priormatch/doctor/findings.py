@@ -1,13 +1,27 @@
-"""`priormatch doctor`: all checks, one line each."""
+"""`priormatch doctor`: all checks, one line for each finding."""
 
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from priormatch.doctor import install
-from priormatch.doctor.finding import Finding, guarded
 from priormatch.errors import UserError
+
+Status = Literal["ok", "warning", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's output: a status, what was found, and what to do about it."""
+
+    status: Status
+    what: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.status:8} {self.what}{f'; {self.advice}' if self.advice else ''}"
 
 
 def examine(recipe: str | None, overrides: Sequence[str]) -> bool:
@@ -16,13 +30,15 @@ def examine(recipe: str | None, overrides: Sequence[str]) -> bool:
     for finding in findings(recipe, overrides):
         print(finding, flush=True)
         counts[finding.status] += 1
-    told = (f"{counts[each]} {each}{'' if counts[each] == 1 else 's'}" for each in ("warning", "problem"))
-    print(f"{counts['ok']} ok, {', '.join(told)}")
+    others = (f"{counts[each]} {each}{'' if counts[each] == 1 else 's'}" for each in ("warning", "problem"))
+    print(f"{counts['ok']} ok, {', '.join(others)}")
     return counts["problem"] > 0
 
 
 def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
     """Check the installation and the machine, and with a recipe its data and models; later checks need earlier ones."""
+    from priormatch.doctor import install
+
     yield install.python_finding(sys.version_info[:2])
     yield from install.requirement_findings(install.requirements(), install.installed_version)
     broken = list(install.import_findings(install.MODULES))
@@ -31,10 +47,8 @@ def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
         return
     yield from install.sound_findings()
     from priormatch.config import Settings, load_settings, recipe_path
-    from priormatch.doctor import data_checks as data
     from priormatch.doctor import machine
-    from priormatch.doctor import model_checks as models
-    from priormatch.doctor import settings_checks as of_settings
+    from priormatch.doctor import recipe as of_recipe
     from priormatch.training.wandb_log import wandb_plan
 
     settings = None
@@ -44,8 +58,16 @@ def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
     except UserError as error:
         yield Finding("problem", str(error))
     known = settings or Settings()
-    yield from guarded(lambda: machine.findings(known.device, Path(known.runs)))
+    yield from guarded(machine.findings(known.device, Path(known.runs)))
     if settings is not None and (recipe or overrides):
-        yield from of_settings.findings(settings)
-        yield from guarded(lambda: data.findings(settings))
-        yield from guarded(lambda: models.findings(Path(settings.runs) / settings.name))
+        yield from of_recipe.settings_findings(settings)
+        yield from guarded(of_recipe.data_findings(settings))
+        yield from guarded(of_recipe.model_findings(Path(settings.runs) / settings.name))
+
+
+def guarded(found: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield the findings of a check; a `UserError` becomes a problem."""
+    try:
+        yield from found
+    except UserError as error:
+        yield Finding("problem", str(error))

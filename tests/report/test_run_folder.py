@@ -1,4 +1,4 @@
-"""What a run's folder tells, whole, unfinished or damaged."""
+"""A run's folder, whole, unfinished or damaged."""
 
 import math
 
@@ -6,8 +6,7 @@ import pytest
 from tiny_report import make_run, matching_lines, write_metrics, write_stage
 
 from priormatch.errors import UserError
-from priormatch.report.run_folder import flat, read_run, values
-from priormatch.report.scores import read_scores
+from priormatch.report.run_folder import flat, read_run, read_scores, values
 
 
 @pytest.fixture

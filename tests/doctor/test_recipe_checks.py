@@ -1,22 +1,43 @@
+"""The doctor's checks of a recipe: its settings, its data and the models of its run."""
+
 from pathlib import Path
 
 import pytest
 
-from priormatch.config import AudioSettings, Settings
+from priormatch.config import AudioSettings, Settings, load_settings, recipe_names, recipe_path
 from priormatch.data.normalizer import ENGLISH, Normalizer
-from priormatch.doctor.amounts import amount_findings
-from priormatch.doctor.data_checks import (
+from priormatch.doctor.recipe import (
+    amount_findings,
+    data_findings,
     decoding_findings,
     duration_findings,
-    findings,
     language_findings,
     letter_findings,
+    model_findings,
     overlap_findings,
+    settings_findings,
     text_finding,
     transcript_findings,
 )
-from priormatch.prepare.look import Speech
+from priormatch.prepare.overview import Speech
 from priormatch.prepare.source import Utterance
+from priormatch.recognizers.prior import ConvPrior
+
+MASKS = ["training.augment.frequency_masks=2", "training.augment.frequency_width=27"]
+
+
+@pytest.mark.parametrize(("mels", "given", "count"), [(40, MASKS, 1), (80, MASKS, 0), (40, MASKS[1:], 0)])
+def test_masks_wider_than_half_of_the_mel_bands_are_a_warning(mels, given, count):
+    found = list(settings_findings(load_settings(None, [f"model.n_mels={mels}", *given])))
+    assert [str(each) for each in found] == count * [
+        "warning  training.augment.frequency_width=27 may mask most of the model.n_mels=40 mel bands; "
+        "lower it to about 10"
+    ]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_shipped_recipes_have_no_warnings(name):
+    assert not list(settings_findings(load_settings(recipe_path(name))))
 
 
 def statuses(found):
@@ -73,7 +94,7 @@ def test_letters_missing_in_a_few_words_are_no_matter_of_spelling():
 
 
 @pytest.mark.parametrize(
-    ("labeled", "unlabeled", "said"),
+    ("labeled", "unlabeled", "expected"),
     [
         (
             12,
@@ -85,10 +106,10 @@ def test_letters_missing_in_a_few_words_are_no_matter_of_spelling():
         (7200, 3600, ["1h00m is less than the transcribed speech; matching helps"]),
     ],
 )
-def test_little_speech_is_told_with_its_amount(labeled, unlabeled, said):
+def test_little_speech_is_reported_with_its_amount(labeled, unlabeled, expected):
     found = list(amount_findings(speech(labeled), speech(unlabeled)))
-    assert len(found) == len(said)
-    assert all(words in str(each) for each, words in zip(found, said, strict=True))
+    assert len(found) == len(expected)
+    assert all(words in str(each) for each, words in zip(found, expected, strict=True))
 
 
 def test_only_what_is_transcribed_counts():
@@ -101,7 +122,7 @@ def speech(seconds, transcripts=("at", "ten")):
     return Speech(utterances, [each.seconds for each in utterances])
 
 
-def test_another_language_is_read_as_the_recipe_says():
+def test_the_recipe_sets_the_normalizer_of_another_language():
     russian = Normalizer("unicode", "адеёиклмнопрстя")
     assert statuses(transcript_findings("x", ["Ёлка моя!"], 0.05, russian)) == []
     (foreign,) = transcript_findings("x", ["Ёлка", "жар"], 0.05, russian)
@@ -112,19 +133,19 @@ def test_another_language_is_read_as_the_recipe_says():
     assert statuses(language_findings({"text": ["ёлка"]}, russian)) == []
 
 
-def test_long_recordings_that_a_run_cuts_are_not_complained_of(tiny_corpus):
+def test_long_recordings_that_a_run_cuts_are_not_a_problem(tiny_corpus):
     path = str(tiny_corpus(["monday at ten"]))
     for segment, status in ((0.0, ["problem"]), (0.2, [])):
         audio = AudioSettings(longest=0.3, segment=segment)
-        found = findings(Settings(unlabeled=path, audio=audio))
+        found = data_findings(Settings(unlabeled=path, audio=audio))
         assert statuses(each for each in found if "would be skipped" in each.what) == status
 
 
-def test_text_that_holds_what_is_said():
-    said = "one two three four five six seven eight nine"
-    (known,) = overlap_findings({"test.a": [said]}, ["well", said])
+def test_text_that_contains_the_transcripts():
+    spoken = "one two three four five six seven eight nine"
+    (known,) = overlap_findings({"test.a": [spoken]}, ["well", spoken])
     assert (known.status, "100.0 %" in known.what) == ("warning", True)
-    (unknown,) = overlap_findings({"test.a": [said]}, [said[: len(said) // 2], "and so on"])
+    (unknown,) = overlap_findings({"test.a": [spoken]}, [spoken[: len(spoken) // 2], "and so on"])
     assert unknown.status == "ok"
 
 
@@ -133,7 +154,7 @@ def test_little_text():
     assert text_finding(["a b c d"] * 50_000).status == "ok"
 
 
-def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, tiny_corpus):
+def test_all_problems_of_a_recipe_are_reported_at_once(tmp_path, tiny_corpus):
     (tmp_path / "text.txt").write_text("monday at ten\n" * 10)
     settings = Settings(
         labeled=str(tiny_corpus(["monday at ten"], name="one")),
@@ -142,7 +163,7 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, tiny_corpus):
         validation=["nowhere.jsonl.gz"],
         test={"a": str(tiny_corpus(["evening"], name="two", transcribed=False))},
     )
-    problems = [each.what for each in findings(settings) if each.status == "problem"]
+    problems = [each.what for each in data_findings(settings) if each.status == "problem"]
     assert len(problems) == 3
     for words in (
         "unlabeled: it is not set",
@@ -152,8 +173,45 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once(tmp_path, tiny_corpus):
         assert any(words in each for each in problems)
 
 
-def test_validation_without_speakers_is_told(tmp_path, tiny_corpus):
+def test_validation_without_speaker_names_is_a_warning(tmp_path, tiny_corpus):
     one = str(tiny_corpus(["monday"]))
-    told = "shares speakers with training"
-    assert any(told in each.what for each in findings(Settings(labeled=one)))
-    assert not any(told in each.what for each in findings(Settings(labeled=one, validation=[one])))
+    warning = "shares speakers with training"
+    assert any(warning in each.what for each in data_findings(Settings(labeled=one)))
+    assert not any(warning in each.what for each in data_findings(Settings(labeled=one, validation=[one])))
+
+
+def run_folder(folder, recognizer, prior, tokenizer):
+    tokenizer.save(folder / "tokenizer")
+    recognizer.save(folder / "supervised" / "model")
+    prior.save(folder / "prior" / "model")
+    return folder
+
+
+def test_models_that_agree(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer):
+    (finding,) = model_findings(run_folder(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer))
+    assert finding.status == "ok"
+    assert "tokenizer, prior/model, supervised/model" in finding.what
+
+
+def test_a_prior_of_other_pieces(
+    tmp_path, tiny_recognizer, tiny_prior_settings, other_tokenizer, tiny_tokenizer
+):
+    other = ConvPrior(tiny_prior_settings, other_tokenizer)
+    (finding,) = model_findings(run_folder(tmp_path, tiny_recognizer, other, tiny_tokenizer))
+    assert finding.status == "problem"
+    assert f"{tmp_path / 'prior' / 'model'} has other pieces" in finding.what
+    assert f"remove {tmp_path / 'prior'};" in finding.advice
+
+
+def test_damaged_models(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer):
+    folder = run_folder(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer)
+    weights = folder / "supervised" / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    (folder / "prior" / "model" / "model.yaml").unlink()
+    *damaged, rest = model_findings(folder)
+    assert [each.status for each in damaged] == ["problem", "problem"]
+    assert rest.status == "ok"
+
+
+def test_no_run_yet(tmp_path):
+    assert list(model_findings(tmp_path / "nowhere")) == []

@@ -1,7 +1,8 @@
-"""Check whether a recipe's speech and text are usable and match each other."""
+"""Check a recipe: settings that fit each other, usable speech and text, complete models."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from priormatch.config import AudioSettings, Settings
@@ -9,29 +10,49 @@ from priormatch.data.manifest import named_sets
 from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for, normalizer_of
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
 from priormatch.data.text import Unspoken
-from priormatch.doctor.amounts import amount_findings
-from priormatch.doctor.finding import Finding
+from priormatch.data.tokenizer import MODEL_FILE, Tokenizer
+from priormatch.doctor.findings import Finding
 from priormatch.errors import UserError
-from priormatch.prepare.look import Speech, decode_some, letters, look_at_speech, look_at_text
+from priormatch.prepare.overview import Speech, decode_some, letters, sample_speech, sample_text
+from priormatch.progress import duration_text
+from priormatch.recognizers.folder import WEIGHTS
+from priormatch.recognizers.load import load_model
 
 DECODED = 20  # utterances per set
+LITTLE_SPEECH, HARDLY_ANY_SPEECH = 3600.0, 600.0  # seconds, transcribed
 LITTLE_TEXT = 100_000  # words
 MANY_FOREIGN, SOME_FOREIGN = 0.05, 0.001  # shares of letters that never occur on the other side
 MUCH_SHARED = 1.0  # percent of the 8-word runs
 SHOWN_LETTERS = 20
 FEW_LETTERS = 5000  # below this, rare letters may be missing by chance
+MORE_SPEECH = (
+    "a small grammar such as the demo's needs a quarter of an hour, free speech many hours: transcribe more, or see"
+    " docs/start-from.md"
+)
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
+def settings_findings(settings: Settings) -> Iterator[Finding]:
+    """Warn about settings that are valid but likely to fail together."""
+    augment, mels = settings.training.augment, settings.model.n_mels
+    width = augment.frequency_width
+    if augment.frequency_masks and 2 * width > mels:
+        yield Finding(
+            "warning",
+            f"training.augment.frequency_width={width} may mask most of the model.n_mels={mels} mel bands",
+            f"lower it to about {mels // 4}",
+        )
+
+
+def data_findings(settings: Settings) -> Iterator[Finding]:
     """Run all checks of a recipe's data."""
     if settings.corpus == "demo":
-        yield from demo_findings()
+        yield demo_finding()
         return
     normalizer = normalizer_of(settings.language)
     speech: dict[str, Speech] = {}
     for name, path in speech_paths(settings).items():
         try:
-            speech[name] = look_at_speech(require(name, path))
+            speech[name] = sample_speech(require(name, path))
         except UserError as error:
             yield Finding("problem", f"{name}: {error}")
             continue
@@ -40,7 +61,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield from amount_findings(speech["labeled"], speech.get("unlabeled"))
     spoken = {name: normalized(found.transcripts(), normalizer) for name, found in speech.items()}
     try:
-        sentences = look_at_text(require("text", settings.text), normalizer)
+        sentences = sample_text(require("text", settings.text), normalizer)
     except UserError as error:
         yield Finding("problem", f"text: {error}")
         return
@@ -52,25 +73,20 @@ def findings(settings: Settings) -> Iterator[Finding]:
     yield from overlap_findings(known, sentences, normalizer)
 
 
-def demo_findings() -> Iterator[Finding]:
+def demo_finding() -> Finding:
     """Check whether the demo corpus can be synthesized."""
-    from importlib.util import find_spec
-
     if find_spec("espeakng_loader") is None:
-        yield Finding("problem", "corpus=demo needs espeak-ng", "run `pip install 'priormatch[demo]'`")
-    else:
-        yield Finding("ok", "espeak-ng, which synthesizes the demo corpus, is installed")
+        return Finding("problem", "corpus=demo needs espeak-ng", "run `pip install 'priormatch[demo]'`")
+    return Finding("ok", "espeak-ng, which synthesizes the demo corpus, is installed")
 
 
 def speech_paths(settings: Settings) -> dict[str, str]:
     """Return the path of every setting that names speech."""
+    validation = named_sets(list(map(Path, settings.validation)), "validation")
     return {
         "labeled": settings.labeled,
         "unlabeled": settings.unlabeled,
-        **{
-            name: str(path)
-            for name, path in named_sets(list(map(Path, settings.validation)), "validation").items()
-        },
+        **{name: str(path) for name, path in validation.items()},
         **{f"test.{name}": path for name, path in settings.test.items()},
         **({"topline": settings.topline} if settings.topline else {}),
     }
@@ -95,12 +111,11 @@ def speech_findings(name: str, speech: Speech, settings: Settings) -> Iterator[F
     normalizer = normalizer_of(settings.language)
     yield from transcript_findings(name, speech.transcripts(), settings.audio.max_bad_share, normalizer)
     if name == "labeled" and not settings.validation and speech.speakers < 2:
+        what = "labeled: without speaker names, validation shares speakers with training"
         advice = (
             "put each speaker's audio into a folder, name speakers in the table, or give validation=[CUTS]"
         )
-        yield Finding(
-            "warning", "labeled: without speaker names, validation shares speakers with training", advice
-        )
+        yield Finding("warning", what, advice)
 
 
 def decoding_findings(
@@ -125,12 +140,8 @@ def duration_findings(name: str, durations: Sequence[float], audio: AudioSetting
             f"{name}: {len(outside)} of {len(durations)} utterances would be skipped: they are shorter than"
             f" {audio.shortest:g} s or longer than {audio.longest:g} s; the longest has {max(outside):.1f} s"
         )
-        all_of_it = len(outside) == len(durations)
-        yield Finding(
-            "problem" if all_of_it else "warning",
-            what,
-            "cut them at pauses, or raise audio.longest if memory allows",
-        )
+        advice = "cut them at pauses, or raise audio.longest if memory allows"
+        yield Finding("problem" if len(outside) == len(durations) else "warning", what, advice)
 
 
 def transcript_findings(
@@ -138,15 +149,12 @@ def transcript_findings(
 ) -> Iterator[Finding]:
     """Check whether transcripts give the words spoken."""
     if not transcripts:
-        yield Finding(
-            "problem", f"{name}: no transcripts", "put NAME.txt beside NAME.wav, or give a table or cuts"
-        )
-        return
+        advice = "put NAME.txt beside NAME.wav, or give a table or cuts"
+        yield Finding("problem", f"{name}: no transcripts", advice)
     reasons = [reason for each in transcripts if (reason := why_unusable(each, normalizer))]
     if reasons:
-        what = (
-            f"{name}: {len(reasons)} of {len(transcripts)} transcripts cannot be used, such as: {reasons[0]}"
-        )
+        bad = f"{len(reasons)} of {len(transcripts)}"
+        what = f"{name}: {bad} transcripts cannot be used, such as: {reasons[0]}"
         many = len(reasons) > max(1, most * len(transcripts))
         yield Finding("problem" if many else "warning", what, "correct them, or leave them out")
 
@@ -186,13 +194,13 @@ def text_finding(sentences: Sequence[str]) -> Finding:
 def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source: str) -> Iterator[Finding]:
     """Check whether transcripts and text use the same letters, since pieces are made of one of the two."""
     sides = {"transcripts": letters(transcripts), "text": letters(sentences)}
-    agreed = True
+    agree = True
     for one, other in (("transcripts", "text"), ("text", "transcripts")):
         foreign = {letter: count for letter, count in sides[one].items() if letter not in sides[other]}
         share = sum(foreign.values()) / max(sides[one].total(), 1)
         if share < SOME_FOREIGN:
             continue
-        agreed = False
+        agree = False
         if sides[other].total() < FEW_LETTERS:
             what = (
                 f"{sides[other].total():,} letters in the {other} are too few to check whether {one} and {other} use"
@@ -202,12 +210,11 @@ def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source
             continue
         commonest = sorted(foreign, key=lambda letter: -foreign[letter])[:SHOWN_LETTERS]
         lost = f", and tokenizer.source={source} gives them no piece" if source == other else ""
-        never = f"{100 * share:.1f} % of the letters in the {one} never occur in the {other}{lost}"
+        percent = f"{100 * share:.1f} % of the letters in the {one}"
+        what = f"{percent} never occur in the {other}{lost}: {' '.join(commonest)}"
         advice = f"write both with the same letters (accents, symbols, language); if these are just rare, add {other}"
-        yield Finding(
-            "problem" if share > MANY_FOREIGN else "warning", f"{never}: {' '.join(commonest)}", advice
-        )
-    if agreed:
+        yield Finding("problem" if share > MANY_FOREIGN else "warning", what, advice)
+    if agree:
         yield Finding("ok", f"transcripts and text use the same {len(sides['transcripts'])} letters")
 
 
@@ -228,3 +235,46 @@ def overlap_findings(
             yield Finding("warning", what, advice)
         else:
             yield Finding("ok", what)
+
+
+def amount_findings(labeled: Speech, unlabeled: Speech | None) -> Iterator[Finding]:
+    """Warn about little transcribed speech, or less untranscribed than transcribed speech."""
+    seconds = 3600 * labeled.hours * labeled.transcribed / max(len(labeled.utterances), 1)
+    amount = f"labeled: {duration_text(seconds)} of transcribed speech"
+    if seconds < HARDLY_ANY_SPEECH:
+        yield Finding("warning", f"{amount} is too little to train a recognizer", MORE_SPEECH)
+    elif seconds < LITTLE_SPEECH:
+        yield Finding("warning", f"{amount} is little", MORE_SPEECH)
+    if unlabeled is not None and 3600 * unlabeled.hours < seconds:
+        what = f"unlabeled: {duration_text(3600 * unlabeled.hours)} is less than the transcribed speech"
+        yield Finding("warning", what, "matching helps if there is several times as much: add recordings")
+
+
+def model_findings(folder: Path) -> Iterator[Finding]:
+    """Run all checks of a run's models; no findings if there are none yet."""
+    tokenizers: dict[str, Tokenizer] = {}
+    if (folder / "tokenizer" / MODEL_FILE).is_file():
+        tokenizers["tokenizer"] = Tokenizer.load(folder / "tokenizer")
+    for place in sorted(file.parent for file in folder.rglob(WEIGHTS)):
+        name = str(place.relative_to(folder))
+        try:
+            tokenizers[name] = load_model(place).tokenizer
+        except UserError as error:
+            advice = f"remove {folder / name.split('/')[0]} and run again"
+            yield Finding("problem", f"{name}: {error}", advice)
+    if tokenizers:
+        yield from piece_findings(tokenizers, folder)
+
+
+def piece_findings(tokenizers: Mapping[str, Tokenizer], folder: Path) -> Iterator[Finding]:
+    """Check whether the tokenizer, the prior and the recognizers of a run have the same pieces."""
+    first = next(iter(tokenizers))
+    classes = tokenizers[first].classes
+    others = [name for name in tokenizers if tokenizers[name] != tokenizers[first]]
+    for name in others:
+        theirs = f"{folder / name} has other pieces ({tokenizers[name].classes} classes)"
+        advice = f"remove {folder / name.split('/')[0]}; a run creates it again with one tokenizer for all"
+        yield Finding("problem", f"{theirs} than {folder / first} ({classes} classes)", advice)
+    if not others:
+        what = f"{', '.join(tokenizers)} in {folder}: complete, with the same {classes} classes"
+        yield Finding("ok", what)

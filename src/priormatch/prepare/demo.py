@@ -1,6 +1,5 @@
-"""Generate the demo corpus: cuts and text, from a seed, in well under a minute."""
+"""The demo corpus: sentences about appointments, synthesized by espeak-ng in many voices, in under a minute."""
 
-import io
 import json
 import os
 import random
@@ -12,19 +11,18 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
-import soundfile
+import numpy.typing as npt
 from lhotse import MonoCut
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import recording_at
 from priormatch.data.manifest import utterance
 from priormatch.errors import UserError
-from priormatch.files import read_text, writing
+from priormatch.files import read_text, replace_text, writing
 from priormatch.json_text import parse_json
 from priormatch.old_names import NEW_NAMES, OLD_NAMES, existing_manifest, with_names
-from priormatch.prepare.demo.grammar import draw_sentences
-from priormatch.prepare.demo.speech import Conditions, record
-from priormatch.prepare.spoken import check_installed, in_parallel, without_text, write_cuts
+from priormatch.prepare import spoken
+from priormatch.prepare.demo_grammar import draw_sentences
 from priormatch.progress import track
 
 VERSION = 2
@@ -32,30 +30,31 @@ VERSION = 2
 
 SEEN_VOICES = ("en-us+m3", "en-us+f2", "en-gb-x-rp+m7")
 UNSEEN_VOICES = (
-    "en-gb-scotland+m1",
-    "en-gb-scotland+f5",
-    "en-029+m5",
-    "en-029+f1",
-    "en-gb-x-gbclan+m4",
-    "en-gb-x-gbclan+f1",
-    "en-gb-x-gbcwmd+m6",
-    "en-gb-x-gbcwmd+Mike",
-    "en-us-nyc+m2",
-    "en-us-nyc+f5",
-    "en+max",
-    "en+f4",
-    "en-us+robert",
-    "en-us+steph",
+    *("en-gb-scotland+m1", "en-gb-scotland+f5", "en-029+m5", "en-029+f1", "en-gb-x-gbclan+m4"),
+    *("en-gb-x-gbclan+f1", "en-gb-x-gbcwmd+m6", "en-gb-x-gbcwmd+Mike", "en-us-nyc+m2", "en-us-nyc+f5"),
+    *("en+max", "en+f4", "en-us+robert", "en-us+steph"),
 )
-SEEN = Conditions(rate=(155, 185), pitch=(42, 58), snr=(20.0, 30.0))
-UNSEEN = Conditions(rate=(145, 200), pitch=(38, 66), snr=(15.0, 30.0))
-
 CUTS = ("labeled", "unlabeled", "validation-seen", "validation-unseen", "test-seen", "test-unseen")
 TRANSCRIBED = "unlabeled-transcribed"
 TEXTS = ("text.txt", "text-validation.txt")
 Settings = dict[str, object]
 SETTINGS = "demo.json"
 UNFINISHED = ".unfinished"
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The ranges from which the conditions of each utterance are drawn uniformly."""
+
+    rate: tuple[int, int]  # words per minute
+    pitch: tuple[int, int]  # from 0 to 99; 50 is the voice's default
+    snr: tuple[float, float]  # signal-to-noise ratio in decibels
+    level: tuple[float, float] = (-29.0, -21.0)  # of the speech, in decibels relative to full scale
+    pause: tuple[float, float] = (0.05, 0.2)  # silence before and after the speech, in seconds
+
+
+SEEN = Conditions(rate=(155, 185), pitch=(42, 58), snr=(20.0, 30.0))
+UNSEEN = Conditions(rate=(145, 200), pitch=(38, 66), snr=(15.0, 30.0))
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def prepare_demo(
     settings: Settings = {"version": VERSION, "seed": seed, "sizes": asdict(sizes), "folder": str(out)}
     if _is_finished(out, settings):
         return
-    check_installed()
+    spoken.check_installed()
     parts, texts = _deal(seed, sizes)
     try:
         _make(parts, texts, settings, out, processes or os.cpu_count() or 1)
@@ -118,9 +117,9 @@ def _make(
     (out / SETTINGS).unlink(missing_ok=True)  # from here on the folder counts as unfinished
     cuts = _record_parts(parts, work, out, processes)
     cuts[TRANSCRIBED] = cuts["unlabeled"]
-    cuts["unlabeled"] = [without_text(cut) for cut in cuts["unlabeled"]]
+    cuts["unlabeled"] = [spoken.without_text(cut) for cut in cuts["unlabeled"]]
     for name, part_cuts in cuts.items():
-        write_cuts(work / f"{name}.jsonl.gz", part_cuts)
+        spoken.write_cuts(work / f"{name}.jsonl.gz", part_cuts)
     for name, sentences in texts.items():
         with writing(work / name):
             (work / name).write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
@@ -184,7 +183,7 @@ def _deal(seed: int, sizes: DemoSizes) -> tuple[list[Part], dict[str, list[str]]
 def _record_parts(parts: Sequence[Part], work: Path, out: Path, processes: int) -> dict[str, list[MonoCut]]:
     """Record every part, one file per voice; the cuts of a part alternate between its voices."""
     jobs = [(part, voice) for part in parts for voice in part.voices]
-    with in_parallel(lambda job: _record_voice(job[0], job[1], work, out), jobs, processes) as results:
+    with spoken.in_parallel(lambda job: _record_voice(job[0], job[1], work, out), jobs, processes) as results:
         recorded = iter(list(track(results, "Synthesizing the demo corpus", total=len(jobs))))
     cuts = {}
     for part in parts:
@@ -202,11 +201,9 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
     rng = np.random.default_rng([part.seed, zlib.crc32(stream.encode())])
     utterances = record(sentences, voice, part.conditions, rng)
     audio = np.concatenate(utterances)
-    content = io.BytesIO()  # libsndfile does not report why it cannot write a file
-    soundfile.write(content, audio, SAMPLE_RATE, format="WAV", subtype="PCM_16")
-    file = work / "audio" / f"{name}.wav"
-    with writing(file, content.tell()):
-        file.write_bytes(content.getvalue())
+    file, content = work / "audio" / f"{name}.wav", spoken.wav_bytes(audio)
+    with writing(file, len(content)):
+        file.write_bytes(content)
     recording = recording_at(out / "audio" / f"{name}.wav", len(audio))
     cuts, start = [], 0
     for number, (text, samples) in enumerate(zip(sentences, utterances, strict=True)):
@@ -216,6 +213,28 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
     return cuts
 
 
+def record(
+    sentences: Sequence[str], voice: str, conditions: Conditions, rng: np.random.Generator
+) -> list[npt.NDArray[np.int16]]:
+    """Synthesize the sentences in one voice, each in its own conditions; 16 kHz, 16 bits, each (N,)."""
+    drawn = [
+        [int(rng.integers(*bounds, endpoint=True)) for bounds in (conditions.rate, conditions.pitch)]
+        for _ in sentences
+    ]
+    requests = [(text, voice, rate, pitch) for text, (rate, pitch) in zip(sentences, drawn, strict=True)]
+    return [_in_conditions(speech, conditions, rng) for speech in spoken.speak(requests)]
+
+
+def _in_conditions(
+    speech: spoken.Samples, conditions: Conditions, rng: np.random.Generator
+) -> npt.NDArray[np.int16]:
+    """Set the level and add pauses and noise, without clipping."""
+    around = spoken.silence_around(speech, conditions.pause, rng)
+    level = spoken.amplitude(rng.uniform(*conditions.level))
+    noise_level = level / spoken.amplitude(rng.uniform(*conditions.snr))
+    return spoken.in_noise(np.pad(speech * (level / spoken.rms(speech)), around), noise_level, rng)
+
+
 def _publish(work: Path, out: Path, settings: Settings) -> None:
     """Move the finished files to their places; the settings, which mark the corpus as complete, come last."""
     for item in sorted(work.iterdir()):
@@ -223,7 +242,5 @@ def _publish(work: Path, out: Path, settings: Settings) -> None:
         if target.is_dir():  # left by a run that was stopped at this point
             shutil.rmtree(target)
         os.replace(item, target)
-    temporary = work / SETTINGS
-    temporary.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, out / SETTINGS)
+    replace_text(out / SETTINGS, json.dumps(settings, indent=2) + "\n")
     work.rmdir()

@@ -1,15 +1,18 @@
-"""Generate the synthetic corpus: cuts and text, from a text and a seed."""
+"""A corpus like LibriSpeech generated from text: passages of books, read by espeak-ng in clean and other voices."""
 
 import json
 import os
 import random
+import re
+from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from lhotse import MonoCut
 
 from priormatch.data.audio import recording_at
@@ -19,39 +22,43 @@ from priormatch.data.text_files import read_sentences
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing
 from priormatch.prepare.spoken import FRAME, check_installed, without_text, write_cuts
-from priormatch.prepare.synthetic.passages import Characters, cut_passages, survey
-from priormatch.prepare.synthetic.recording import JOURNAL, Reading, Recorded, expected_seconds, record
-from priormatch.prepare.synthetic.voices import CASTS, VERSION, Speaker, speakers_of
+from priormatch.prepare.synthetic_speech import (
+    CASTS,
+    JOURNAL,
+    VERSION,
+    Reading,
+    Recorded,
+    Speaker,
+    expected_seconds,
+    record,
+    speakers_of,
+)
 from priormatch.progress import Meter
 
 UNLABELED = ("unlab-clean", "unlab-other")
 TEXT, TEXT_VALIDATION = "text.txt", "text-validation.txt"
 DESCRIPTION = "synthetic.json"
 SENTENCES_A_REPORT = 10_000
+PASSAGE = (5, 20)
+"""Fewest and most sentences in a recording."""
+SPEAKABLE = re.compile(r"[a-z']{1,30}( [a-z']{1,30})*")
+
+Characters = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
 class SyntheticOptions:
     """Options of a synthetic corpus."""
 
-    labeled: float = 9.0
-    """Hours of labeled speech."""
-    unlab_clean: float = 18.0
-    """Hours of unlabeled speech in clean voices."""
-    unlab_other: float = 18.0
-    """Hours of unlabeled speech in other voices."""
-    dev: float = 0.75
-    """Hours of dev-clean, and of dev-other."""
-    test: float = 0.75
-    """Hours of test-clean, and of test-other."""
-    text_validation: int = 2000
-    """Approximate number of validation sentences for the prior."""
-    shortest: int = 3
-    """Fewest words in a spoken sentence."""
-    longest: int = 35
-    """Most words in a spoken sentence."""
-    seed: int = 0
-    """Seed of the passages, the speakers and the noise."""
+    labeled: float = 9.0  # hours of labeled speech
+    unlab_clean: float = 18.0  # hours of unlabeled speech in clean voices
+    unlab_other: float = 18.0  # hours of unlabeled speech in other voices
+    dev: float = 0.75  # hours of dev-clean, and of dev-other
+    test: float = 0.75  # hours of test-clean, and of test-other
+    text_validation: int = 2000  # approximate number of validation sentences for the prior
+    shortest: int = 3  # fewest words in a spoken sentence
+    longest: int = 35  # most words in a spoken sentence
+    seed: int = 0  # of the passages, the speakers and the noise
 
     def hours(self) -> dict[str, float]:
         """Return the hours of speech of every part."""
@@ -105,9 +112,9 @@ def prepare_synthetic(
     - text.txt and text-validation.txt: the sentences that are not spoken anywhere, in order, for the prior.
     - synthetic.json: the version, the options, and the contents of every part, with its speakers.
 
-    `voices.py` defines the voices of each part. The same text and options give the same corpus, whatever the number of
-    jobs (by default one per core); with more unlabeled speech, the other parts stay the same. An interrupted call
-    resumes: complete recordings are kept.
+    `synthetic_speech.py` defines the voices of each part. The same text and options give the same corpus, whatever the
+    number of jobs (by default one per core); with more unlabeled speech, the other parts stay the same. An interrupted
+    call resumes: complete recordings are kept.
     """
     check_installed()
     characters = survey(_read(files, "finding passages"), options.shortest, options.longest)
@@ -118,9 +125,47 @@ def prepare_synthetic(
         spoken = _share_out(files, out, len(characters), turns, validation)
         return _make(turns, spoken, options, out, jobs or os.cpu_count() or 1)
     except OSError as error:
-        raise UserError(
-            f"cannot write to {out}: {error}; free some space or choose another folder."
-        ) from error
+        what = f"cannot write to {out}: {error}"
+        raise UserError(f"{what}; free some space or choose another folder.") from error
+
+
+def survey(sentences: Iterable[str], shortest: int, longest: int) -> Characters:
+    """Count the characters of every sentence that may be spoken, 0 for the others: (N,).
+
+    A sentence may be spoken if it has `shortest` to `longest` words of plain letters and apostrophes and occurs only
+    once. So no sentence is spoken twice, and no spoken sentence is in the rest of the text.
+    """
+    hashes, characters = array("q"), array("I")
+    for sentence in sentences:
+        fits = shortest <= sentence.count(" ") + 1 <= longest and SPEAKABLE.fullmatch(sentence)
+        hashes.append(hash(sentence))  # 64 bits hardly ever collide
+        characters.append(len(sentence) if fits else 0)
+    return np.where(_occurs_once(np.array(hashes)), np.array(characters), 0).astype(np.uint32)
+
+
+def _occurs_once(values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Mark the values that occur only once: (N,) -> (N,)."""
+    _, first, counts = np.unique(values, return_index=True, return_counts=True)
+    once = np.zeros(len(values), np.bool_)
+    once[first[counts == 1]] = True
+    return once
+
+
+def cut_passages(characters: Characters, rng: random.Random) -> list[range]:
+    """Cut every run of sentences that may be spoken into passages of 5 to 20; return all, in random order.
+
+    The end of a run is left out if it is too short for a passage.
+    """
+    inside = np.concatenate([[0], characters > 0, [0]])
+    fewest, most = PASSAGE
+    found = []
+    for begin, end in np.flatnonzero(np.diff(inside)).reshape(-1, 2).tolist():
+        while end - begin >= fewest:
+            after = min(begin + rng.randint(fewest, most), end)
+            found.append(range(begin, after))
+            begin = after
+    rng.shuffle(found)
+    return found
 
 
 def deal(characters: Characters, options: SyntheticOptions) -> tuple[list[Turn], list[range]]:
@@ -219,19 +264,10 @@ def _make(
 def _cuts(reading: Reading, recorded: Recorded, folder: Path) -> list[MonoCut]:
     """Return the utterances of a recording; their names sort in order of time."""
     recording = recording_at(folder / f"{reading.name}.wav", recorded.length * FRAME)
+    sentences, speaker = zip(reading.sentences, recorded.spans, strict=True), reading.speaker.name
     return [
-        utterance(
-            f"{reading.name}-{number:02d}",
-            recording,
-            sentence,
-            reading.speaker.name,
-            "en",
-            start=start / 100,
-            duration=length / 100,
-        )
-        for number, (sentence, (start, length)) in enumerate(
-            zip(reading.sentences, recorded.spans, strict=True)
-        )
+        utterance(f"{reading.name}-{number:02d}", recording, text, speaker, "en", start / 100, length / 100)
+        for number, (text, (start, length)) in enumerate(sentences)
     ]
 
 

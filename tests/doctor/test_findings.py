@@ -1,36 +1,36 @@
 import pytest
 from tiny_run import command, files, make_folders
 
-from priormatch.doctor import checks, install
-from priormatch.doctor.finding import Finding
+from priormatch.doctor import findings, install
+from priormatch.doctor.findings import Finding
 
 DATA = ("labeled=labeled", "unlabeled=unlabeled", "text=text.txt")
 
 
 @pytest.fixture
-def said(tmp_path, monkeypatch, capsys):
+def doctor(tmp_path, monkeypatch, capsys):
     """Ask the doctor; gives the exit code and the lines, of a command that writes nothing."""
     monkeypatch.chdir(tmp_path)
     make_folders(tmp_path)
 
-    def said(*words):
+    def doctor(*words):
         before = files(tmp_path)
         code = command("doctor", *words)
         assert files(tmp_path) == before
         return code, capsys.readouterr().out.splitlines()
 
-    return said
+    return doctor
 
 
-def test_a_recipe_without_problems(said):
-    code, lines = said("tiny.yaml", *DATA, "test={calls: test}", "device=cpu")
+def test_a_recipe_without_problems(doctor):
+    code, lines = doctor("tiny.yaml", *DATA, "test={calls: test}", "device=cpu")
     assert code == 0
     assert lines[-1].endswith(", 0 problems")
     assert "ok       labeled: 24 utterances, 24 of them transcribed, 12s, 4 speakers" in lines
 
 
-def test_problems_are_told_and_the_exit_code_is_one(said):
-    code, lines = said("tiny.yaml", "labeled=nowhere", *DATA[1:], "device=cpu")
+def test_with_problems_the_exit_code_is_one(doctor):
+    code, lines = doctor("tiny.yaml", "labeled=nowhere", *DATA[1:], "device=cpu")
     assert code == 1
     (problem,) = [line for line in lines if line.startswith("problem")]
     assert "nowhere" in problem
@@ -45,14 +45,14 @@ def test_problems_are_told_and_the_exit_code_is_one(said):
         (("demo", "device=gpu"), "device=gpu: not a device"),
     ],
 )
-def test_what_does_not_load_is_a_problem(said, words, expected):
-    code, lines = said(*words)
+def test_what_does_not_load_is_a_problem(doctor, words, expected):
+    code, lines = doctor(*words)
     assert code == 1
     assert any(line.startswith("problem") and expected in line for line in lines)
 
 
-def test_settings_without_a_recipe(said):
-    code, lines = said("labeled=nowhere", *DATA[1:], "device=cpu")
+def test_settings_without_a_recipe(doctor):
+    code, lines = doctor("labeled=nowhere", *DATA[1:], "device=cpu")
     assert code == 1
     assert any("labeled: nowhere" in line for line in lines)
 
@@ -66,12 +66,12 @@ def test_settings_without_a_recipe(said):
     ],
 )
 def test_findings_are_counted_in_good_english(monkeypatch, capsys, found, expected):
-    monkeypatch.setattr(checks, "findings", lambda *_: [Finding(status, "this") for status in found])
-    checks.examine(None, [])
+    monkeypatch.setattr(findings, "findings", lambda *_: [Finding(status, "this") for status in found])
+    findings.examine(None, [])
     assert capsys.readouterr().out.splitlines()[-1] == expected
 
 
 def test_nothing_is_tried_without_the_packages(monkeypatch):
     broken = Finding("problem", "torch cannot be imported")
     monkeypatch.setattr(install, "import_findings", lambda _: iter([broken]))
-    assert list(checks.findings(None, []))[-1] == broken
+    assert list(findings.findings(None, []))[-1] == broken

@@ -25,18 +25,8 @@ Slots = Mapping[str, Sequence[str]]
 
 YEAR = 2026
 MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
 )
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")

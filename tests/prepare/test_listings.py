@@ -11,8 +11,8 @@ from own_files import read, truncate, write_audio
 from priormatch.data.manifest import Summary, summary
 from priormatch.data.waveforms import read_samples
 from priormatch.errors import UserError
+from priormatch.prepare.listings import list_table
 from priormatch.prepare.own import prepare_own
-from priormatch.prepare.own_audio import list_table
 
 
 @pytest.fixture
@@ -212,9 +212,11 @@ def test_common_voice_as_it_is_released(folder: Path, out: Path, capsys: pytest.
         "two": "bye",
     }
     assert cuts["one"].supervisions[0].speaker == "c0ffee"
-    said = capsys.readouterr().err
-    assert f"{table}: reading the columns client_id, path, sentence of client_id, path, sentence_id," in said
-    assert "warning" not in said
+    printed = capsys.readouterr().err
+    assert (
+        f"{table}: reading the columns client_id, path, sentence of client_id, path, sentence_id," in printed
+    )
+    assert "warning" not in printed
 
 
 @pytest.mark.parametrize(
@@ -242,9 +244,9 @@ def test_text_that_is_not_read_is_named(folder: Path, out: Path, capsys: pytest.
     write_audio(folder / "a.wav")
     table = write_table(folder, "path,raw_text,text,mood", "a.wav,Hello you,,calm")
     prepare_own(table, out)
-    said = capsys.readouterr().err
-    assert "nothing is transcribed, but the column raw_text looks like text" in said
-    assert "the column mood" not in said
+    printed = capsys.readouterr().err
+    assert "nothing is transcribed, but the column raw_text looks like text" in printed
+    assert "the column mood" not in printed
     prepare_own(table, out, text_column="raw_text", overwrite=True)
     assert "warning" not in capsys.readouterr().err
 
