@@ -16,7 +16,6 @@ MODULES = (
     "torch",
     "numpy",
     "lhotse",
-    "scipy",
     "soundfile",
     "sentencepiece",
     "safetensors",
