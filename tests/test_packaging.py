@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "priormatch"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-# Declared though src never imports them: lhotse imports both and declares neither.
-NEEDED_BY_LHOTSE = {"scipy", "urllib3"}
+# Declared though src never imports it: lhotse imports it and does not declare it.
+NEEDED_BY_LHOTSE = {"urllib3"}
 # Modules whose distribution has another name, and modules that stand for a distribution behind them.
 DISTRIBUTION_OF = {
     "espeakng_loader": "espeakng-loader",

@@ -1,10 +1,5 @@
 """All tables at demo scale, with trainings of a few updates and few rows of every kind."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,17 +56,6 @@ def test_a_table_runs_at_demo_scale(folder, table, monkeypatch, capsys):
     again = command("table", asked, "--scale", "demo", *QUICK)
     assert again == 0
     assert " ..." not in capsys.readouterr().err, "everything is reused"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_table_runs_without_asserts(tmp_path):
-    """`python -O` leaves out what is done inside of an assert: systems side by side would then train the same model."""
-    main = "from priormatch.cli import main; main()"
-    words = ["table", "A1:1,4", "--scale", "demo", "--jobs", "2", *QUICK]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    subprocess.run([sys.executable, "-O", "-c", main, *words], cwd=tmp_path, env=environment, check=True)
-    assert (tmp_path / "runs/table-demo/tabA1_alpha-rows-1,4.md").is_file()
 
 
 @given(st.sets(st.integers(0, 30), min_size=1).map(sorted))

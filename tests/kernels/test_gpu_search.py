@@ -45,7 +45,7 @@ def plain_search(decoder, memory, beam_size, classes):
 def test_it_finds_what_the_plain_search_finds(classes, size, beam_size, end, recorded):
     decoder, memory = make(classes, size, end)
     expected = plain_search(decoder, memory, beam_size, classes)
-    search = GpuSearch(decoder, memory, beam_size, classes - 1, LONGEST, Arena(), recorded)
+    search = GpuSearch(decoder, memory, beam_size, classes - 1, LONGEST, Arena(), recorded=recorded)
     for _ in range(2):  # the second time from what the first has left behind
         assert_alike(search(memory), expected)
 

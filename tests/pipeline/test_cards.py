@@ -10,6 +10,7 @@ import pytest
 from priormatch.config import AudioSettings, CardSettings, ModelSettings, Settings
 from priormatch.data.batches import Corpus
 from priormatch.pipeline.cards import (
+    Trained,
     add_results,
     called,
     heard,
@@ -34,10 +35,8 @@ RESULTS = {"systems": {"lpm": TESTS}, "notes": ["of the sets that chose it"]}
 
 
 def trained(model: SpeechRecognizer | ConvPrior, **wanted: str) -> Card:
-    recipe = {"model": ModelSettings(), "seed": 3}
-    return trained_card(
-        "tones", model, "Trained.", ["speech: some"], "CER: 5 %", recipe, CardSettings(**wanted)
-    )
+    facts = Trained("Trained.", ["speech: some"], "CER: 5 %", {"model": ModelSettings(), "seed": 3})
+    return trained_card("tones", model, facts, CardSettings(**wanted))
 
 
 def test_a_recognizer_and_a_prior_are_told_apart(
@@ -89,10 +88,8 @@ def test_what_a_run_has_made_is_called_as_its_source() -> None:
 def test_the_prior_is_told_with_the_text_it_has_learned_from(tiny_prior: ConvPrior, tmp_path: Path) -> None:
     size = f"a language model of {parameters(tiny_prior)} parameters"
     assert judged(tiny_prior, None) == judged(tiny_prior, tmp_path) == f"prior: {size}"
-    leave_card(
-        tmp_path,
-        trained_card("words", tiny_prior, "", ["text: books (9 sentences)"], "", {}, CardSettings()),
-    )
+    facts = Trained("", ["text: books (9 sentences)"], "", {})
+    leave_card(tmp_path, trained_card("words", tiny_prior, facts, CardSettings()))
     assert judged(tiny_prior, tmp_path) == f"prior: words, {size}, trained on books (9 sentences)"
 
 

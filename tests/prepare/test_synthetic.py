@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lhotse import CutSet, MonoCut
+from scipy.signal import lfilter
 from tiny_run import command, files
 
 from priormatch.data import SAMPLE_RATE
@@ -200,6 +201,16 @@ def test_a_voice_has_the_same_speakers_in_every_part() -> None:
 
 
 # Recordings
+
+
+@pytest.mark.parametrize("darkness", [0.0, 0.5, 0.9])
+def test_dark_noise_is_a_filter_of_first_order(darkness: float) -> None:
+    noise = np.random.default_rng(0).standard_normal(5000, np.float32)
+    for length in (1, 100, 5000):
+        found = spoken.darkened(noise[:length], darkness)
+        np.testing.assert_allclose(
+            found, lfilter([1.0], [1.0, -darkness], noise[:length]), rtol=0, atol=1e-13
+        )
 
 
 def test_a_recording_is_speech_between_pauses_in_noise_at_the_asked_level() -> None:

@@ -22,6 +22,7 @@ from priormatch.errors import UserError
 
 
 def decode(
+    *,
     model: Model,
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to transcribe.")],
     out: Annotated[Path, typer.Option("--out", help="File of transcripts to write, JSON lines.")],
@@ -47,6 +48,7 @@ def decode(
 
 
 def tune(
+    *,
     model: Model,
     prior: PriorModel,
     validation: Validation,
@@ -81,6 +83,7 @@ def tune(
 
 
 def label(
+    *,
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to label.")],
     out: Annotated[Path, typer.Option("--out", help="Labeled cuts to write, NAME.jsonl.gz.")],
     model: Annotated[
@@ -135,7 +138,17 @@ def label(
             raise UserError(
                 f"{made} exists: label from it with --transcripts, or replace it with --overwrite"
             )
-        decode(model, cuts, made, beam_size, overwrite, recipe, overrides, prior, fusion)
+        decode(
+            model=model,
+            cuts=cuts,
+            out=made,
+            beam_size=beam_size,
+            overwrite=overwrite,
+            recipe=recipe,
+            overrides=overrides,
+            prior=prior,
+            fusion=fusion,
+        )
     from priormatch.matching.label_filters import LabelFilter
     from priormatch.pipeline.label import label_cuts
 

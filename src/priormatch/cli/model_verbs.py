@@ -12,6 +12,7 @@ from priormatch.errors import UserError
 def push(
     folder: Annotated[Path, typer.Argument(help="Folder of a recognizer or a prior.")],
     name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Name of the model on the Hub.")],
+    *,
     private: Annotated[
         bool, typer.Option("--private", help="Make it visible only to you and your organization.")
     ] = False,
@@ -35,6 +36,7 @@ def push(
 
 def export(
     model: Annotated[Path, model_argument("Folder of a recognizer.")],
+    *,
     out: Annotated[Path, typer.Option("--out", help="Folder for the ONNX files.")],
     overwrite: Force = False,
 ) -> None:

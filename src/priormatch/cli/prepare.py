@@ -44,6 +44,7 @@ Segment = Annotated[
 @prepare.command()
 def librispeech(
     folder: Annotated[Path, typer.Argument(help="The unpacked corpus.")],
+    *,
     out: Out,
     part: Annotated[
         list[str] | None, typer.Option("--part", help="A subset, such as dev-clean; all by default.")
@@ -70,6 +71,7 @@ def librilight(
     folder: Annotated[
         Path, typer.Argument(help="The unpacked corpus: small, medium or large, or their parent.")
     ],
+    *,
     out: Out,
     longest: Annotated[float, typer.Option("--longest", help="Maximum segment length in seconds.")] = 36.0,
     part: Annotated[
@@ -106,6 +108,7 @@ def audio(
             help="A folder of audio, a table, a Kaldi folder, a NeMo or Lhotse manifest, or a Hugging Face dataset."
         ),
     ],
+    *,
     out: Manifest,
     normalizer: Normalizer = "english",
     alphabet: Alphabet = "",
@@ -150,6 +153,7 @@ def text(
     files: Annotated[
         list[Path], typer.Argument(help="Books or sentences: .txt, .gz or .xz files, or folders.")
     ],
+    *,
     out: Annotated[Path, typer.Option("--out", help="File of sentences to write.")],
     exclude_books: Annotated[
         Path | None,
@@ -195,6 +199,7 @@ def text(
 
 @prepare.command("demo")
 def prepare_demo_corpus(
+    *,
     out: Out,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the sentences, voices and noise.")] = 0,
 ) -> None:
@@ -210,6 +215,7 @@ def prepare_demo_corpus(
 
 @prepare.command("synthetic")
 def prepare_synthetic_corpus(
+    *,
     text: Annotated[
         Path,
         typer.Option("--text", help="Text to synthesize and to leave for the prior, one sentence per line."),
@@ -255,6 +261,7 @@ def prepare_synthetic_corpus(
 
 def pack(
     cuts: Annotated[Path, typer.Argument(help="Manifest of the cuts.")],
+    *,
     out: Out,
     max_bad_share: BadShare = 0.05,
 ) -> None:

@@ -8,6 +8,7 @@ import typer
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    *,
     out: Annotated[
         Path | None,
         typer.Option(

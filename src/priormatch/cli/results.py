@@ -25,6 +25,7 @@ def score(
             " second of two is compared with the first, set by set."
         ),
     ],
+    *,
     references: Annotated[
         list[Path] | None,
         typer.Option(
@@ -79,6 +80,7 @@ def score(
 
 
 def hypotheses(
+    *,
     model: Model,
     prior: PriorModel,
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to decode.")],
@@ -109,7 +111,9 @@ def hypotheses(
     wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.pipeline.show_hypotheses import inspect_files, print_json, show
 
-    found = inspect_files(model, prior, cuts, lengths, wanted, beam_size, ids or [], count)
+    found = inspect_files(
+        model, prior, cuts, wanted, lengths=lengths, beam_size=beam_size, ids=ids or [], count=count
+    )
     print_json(found) if as_json else show(found)
 
 
@@ -122,6 +126,7 @@ def table(
             " settings, such as matching.updates=500.",
         ),
     ],
+    *,
     scale: Annotated[str, typer.Option("--scale", help="demo, small or paper.")] = "demo",
     seeds: Annotated[str, typer.Option("--seeds", help="Seeds, such as 0,1,2.")] = "0",
     data: Annotated[

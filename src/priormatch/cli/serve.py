@@ -11,6 +11,7 @@ from priormatch.cli.options import Device, Fusion, Longest, Threads, fusion_of, 
 
 def serve(
     model: Annotated[Path, model_argument("Folder of a recognizer.")],
+    *,
     prior: Annotated[
         Path | None,
         model_option(

@@ -10,6 +10,7 @@ from priormatch.errors import UserError
 
 
 def settings(
+    *,
     recipe: Recipe = None,
     overrides: Overrides = None,
     reference: Annotated[
@@ -32,6 +33,7 @@ def settings(
 
 def new(
     file: Annotated[Path, typer.Argument(help="Recipe to write, NAME.yaml.")],
+    *,
     labeled: Annotated[
         str,
         typer.Option("--labeled", help="Audio with transcripts, in any format that `prepare audio` reads."),

@@ -23,6 +23,7 @@ from priormatch.errors import UserError
 
 
 def tokenizer(
+    *,
     out: Out,
     cuts: Annotated[
         list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to train on.")
@@ -54,6 +55,7 @@ def tokenizer(
 
 
 def train_prior(
+    *,
     text: Annotated[
         Path, typer.Option("--text", help="Sentences, one per line, as `prepare text` writes them.")
     ],
@@ -75,14 +77,14 @@ def train_prior(
 
     pieces = Tokenizer.load(tokenizer)
     inputs = {"text": text, "validation_text": validation_text, "tokenizer": tokenizer}
-    sentences, held_out = work.sentences_of(text), work.sentences_of(validation_text)
     used = {"prior": recipe_of_prior(wanted.prior), "seed": wanted.training.seed}
     with Stage(out, used, inputs).work() as todo:
         if todo:
-            work.train_prior(sentences, held_out, pieces, wanted, out, out, text)
+            work.train_prior(text, validation_text, pieces, wanted, out, out)
 
 
 def train(
+    *,
     labeled: Labeled,
     validation: Validation,
     tokenizer: TokenizerFolder,
@@ -146,6 +148,7 @@ LabelsGiven = Annotated[
 
 
 def match(
+    *,
     model: Model,
     labeled: Labeled,
     unlabeled: Unlabeled,

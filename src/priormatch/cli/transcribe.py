@@ -66,6 +66,7 @@ BatchSeconds = Annotated[
 def transcribe(
     model: Annotated[Path, model_argument("Folder of a recognizer.")],
     recordings: Recordings,
+    *,
     out: Transcripts = None,
     formats: Formats = None,
     prior: FusedPrior = None,

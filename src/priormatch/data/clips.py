@@ -1,16 +1,15 @@
 """Cut recordings of any length, rate and number of channels into clips of speech that a recognizer can decode."""
 
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.signal import resample_poly
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import FASTEST, SLOWEST, BadAudio, decoded_blocks, open_sound, read_block
 from priormatch.data.pauses import FRAMES, Cutting, Levels, cut_at_pauses, frame_levels
+from priormatch.data.resample import resample
 from priormatch.data.waveforms import require_sane
 from priormatch.errors import UserError
 
@@ -82,10 +81,7 @@ def mixed(block: np.ndarray) -> np.ndarray:
 
 def at_model_rate(samples: np.ndarray, rate: int) -> np.ndarray:
     """Resample samples (N,) of any rate to 16 kHz, float32."""
-    common = math.gcd(rate, SAMPLE_RATE)
-    if rate != SAMPLE_RATE:
-        samples = resample_poly(samples, SAMPLE_RATE // common, rate // common)
-    return samples.astype(np.float32, copy=False)
+    return resample(samples, rate, SAMPLE_RATE)
 
 
 def _clips_of_file(path: Path, spans: list[tuple[int, int]]) -> Iterator[Clip]:

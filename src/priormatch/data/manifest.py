@@ -88,6 +88,7 @@ def utterance(
     text: str | None,
     speaker: str | None,
     language: str | None = None,
+    *,
     start: float = 0.0,
     duration: float | None = None,
     part_of: tuple[str, float] | None = None,

@@ -38,7 +38,9 @@ def read_samples(cut: "Cut", speed: float = 1.0) -> np.ndarray:
 
 
 def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
-    """Read a cut as `read_samples` does, as float32, with Lhotse, which resamples and repairs small differences."""
+    """Read a cut as `read_samples` does, as float32, with Lhotse, which also repairs small differences in length."""
+    from priormatch.data.resample import with_sinc
+
     _require_files(cut)
     _make_lhotse_strict()
     if cut.sampling_rate != SAMPLE_RATE:
@@ -46,7 +48,7 @@ def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
     if speed != 1.0:
         cut = cut.perturb_speed(speed)
     with one_thread(), soundfile_alone():
-        samples = cut.load_audio()[0]
+        samples = with_sinc(cut).load_audio()[0]
     require_sane(samples)
     return samples
 
@@ -81,7 +83,7 @@ def why_unreadable(cut: "Cut", error: Exception) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one thread, so that resampling is the same everywhere: its last bit depends on the number of threads."""
+    """Use one thread: the last bit of Lhotse's change of speed depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

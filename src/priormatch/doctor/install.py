@@ -13,7 +13,7 @@ from priormatch.doctor.findings import Finding
 OF_DEVELOPERS = {"browser", "dev", "docs"}  # extras that users do not need
 OLDEST_PYTHON = (3, 11)
 MODULES = (
-    *("torch", "numpy", "lhotse", "scipy", "soundfile"),
+    *("torch", "numpy", "lhotse", "soundfile"),
     *("sentencepiece", "safetensors", "omegaconf", "jiwer"),
 )
 COMPARED = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}

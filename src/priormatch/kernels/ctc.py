@@ -17,7 +17,7 @@ logits save 640 MB, about 0.15 ms on an H200; with 29 classes little.
 
 import math
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -50,7 +50,7 @@ def ctc_log_likelihood(log_q: Tensor, frames: Tensor, labels: Tensor, lengths: T
     EOS -> (B, k), with a gradient.
     """
     learning = torch.is_grad_enabled() and log_q.requires_grad
-    found: Tensor = _Likelihood.apply(log_q, frames, labels, lengths, blank, False, learning)
+    found: Tensor = _Likelihood.apply(log_q, frames, labels, lengths, blank, _Mode(False, learning))
     return found
 
 
@@ -59,18 +59,25 @@ def ctc_log_likelihood_of_logits(
 ) -> Tensor:
     """The same for log-softmax of logits (B, T, C) in any precision, without storing the log-probabilities."""
     learning = torch.is_grad_enabled() and logits.requires_grad
-    found: Tensor = _Likelihood.apply(logits, frames, labels, lengths, blank, True, learning)
+    found: Tensor = _Likelihood.apply(logits, frames, labels, lengths, blank, _Mode(True, learning))
     return found
 
 
+class _Mode(NamedTuple):
+    """`normalized` if the kernels are given logits, `learning` if there will be a backward pass."""
+
+    normalized: bool
+    learning: bool
+
+
 class _Likelihood(torch.autograd.Function):
-    """The three kernels; `normalized` if x are logits, `learning` if there will be a backward pass."""
+    """The three kernels."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, blank: int,
-        normalized: bool, learning: bool,
-    ) -> Tensor:  # fmt: skip
+        ctx: Any, x: Tensor, frames: Tensor, labels: Tensor, lengths: Tensor, blank: int, mode: _Mode
+    ) -> Tensor:
+        normalized, learning = mode
         x, frames, labels, lengths = (each.contiguous() for each in (x, frames, labels, lengths))
         (batch, steps, classes), (_, beam, width) = x.shape, labels.shape
         states, block = triton.next_power_of_2(width), min(triton.next_power_of_2(classes), CLASSES)
@@ -112,7 +119,7 @@ class _Likelihood(torch.autograd.Function):
                 steps, classes, width, beam, ctx.blank,
                 ctx.normalized, tile, block, entries, num_warps=min(max(entries // 1024, 4), 16),
             )  # fmt: skip
-        return out, *[None] * 6
+        return out, *[None] * 5
 
 
 def labels_by_class(labels: Tensor, lengths: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -74,6 +74,7 @@ class GpuSearch:
         eos: int,
         longest: int,
         arena: Arena,
+        *,
         recorded: bool = True,
         lm: LanguageModel | None = None,
     ) -> None:

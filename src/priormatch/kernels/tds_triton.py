@@ -55,6 +55,17 @@ class Dropout(NamedTuple):
         return 1 / (1 - self.share)
 
 
+class Step(NamedTuple):
+    """What a layer takes besides x and its weights: lengths (B,) of the result, dropout, the eps of the norm."""
+
+    lengths: Tensor
+    dropout: Dropout
+    eps: float
+    learning: bool  # cannot be determined inside a Function
+    stride: int = 1
+    residual: bool = True
+
+
 def band_matrix(weight: Tensor, band: Band, transposed: bool, dtype: torch.dtype) -> Tensor:
     """A kernel (C_out, C_in, taps, 1) as a banded matrix (inputs·C_in, outputs·C_out), padded to whole tiles.
 
@@ -82,11 +93,12 @@ class ConvNorm(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, gain: Tensor, shift: Tensor,
-        lengths: Tensor, width: int, stride: int, residual: bool, dropout: Dropout, eps: float, learning: bool,
-    ) -> Tensor:  # fmt: skip
-        """x (B, T, W·C_in), lengths (B,) of the result -> (B, ceil(T / stride), W·C_out)."""
+        ctx: Any, step: Step, x: Tensor, weight: Tensor, bias: Tensor, gain: Tensor, shift: Tensor
+    ) -> Tensor:
+        """x (B, T, W·C_in) -> (B, ceil(T / stride), W·C_out)."""
+        lengths, dropout, _, learning, stride, residual = step
         channels_out, channels_in, taps = weight.shape[:3]
+        width = x.shape[2] // channels_in
         batch, steps_in = x.shape[:2]
         steps_out = triton.cdiv(steps_in, stride)
         band = forward_band(taps, stride, channels_out)
@@ -104,22 +116,22 @@ class ConvNorm(Function):
             num_warps=4, num_stages=3,
         )  # fmt: skip
         if learning:
-            ctx.save_for_backward(x, weight, gain, lengths, total, active, sums)
-            ctx.geometry = (width, stride, residual, dropout, eps)
-        return normalize(total, sums, gain, shift, lengths, eps)
+            ctx.save_for_backward(x, weight, gain, total, active, sums)
+            ctx.step = step
+        return normalize(total, sums, gain, shift, step)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         """Gradients of x, weight, bias, gain and shift."""
-        x, weight, gain, lengths, total, active, sums = ctx.saved_tensors
-        width, stride, residual, dropout, eps = ctx.geometry
+        x, weight, gain, total, active, sums = ctx.saved_tensors
+        step: Step = ctx.step
+        stride = step.stride
         channels_out, channels_in, taps = weight.shape[:3]
+        width = x.shape[2] // channels_in
         batch, steps_in = x.shape[:2]
         steps_out = total.shape[1]
-        through, branch, gains = normalize_backward(
-            gradient, total, sums, gain, lengths, dropout, eps, active
-        )
+        through, branch, gains = normalize_backward(gradient, total, sums, gain, step, active)
         weight_gradient, bias_gradient = band_gradient(x, branch, weight, stride, width)
         into = None
         if ctx.needs_input_grad[0]:
@@ -128,13 +140,13 @@ class ConvNorm(Function):
             blocks = triton.cdiv(steps_in, band.outputs)
             into = torch.empty_like(x)
             banded_product_kernel[(triton.cdiv(blocks * width, ROWS), batch)](
-                branch, matrix, into, through, weight, active, sums, lengths, dropout.seeds,
+                branch, matrix, into, through, weight, active, sums, step.lengths, step.dropout.seeds,
                 steps_out, steps_in, blocks, 0, 1.0,
                 width, channels_out, channels_in, band.outputs, band.inputs, band.stride, band.offset,
-                False, residual, False, False, ROWS, columns_of(band, channels_in), DEPTH,
+                False, step.residual, False, False, ROWS, columns_of(band, channels_in), DEPTH,
             num_warps=4, num_stages=3,
             )  # fmt: skip
-        return into, weight_gradient, bias_gradient, gains[0], gains[1], *7 * [None]
+        return None, into, weight_gradient, bias_gradient, gains[0], gains[1]
 
 
 def band_gradient(x: Tensor, slope: Tensor, weight: Tensor, stride: int, width: int) -> tuple[Tensor, Tensor]:
@@ -165,11 +177,10 @@ class LinearNorm(Function):
     """norm((x + dropout(outer(dropout(relu(inner(x)))))) · mask)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, inner: Tensor, inner_bias: Tensor, outer: Tensor, outer_bias: Tensor,
-        gain: Tensor, shift: Tensor, lengths: Tensor, dropout: Dropout, eps: float, learning: bool,
-    ) -> Tensor:  # fmt: skip
-        """x (B, T, F), lengths (B,) -> (B, T, F)."""
+    def forward(ctx: Any, step: Step, x: Tensor, *weights: Tensor) -> Tensor:
+        """x (B, T, F); weight and bias of the inner and the outer layer, gain and shift -> (B, T, F)."""
+        lengths, dropout = step.lengths, step.dropout
+        inner, inner_bias, outer, outer_bias, gain, shift = weights
         inner, outer = inner.to(x.dtype), outer.to(x.dtype)
         hidden = torch.addmm(inner_bias.to(x.dtype), x.flatten(0, 1), inner.t())
         size = hidden.numel()
@@ -184,24 +195,25 @@ class LinearNorm(Function):
             x, branch, lengths, dropout.seeds[1:], total, sums, steps * features, features,
             dropout.dropped, dropout.scale, dropout.on, BLOCK,
         )  # fmt: skip
-        if learning:
-            ctx.save_for_backward(x, inner, outer, gain, lengths, hidden, total, sums)
-            ctx.rest = (dropout, eps)
-        return normalize(total, sums, gain, shift, lengths, eps)
+        if step.learning:
+            ctx.save_for_backward(x, inner, outer, gain, hidden, total, sums)
+            ctx.step = step
+        return normalize(total, sums, gain, shift, step)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         """Gradients of x, both linear layers, gain and shift."""
-        x, inner, outer, gain, lengths, hidden, total, sums = ctx.saved_tensors
-        dropout, eps = ctx.rest
-        through, branch, gains = normalize_backward(gradient, total, sums, gain, lengths, dropout, eps)
+        x, inner, outer, gain, hidden, total, sums = ctx.saved_tensors
+        step: Step = ctx.step
+        through, branch, gains = normalize_backward(gradient, total, sums, gain, step)
         branch = branch.flatten(0, 1)
         slope = branch @ outer
         grid = (triton.cdiv(slope.numel(), BLOCK),)
-        rectify_backward_kernel[grid](slope, hidden, slope.numel(), dropout.scale, BLOCK)
+        rectify_backward_kernel[grid](slope, hidden, slope.numel(), step.dropout.scale, BLOCK)
         into = through.flatten(0, 1).addmm_(slope, inner).view_as(x)
         return (
+            None,
             into,
             weight_gradient(slope, x.flatten(0, 1)),
             sum_of_rows(slope),
@@ -209,7 +221,6 @@ class LinearNorm(Function):
             sum_of_rows(branch),
             gains[0],
             gains[1],
-            *4 * [None],
         )
 
 
@@ -235,29 +246,27 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     return (torch.bmm if a.dim() == 3 else torch.mm)(a, b, out_dtype=torch.float32)
 
 
-def normalize(
-    total: Tensor, sums: Tensor, gain: Tensor, shift: Tensor, lengths: Tensor, eps: float
-) -> Tensor:
+def normalize(total: Tensor, sums: Tensor, gain: Tensor, shift: Tensor, step: Step) -> Tensor:
     """Apply the norm, given the partial sums of the tiles."""
     batch, steps, features = total.shape
     size, parts = steps * features, sums.shape[1]
     out = torch.empty_like(total)
     normalize_kernel[(triton.cdiv(size, BLOCK), batch)](
-        total, sums, gain, shift, lengths, out, size, features, parts, eps,
+        total, sums, gain, shift, step.lengths, out, size, features, parts, step.eps,
         triton.next_power_of_2(parts), BLOCK,
     )  # fmt: skip
     return out
 
 
 def normalize_backward(
-    gradient: Tensor, total: Tensor, sums: Tensor, gain: Tensor, lengths: Tensor, dropout: Dropout,
-    eps: float, active: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    gradient: Tensor, total: Tensor, sums: Tensor, gain: Tensor, step: Step, active: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the norm's input, of the branch added to it, and of gain and shift (2,).
 
     With `active`, the values that passed ReLU and dropout, the branch is a convolution; otherwise it is a linear
     layer, and its dropout mask is drawn again.
     """
+    lengths, dropout = step.lengths, step.dropout
     batch, steps, features = total.shape
     size, parts = steps * features, triton.cdiv(steps * features, BLOCK)
     gradient = gradient.contiguous()
@@ -268,7 +277,7 @@ def normalize_backward(
     normalize_backward_kernel[(parts, batch)](
         gradient, total, sums, slopes, gain, lengths, total if active is None else active,
         dropout.seeds[1:], through, branch, gains, size, features, sums.shape[1], parts,
-        dropout.dropped, dropout.scale, eps, active is not None, dropout.on,
+        dropout.dropped, dropout.scale, step.eps, active is not None, dropout.on,
         triton.next_power_of_2(sums.shape[1]), triton.next_power_of_2(parts), BLOCK,
     )  # fmt: skip
     return through, branch, gains.sum(dim=1)
@@ -290,19 +299,16 @@ def layer_output(layer: nn.Module, x: Tensor, lengths: Tensor, seeds: Tensor) ->
     """Compute a SubSampling or a TDSBlock; lengths are those of the result, seeds (4,)."""
     assert isinstance(layer, SubSampling | TDSBlock)
     share = layer.dropout.p if layer.training else 0.0
-    learning = torch.is_grad_enabled()  # cannot be determined inside a Function
+    learning = torch.is_grad_enabled()
     conv = layer.conv.conv
     norm = layer.norm if isinstance(layer, SubSampling) else layer.conv_norm
     assert conv.bias is not None
-    stride, residual = conv.stride[0], isinstance(layer, TDSBlock)
-    x = ConvNorm.apply(
-        x, conv.weight, conv.bias, norm.gain, norm.bias, lengths, layer.conv.width, stride, residual,
-        Dropout(share, seeds[:2]), norm.eps, learning,
-    )  # fmt: skip
+    dropout = Dropout(share, seeds[:2])
+    step = Step(lengths, dropout, norm.eps, learning, conv.stride[0], isinstance(layer, TDSBlock))
+    x = ConvNorm.apply(step, x, conv.weight, conv.bias, norm.gain, norm.bias)
     if isinstance(layer, TDSBlock):
         inner, outer, norm = layer.inner, layer.outer, layer.linear_norm
-        x = LinearNorm.apply(
-            x, inner.weight, inner.bias, outer.weight, outer.bias, norm.gain, norm.bias, lengths,
-            Dropout(share, seeds[2:]), norm.eps, learning,
-        )  # fmt: skip
+        step = Step(lengths, Dropout(share, seeds[2:]), norm.eps, learning)
+        weights = inner.weight, inner.bias, outer.weight, outer.bias, norm.gain, norm.bias
+        x = LinearNorm.apply(step, x, *weights)
     return x

@@ -125,6 +125,7 @@ class ConformerEncoder(nn.Module):
         heads: int = 4,
         kernel: int = 31,
         subsampling: int = 4,
+        *,
         dropout: float = 0.1,
         output: int | None = None,
     ) -> None:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,32 +81,36 @@ def limits(model: SpeechRecognizer | ConvPrior) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Trained:
+    """How a model was trained, on which data (a line each), its score, and the settings."""
+
+    how: str
+    data: Sequence[str]
+    score: str
+    recipe: Mapping[str, Any]
+
+
 def trained_card(
-    name: str,
-    model: SpeechRecognizer | ConvPrior,
-    how: str,
-    data: Sequence[str],
-    score: str,
-    recipe: Mapping[str, Any],
-    wanted: CardSettings,
+    name: str, model: SpeechRecognizer | ConvPrior, trained: Trained, wanted: CardSettings
 ) -> Card:
     """The card of a newly trained model."""
     card = plain_card(name, model)
     given = {key: value for key, value in plain(wanted).items() if value}
-    used = {key: plain(value) for key, value in recipe.items()}
+    used = {key: plain(value) for key, value in trained.recipe.items()}
     written = f"normalizer `{model.tokenizer.normalizer.name}`"
     language = f"language: {wanted.language or 'not set (card.language)'}, {written}"
     listing = yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=100)
     sections = {
-        "Data": "\n".join(f"- {line}" for line in (*data, language)),
-        "Results": f"- {score}",
+        "Data": "\n".join(f"- {line}" for line in (*trained.data, language)),
+        "Results": f"- {trained.score}",
         **card.sections,
         "Made with": made_with(versions()),
         "Settings": f"<details><summary>All of them</summary>\n\n```yaml\n{listing}```\n\n</details>",
     }
     if wanted.license:
         del sections["License"]
-    return replace(card, facts=given | card.facts, summary=f"{card.summary} {how}", sections=sections)
+    return replace(card, facts=given | card.facts, summary=f"{card.summary} {trained.how}", sections=sections)
 
 
 def with_license(card: Card, license: str) -> Card:

@@ -96,9 +96,8 @@ class Run:
         inputs = {"text": text, "held_out": held_out, "tokenizer": pieces}
         with self.stage("prior", wanted, inputs).work() as todo:
             if todo:
-                sentences, others = work.sentences_of(text), work.sentences_of(held_out)
                 tokenizer = tokenizer if pieces == self.pieces else Tokenizer.load(pieces)
-                work.train_prior(sentences, others, tokenizer, self.settings, out, self.folder, text)
+                work.train_prior(text, held_out, tokenizer, self.settings, out, self.folder)
         return out / "model"
 
     def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:

@@ -15,7 +15,7 @@ from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
 from priormatch.errors import UserError
-from priormatch.pipeline.cards import called, heard, leave_card, parameters, title_of, trained_card
+from priormatch.pipeline.cards import Trained, called, heard, leave_card, parameters, title_of, trained_card
 from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_schedule, recipe_of_training
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
@@ -62,29 +62,24 @@ def sentences_of(path: Path) -> list[str]:
 
 
 def train_prior(
-    text: Sequence[str],
-    held_out: Sequence[str],
-    tokenizer: Tokenizer,
-    settings: Settings,
-    out: Path,
-    log: Path,
-    source: Path | None = None,
+    text: Path, held_out: Path, tokenizer: Tokenizer, settings: Settings, out: Path, log: Path
 ) -> None:
-    """Train the prior on sentences; its card names their `source`."""
+    """Train the prior on the sentences of a text file."""
+    train, dev = sentences_of(text), sentences_of(held_out)
     torch.manual_seed(settings.training.seed)
     prior = ConvPrior(settings.prior.model, tokenizer).to(find_device(settings.device))
-    sentences, validation = Sentences(text, tokenizer), Sentences(held_out, tokenizer)
+    sentences, validation = Sentences(train, tokenizer), Sentences(dev, tokenizer)
     say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} pieces of text")
     task = PriorTraining(prior, sentences, validation, settings.prior, settings.training.seed)
     best = fit(task, schedule_of(settings.prior, settings.prior.updates, settings), out, log)
-    amount = f"{len(text):,} sentences, {len(sentences.flat):,} word pieces"
-    data = [f"text: {amount}" if source is None else f"text: {called(source, settings)} ({amount})"]
-    score = f"perplexity per word piece on {len(held_out):,} held-out sentences: {best:.2f}"
-    recipe = {"prior": recipe_of_prior(settings.prior), "seed": settings.training.seed}
-    card = trained_card(
-        title_of(out, settings), prior, "Trained on text.", data, score, recipe, settings.card
+    amount = f"{len(train):,} sentences, {len(sentences.flat):,} word pieces"
+    trained = Trained(
+        "Trained on text.",
+        data=[f"text: {called(text, settings)} ({amount})"],
+        score=f"perplexity per word piece on {len(dev):,} held-out sentences: {best:.2f}",
+        recipe={"prior": recipe_of_prior(settings.prior), "seed": settings.training.seed},
     )
-    leave_card(out / "model", card)
+    leave_card(out / "model", trained_card(title_of(out, settings), prior, trained, settings.card))
 
 
 def load_validation(paths: Mapping[str, Path], settings: Settings) -> dict[str, Corpus]:
@@ -110,6 +105,7 @@ def train_supervised(
     settings: Settings,
     out: Path,
     log: Path,
+    *,
     start: Path | None = None,
     updates: int | None = None,
 ) -> None:
@@ -207,8 +203,8 @@ def leave_recognizer_card(
     """Write a recognizer's card into `out/model`, with `more` lines about its data."""
     data = [*(heard(role, corpus, settings) for role, corpus in speech.items()), *more]
     score = f"mean CER on {', '.join(validation)}, used to select the model: {best:.2f} %"
-    card = trained_card(title_of(out, settings), model, how, data, score, recipe, settings.card)
-    leave_card(out / "model", card)
+    trained = Trained(how, data, score, recipe)
+    leave_card(out / "model", trained_card(title_of(out, settings), model, trained, settings.card))
 
 
 def decode_to(

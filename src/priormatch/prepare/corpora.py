@@ -85,7 +85,15 @@ def prepare_librilight(
         if not segments:
             raise BadAudio(path, "holds no speech according to its .json")
         return [
-            utterance(f"{name}-{i:04d}", recording, None, speaker, "English", a / rate, (b - a) / rate)
+            utterance(
+                f"{name}-{i:04d}",
+                recording,
+                None,
+                speaker,
+                "English",
+                start=a / rate,
+                duration=(b - a) / rate,
+            )
             for i, (a, b) in enumerate(segments)
         ]
 

@@ -207,8 +207,9 @@ def _record_voice(part: Part, voice: str, work: Path, out: Path) -> list[MonoCut
     recording = recording_at(out / "audio" / f"{name}.wav", len(audio))
     cuts, start = [], 0
     for number, (text, samples) in enumerate(zip(sentences, utterances, strict=True)):
-        times = start / SAMPLE_RATE, len(samples) / SAMPLE_RATE
-        cuts.append(utterance(f"{name}-{number:04d}", recording, text, voice, "en", *times))
+        begin, seconds = start / SAMPLE_RATE, len(samples) / SAMPLE_RATE
+        cut_name = f"{name}-{number:04d}"
+        cuts.append(utterance(cut_name, recording, text, voice, "en", start=begin, duration=seconds))
         start += len(samples)
     return cuts
 

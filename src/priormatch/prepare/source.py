@@ -203,8 +203,9 @@ class Listing:
             if end <= each.start or end < (each.end or 0) - ROUNDING:
                 asked = f"lasts {recording.duration:.2f} s, but line {each.line} asks for {each.span}"
                 raise BadAudio(path, asked, BEYOND)
-            text, times = transcript_of(each, path, intake), (each.start, end - each.start)
-            return intake.parts(utterance(name, recording, text, each.speaker or None, None, *times), taken)
+            text, speaker = transcript_of(each, path, intake), each.speaker or None
+            cut = utterance(name, recording, text, speaker, start=each.start, duration=end - each.start)
+            return intake.parts(cut, taken)
 
         write_manifests({out: sources}, cuts_of, max_bad_share, overwrite)
 

@@ -17,7 +17,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 from lhotse import MonoCut
-from scipy.signal import lfilter
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.clips import at_model_rate
@@ -69,7 +68,7 @@ def speak(requests: Sequence[Request]) -> list[Samples]:
 def in_noise(clean: Samples, noise_level: float, rng: np.random.Generator) -> npt.NDArray[np.int16]:
     """Add noise of a random color and of root mean square `noise_level`, without clipping: (N,) -> (N,) int16."""
     darkness = rng.uniform(0.0, 0.9)  # from hiss to rumble
-    noise = lfilter([1.0], [1.0, -darkness], rng.standard_normal(len(clean), np.float32))
+    noise = darkened(rng.standard_normal(len(clean), np.float32), darkness)
     noisy = clean + noise * (noise_level / rms(noise))
     noisy *= min(1.0, 0.98 / np.abs(noisy).max())
     samples: npt.NDArray[np.int16] = np.round(noisy * 32767).astype(np.int16)
@@ -82,6 +81,17 @@ def silence_around(
     """Draw the samples of silence before and after speech; with them it lasts a whole number of `FRAME`s."""
     before, after = (round(rng.uniform(*seconds) * SAMPLE_RATE) for _ in range(2))
     return before, after + -(before + len(speech) + after) % FRAME
+
+
+def darkened(noise: Samples, darkness: float) -> Samples:
+    """Filter noise with y[n] = x[n] + darkness·y[n-1], in float64: (N,) -> (N,).
+
+    1 / (1 - d/z) = (1 + d/z)(1 + d²/z²)(1 + d⁴/z⁴)...; nine factors are 512 terms, and 0.9⁵¹² is below rounding.
+    """
+    filtered = noise.astype(np.float64)
+    for lag in (1 << power for power in range(9)):
+        filtered[lag:] += darkness**lag * filtered[:-lag]
+    return filtered
 
 
 def rms(samples: Samples) -> float:

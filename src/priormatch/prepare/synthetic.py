@@ -266,7 +266,15 @@ def _cuts(reading: Reading, recorded: Recorded, folder: Path) -> list[MonoCut]:
     recording = recording_at(folder / f"{reading.name}.wav", recorded.length * FRAME)
     sentences, speaker = zip(reading.sentences, recorded.spans, strict=True), reading.speaker.name
     return [
-        utterance(f"{reading.name}-{number:02d}", recording, text, speaker, "en", start / 100, length / 100)
+        utterance(
+            f"{reading.name}-{number:02d}",
+            recording,
+            text,
+            speaker,
+            "en",
+            start=start / 100,
+            duration=length / 100,
+        )
         for number, (text, (start, length)) in enumerate(sentences)
     ]
 
