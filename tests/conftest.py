@@ -12,6 +12,8 @@ from tiny_language import sentences, speak
 
 from priormatch.config import ConvLMSettings, ModelSettings
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 TinyCorpus = Callable[..., Path]
 
@@ -98,7 +100,7 @@ def tiny_model_settings() -> ModelSettings:
 
 
 @pytest.fixture
-def tiny_recognizer(tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer):
+def tiny_recognizer(tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer) -> SpeechRecognizer:
     """An untrained recognizer for the tiny language, in evaluation mode."""
     from priormatch.recognizers.recognizer import SpeechRecognizer
 
@@ -114,7 +116,7 @@ def tiny_prior_settings() -> ConvLMSettings:
 
 
 @pytest.fixture
-def tiny_prior(tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer):
+def tiny_prior(tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer) -> ConvPrior:
     """An untrained prior for the tiny language, in evaluation mode."""
     from priormatch.recognizers.prior import ConvPrior
 

@@ -5,8 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from signal import Signals
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +25,7 @@ from priormatch.cli.help import plain, purpose
 from priormatch.cli.options import matching_settings_of, settings_of
 from priormatch.config import FusionSettings
 from priormatch.decoding.tuning import write_tuned
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 VERBS = [
     "run",
@@ -60,11 +64,13 @@ def process(*words: str) -> subprocess.CompletedProcess:
 
 
 @pytest.fixture
-def refused(tmp_path, monkeypatch, capsys):
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
     """Run a command that must be refused in one sentence, with code 2, and with nothing left behind."""
     monkeypatch.chdir(tmp_path)
 
-    def refused(*words):
+    def refused(*words: Path | str) -> str:
         before = files(tmp_path)
         capsys.readouterr()
         assert command(*words) == 2
@@ -79,21 +85,23 @@ def refused(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("verb", verbs())
-def test_every_verb_explains_itself_with_an_example(verb, capsys):
+def test_every_verb_explains_itself_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*verb.split(), "--help") == 0
     said = capsys.readouterr().out
     assert "Usage: " in said
     assert f"Example: priormatch {verb}" in " ".join(said.split())
 
 
-def test_help_names_every_verb_and_loads_nothing_heavy():
+def test_help_names_every_verb_and_loads_nothing_heavy() -> None:
     ended = process("--help")
     assert ended.returncode == 0
     assert all(f"\n  {verb} " in ended.stdout for verb in [*VERBS, "prepare"])
     assert "heavy: []" in ended.stdout
 
 
-def test_help_groups_the_verbs_a_whole_line_each(monkeypatch, capsys):
+def test_help_groups_the_verbs_a_whole_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert command("--help") == 0
     said = capsys.readouterr().out
@@ -105,13 +113,13 @@ def test_help_groups_the_verbs_a_whole_line_each(monkeypatch, capsys):
     assert "  prepare      Convert corpora to manifests of cuts, and text to sentences\n" in said
 
 
-def test_preparing_shows_an_example_too(capsys):
+def test_preparing_shows_an_example_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("prepare", "--help") == 0
     assert "Example: priormatch prepare audio " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", verbs())
-def test_values_have_plain_names(verb, capsys):
+def test_values_have_plain_names(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*verb.split(), "--help") == 0
     usage, _, meanings = capsys.readouterr().out.partition("\n\n")
     assert not set("{}") & set(usage)
@@ -129,7 +137,7 @@ def test_values_have_plain_names(verb, capsys):
         ("--json", "--json"),
     ],
 )
-def test_types_become_words(option, shown):
+def test_types_become_words(option: str, shown: str) -> None:
     assert plain(option) == shown
 
 
@@ -141,11 +149,11 @@ def test_types_become_words(option, shown):
         ("Read a.jsonl 3:4 whole.", "Read a.jsonl 3:4 whole"),
     ],
 )
-def test_a_verbs_purpose_is_its_first_clause(help, clause):
+def test_a_verbs_purpose_is_its_first_clause(help: str, clause: str) -> None:
     assert purpose(help) == clause
 
 
-def test_version():
+def test_version() -> None:
     ended = process("--version")
     assert ended.returncode == 0
     assert ended.stdout.splitlines()[0] == f"priormatch {priormatch.__version__}"
@@ -153,7 +161,7 @@ def test_version():
 
 
 @pytest.mark.parametrize("words", [(), ("prepare",)], ids=["priormatch", "prepare"])
-def test_no_verb_shows_the_help(words, capsys):
+def test_no_verb_shows_the_help(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*words) == 2
     assert capsys.readouterr().err.startswith("Usage: ")
 
@@ -169,13 +177,15 @@ def test_no_verb_shows_the_help(words, capsys):
         (("run",), "Missing argument"),
     ],
 )
-def test_a_wrong_use_is_one_line(refused, words, expected):
+def test_a_wrong_use_is_one_line(refused: Callable[..., str], words: tuple[str, ...], expected: str) -> None:
     said = refused(*words)
     assert expected in said
     assert said.endswith("(see --help)")
 
 
-def test_settings_are_printed_as_yaml_that_can_be_read_again(capsys, tmp_path):
+def test_settings_are_printed_as_yaml_that_can_be_read_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert command("settings", "--recipe", "demo", "training.seed=3") == 0
     printed = capsys.readouterr().out
     assert yaml.safe_load(printed)["training"]["seed"] == 3
@@ -183,7 +193,7 @@ def test_settings_are_printed_as_yaml_that_can_be_read_again(capsys, tmp_path):
     assert config.load_settings(tmp_path / "again.yaml").training.seed == 3
 
 
-def test_settings_are_explained(capsys, refused):
+def test_settings_are_explained(capsys: pytest.CaptureFixture[str], refused: Callable[..., str]) -> None:
     assert command("settings") == 0
     assert "\n  seed: 0  # random seed" in capsys.readouterr().out
     assert command("settings", "--reference") == 0
@@ -201,24 +211,28 @@ def test_settings_are_explained(capsys, refused):
     ],
     ids=lambda words: words[0],
 )
-def test_a_misspelled_setting_is_given_its_neighbor(refused, words):
+def test_a_misspelled_setting_is_given_its_neighbor(
+    refused: Callable[..., str], words: tuple[str, ...]
+) -> None:
     assert "there is no setting training.sede: did you mean training.seed?" in refused(*words)
 
 
-def test_every_verb_that_takes_settings_takes_threads(monkeypatch):
+def test_every_verb_that_takes_settings_takes_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     assert settings_of(None, ["threads=3"]).threads == 3
     assert asked == [3]
 
 
-def test_a_recipe_that_is_not_there(refused):
+def test_a_recipe_that_is_not_there(refused: Callable[..., str]) -> None:
     said = refused("run", "nowhere.yaml")
     assert "nowhere.yaml" in said
     assert "demo" in said
 
 
-def test_a_folder_called_demo_does_not_hide_the_recipe(tmp_path, monkeypatch, capsys):
+def test_a_folder_called_demo_does_not_hide_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()
     assert command("settings", "--recipe", "demo") == 0
@@ -245,7 +259,12 @@ def test_a_folder_called_demo_does_not_hide_the_recipe(tmp_path, monkeypatch, ca
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_what_is_missing_is_named(tmp_path, monkeypatch, capsys, words):
+def test_what_is_missing_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert command(*words) == 2
     said = capsys.readouterr().err.splitlines()
@@ -253,23 +272,31 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch, capsys, words):
     assert "nowhere" in said[-1]
 
 
-def test_a_folder_without_audio_is_named(refused, tmp_path):
+def test_a_folder_without_audio_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "empty holds no audio" in refused("prepare", "audio", "empty", "--out", "x.jsonl.gz")
     assert "empty holds no audio" in refused("prepare", "librispeech", "empty", "--out", "x")
 
 
-def test_a_tokenizer_of_nothing(refused):
+def test_a_tokenizer_of_nothing(refused: Callable[..., str]) -> None:
     assert "give --cuts or --text" in refused("tokenizer", "--out", "x")
 
 
-def test_own_data_must_be_given(tmp_path, monkeypatch, capsys):
+def test_own_data_must_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert command("run", "demo", "corpus=own") == 2
     assert "labeled is not set: give labeled=PATH" in capsys.readouterr().err
 
 
-def test_a_device_that_is_not_there(tmp_path, monkeypatch, capsys, tiny_recognizer, tiny_corpus):
+def test_a_device_that_is_not_there(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tiny_recognizer: SpeechRecognizer,
+    tiny_corpus: Callable[..., Path],
+) -> None:
     monkeypatch.chdir(tmp_path)
     tiny_recognizer.save("model")
     words = ("decode", "--model", "model", "--cuts", tiny_corpus(1), "--out", "x.jsonl", "device=gpu")
@@ -287,8 +314,10 @@ def test_a_device_that_is_not_there(tmp_path, monkeypatch, capsys, tiny_recogniz
     ],
     ids=lambda value: value if isinstance(value, bool) else value[0],
 )
-def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys, words, goes_on):
-    def stopped(*_):
+def test_ctrl_c_says_how_to_go_on_where_one_can(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], goes_on: bool
+) -> None:
+    def stopped(*_: list[Any] | Path | None) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(config, "load_settings", stopped)
@@ -298,7 +327,7 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(monkeypatch, capsys, words, goes
     assert ("run the same command again to resume" in said) == goes_on
 
 
-def test_messages_name_only_verbs_that_there_are():
+def test_messages_name_only_verbs_that_there_are() -> None:
     sources = sorted(Path(priormatch.__file__).parent.rglob("*.py"))
     named = {
         verb for each in sources for verb in re.findall(r"`priormatch ([a-z-]+)", each.read_text("utf-8"))
@@ -307,12 +336,12 @@ def test_messages_name_only_verbs_that_there_are():
     assert named <= {verb.split()[0] for verb in verbs()}
 
 
-def test_only_verbs_that_there_are_go_on():
+def test_only_verbs_that_there_are_go_on() -> None:
     assert set(verbs()) > GOES_ON
 
 
 @pytest.fixture
-def interruptible():
+def interruptible() -> Iterator[None]:
     """Ctrl-C works, also where a shell has started the tests in the background and it is ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -320,8 +349,10 @@ def interruptible():
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_told_as_such(monkeypatch, capsys):
-    def careless(*_):
+def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_told_as_such(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def careless(*_: list[Any] | None) -> None:
         with suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         raise RecursionError
@@ -334,15 +365,19 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_is_told_as_such(mo
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("interruptible")
-def test_a_signal_that_stops_is_told_by_the_exit_code(monkeypatch, capsys, number):
+def test_a_signal_that_stops_is_told_by_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: Signals
+) -> None:
     monkeypatch.setattr(config, "load_settings", lambda *_: signal.raise_signal(number))
     assert command("run", "demo") == 128 + number
     assert capsys.readouterr().err.startswith("\npriormatch: stopped; run the same command again")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_reader_killed_in_the_middle_of_other_work_is_one_sentence(monkeypatch, refused):
-    def interrupted(*_):
+def test_a_reader_killed_in_the_middle_of_other_work_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
+) -> None:
+    def interrupted(*_: list[Any] | None) -> None:
         raise RuntimeError(
             "DataLoader worker (pid 77) is killed by signal: Killed. "
         )  # from torch's SIGCHLD handler
@@ -351,7 +386,7 @@ def test_a_reader_killed_in_the_middle_of_other_work_is_one_sentence(monkeypatch
     assert "reads audio was killed" in refused("settings")
 
 
-def test_a_place_that_cannot_be_is_one_sentence(tmp_path, refused):
+def test_a_place_that_cannot_be_is_one_sentence(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "run").mkdir()
     (tmp_path / "run/metrics.jsonl").touch()
@@ -369,15 +404,17 @@ def test_a_place_that_cannot_be_is_one_sentence(tmp_path, refused):
     ids=" ".join,
 )
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="there is no /proc here")
-def test_a_place_that_denies_to_exist_is_one_sentence(tmp_path, refused, words):
+def test_a_place_that_denies_to_exist_is_one_sentence(
+    tmp_path: Path, refused: Callable[..., str], words: tuple[str, ...]
+) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/metrics.jsonl").touch()
     (tmp_path / "text.txt").write_text("monday at nine\n")
     assert "No such file or directory; fix this or choose another path" in refused(*words)
 
 
-def test_a_full_disk_is_one_sentence(monkeypatch, refused):
-    def full(*_):
+def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]) -> None:
+    def full(*_: list[Any] | None) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "runs/x")
 
     monkeypatch.setattr(config, "load_settings", full)
@@ -393,19 +430,25 @@ def test_a_full_disk_is_one_sentence(monkeypatch, refused):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_full_disk_is_one_sentence_whoever_reports_it(monkeypatch, refused, error):
-    def full(*_):
+def test_a_full_disk_is_one_sentence_whoever_reports_it(
+    monkeypatch: pytest.MonkeyPatch,
+    refused: Callable[..., str],
+    error: OSError | RuntimeError | SafetensorError,
+) -> None:
+    def full(*_: list[Any] | None) -> None:
         raise KeyError from error
 
     monkeypatch.setattr(config, "load_settings", full)
     assert "free some space and run the same command again" in refused("settings")
 
 
-def test_a_thread_on_a_full_disk_leaves_the_explanation_to_the_main_thread(monkeypatch, capsys):
+def test_a_thread_on_a_full_disk_leaves_the_explanation_to_the_main_thread(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     command("--version")
 
-    def failed_with(error):
+    def failed_with(error: OSError | ZeroDivisionError) -> str:
         threading.excepthook(threading.ExceptHookArgs((type(error), error, None, threading.current_thread())))
         return capsys.readouterr().err
 
@@ -416,8 +459,10 @@ def test_a_thread_on_a_full_disk_leaves_the_explanation_to_the_main_thread(monke
 @pytest.mark.parametrize(
     "error", [ZeroDivisionError(), FileNotFoundError(errno.ENOENT, "gone", "x")], ids=repr
 )
-def test_an_error_of_ours_is_not_dressed_up_as_the_users(monkeypatch, error):
-    def wrong(*_):
+def test_an_error_of_ours_is_not_dressed_up_as_the_users(
+    monkeypatch: pytest.MonkeyPatch, error: FileNotFoundError | ZeroDivisionError
+) -> None:
+    def wrong(*_: list[Any] | None) -> None:
         raise error
 
     monkeypatch.setattr(config, "load_settings", wrong)
@@ -434,21 +479,27 @@ def test_an_error_of_ours_is_not_dressed_up_as_the_users(monkeypatch, error):
         ([], Path("prior"), False),
     ],
 )
-def test_matching_tells_of_a_search_with_the_prior_that_nobody_has_tuned(words, prior, told, capsys):
+def test_matching_tells_of_a_search_with_the_prior_that_nobody_has_tuned(
+    words: list[str], prior: Path | None, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     matching_settings_of(None, words, None, prior)
     said = capsys.readouterr().err
     assert ("run `priormatch tune --for-matching` to find better values for --fusion" in said) == told
 
 
 @pytest.mark.parametrize("meant", ["decoding", "matching"])
-def test_matching_tells_of_a_search_that_was_tuned_for_decoding(tmp_path, meant, capsys):
+def test_matching_tells_of_a_search_that_was_tuned_for_decoding(
+    tmp_path: Path, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_tuned(tmp_path / "fusion.yaml", FusionSettings(), {"for": meant})
     matching_settings_of(None, ["matching.hypotheses=asr_lm"], tmp_path / "fusion.yaml", Path("prior"))
     assert ("was tuned for decoding" in capsys.readouterr().err) == (meant == "decoding")
 
 
 @pytest.mark.parametrize("about", ["", "tuned:", "tuned: by hand"])
-def test_values_of_a_search_may_be_written_by_hand(tmp_path, about, capsys):
+def test_values_of_a_search_may_be_written_by_hand(
+    tmp_path: Path, about: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine.yaml").write_text(f"fusion: {{lm_weight: 0.2}}\n{about}\n")
     words = ["matching.hypotheses=asr_lm"]
     found = matching_settings_of(None, words, tmp_path / "mine.yaml", Path("prior"))

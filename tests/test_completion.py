@@ -38,7 +38,7 @@ def completions(words: str, folder: Path) -> list[str]:
         ("priormatch demo no.such=", []),
     ],
 )
-def test_verbs_recipes_and_settings_are_completed(words, expected, tmp_path):
+def test_verbs_recipes_and_settings_are_completed(words: str, expected: list[str], tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").touch()
     assert completions(words, tmp_path) == expected
 
@@ -47,11 +47,13 @@ def test_verbs_recipes_and_settings_are_completed(words, expected, tmp_path):
     ("shell", "sign"),
     [("bash", "complete -o default -F"), ("zsh", "compdef"), ("fish", "complete --command")],
 )
-def test_the_script_is_for_the_shell_that_is_named(shell, sign, capsys):
+def test_the_script_is_for_the_shell_that_is_named(
+    shell: str, sign: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command("--show-completion", shell) == 0
     assert sign in capsys.readouterr().out
 
 
-def test_a_shell_that_is_not_known_is_told(capsys):
+def test_a_shell_that_is_not_known_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("--show-completion", "ksh") == 2
     assert "no completion for ksh: choose from bash, zsh, fish" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 import functools
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,7 +21,7 @@ from priormatch.config.checks import BOUNDS, keys_of
 from priormatch.errors import UserError
 
 
-def numbers(kind=Settings, before=""):
+def numbers(kind: type = Settings, before: str = "") -> Iterator[str]:
     """Every dotted key of a number or of a list of them."""
     for each in fields(kind):
         if is_dataclass(each.type):
@@ -39,7 +41,7 @@ OVERRIDES = {
 }
 
 
-def refusal(recipe, *overrides) -> str:
+def refusal(recipe: Path | None, *overrides: str) -> str:
     with pytest.raises(UserError) as caught:
         load_settings(recipe, overrides)
     message = str(caught.value)
@@ -48,8 +50,8 @@ def refusal(recipe, *overrides) -> str:
 
 
 @pytest.fixture
-def recipe(tmp_path):
-    def write(text):
+def recipe(tmp_path: Path) -> Callable[..., Path]:
+    def write(text: str) -> Path:
         path = tmp_path / "mine.yaml"
         path.write_text(text, encoding="utf-8")
         return path
@@ -58,22 +60,22 @@ def recipe(tmp_path):
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_that_comes_along_is_valid_and_goes_by_its_name(name):
+def test_every_recipe_that_comes_along_is_valid_and_goes_by_its_name(name: str) -> None:
     assert load_settings(recipe_folder() / f"{name}.yaml").name == name
 
 
-def test_the_recipes_of_the_help_and_the_errors_come_along():
+def test_the_recipes_of_the_help_and_the_errors_come_along() -> None:
     assert {"demo", "own"} <= set(recipe_names())
 
 
-def test_defaults_are_valid_and_survive_being_written_and_read(recipe):
+def test_defaults_are_valid_and_survive_being_written_and_read(recipe: Callable[..., Path]) -> None:
     settings = load_settings(None)
     assert settings == Settings()
     assert load_settings(recipe(to_yaml(settings))) == settings
 
 
-def test_every_field_has_a_key():
-    def count(kind):
+def test_every_field_has_a_key() -> None:
+    def count(kind: type) -> int:
         return sum(1 + (count(each.type) if is_dataclass(each.type) else 0) for each in fields(kind))
 
     keys = all_keys()
@@ -81,14 +83,14 @@ def test_every_field_has_a_key():
     assert {"name", "matching", "matching.beam_size", "prior.model.bottlenecks"} <= set(keys)
 
 
-def test_overrides_beat_the_recipe_and_the_last_one_wins(recipe):
+def test_overrides_beat_the_recipe_and_the_last_one_wins(recipe: Callable[..., Path]) -> None:
     path = recipe("training: {seed: 5, updates: 7}\nname: mine\n")
     settings = load_settings(path, ["training.seed=6", "training.seed=8", "matching.beam_size=2"])
     assert (settings.training.seed, settings.training.updates) == (8, 7)
     assert (settings.name, settings.matching.beam_size, settings.matching.updates) == ("mine", 2, 1_600_000)
 
 
-def test_lists_and_mappings_can_be_overridden():
+def test_lists_and_mappings_can_be_overridden() -> None:
     settings = load_settings(
         None,
         [
@@ -128,22 +130,22 @@ def test_lists_and_mappings_can_be_overridden():
     ],
 )
 @pytest.mark.parametrize("key", ["text", "runs", "test.clean"])
-def test_text_is_taken_as_it_stands(key, value):
+def test_text_is_taken_as_it_stands(key: str, value: str) -> None:
     settings = load_settings(None, [f"{key}={value}"])
     assert (settings.test["clean"] if key == "test.clean" else getattr(settings, key)) == value
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="$\x00"), min_size=1))
-def test_any_path_can_be_given(value):
+def test_any_path_can_be_given(value: str) -> None:
     assert load_settings(None, [f"labeled={value}"]).labeled == value
 
 
-def test_a_text_setting_can_be_emptied(recipe):
+def test_a_text_setting_can_be_emptied(recipe: Callable[..., Path]) -> None:
     assert load_settings(recipe("topline: cuts.jsonl.gz\n"), ["topline="]).topline == ""
 
 
 @pytest.mark.parametrize("name", ["average", "renewed", "second_round", "selected", "selected_at_random"])
-def test_a_removed_setting_is_called_removed(recipe, name):
+def test_a_removed_setting_is_called_removed(recipe: Callable[..., Path], name: str) -> None:
     sentence = f"the setting matching.{name} was removed: leave it out"
     with pytest.raises(UserError, match=sentence):
         load_settings(recipe(f"matching: {{{name}: 0.5}}\n"))
@@ -163,7 +165,7 @@ def test_a_removed_setting_is_called_removed(recipe, name):
         ("unlabelled", "unlabeled"),
     ],
 )
-def test_a_misspelled_key_is_given_its_neighbor(recipe, wrong, right):
+def test_a_misspelled_key_is_given_its_neighbor(recipe: Callable[..., Path], wrong: str, right: str) -> None:
     assert refusal(None, f"{wrong}=1").endswith(f"there is no setting {wrong}: did you mean {right}?")
     nested = "".join(f"{'  ' * depth}{name}:\n" for depth, name in enumerate(wrong.split(".")))
     path = recipe(nested.rstrip() + " 1\n")
@@ -172,7 +174,7 @@ def test_a_misspelled_key_is_given_its_neighbor(recipe, wrong, right):
     assert f"there is no setting {wrong}: did you mean {right}?" in message
 
 
-def test_a_key_like_no_other_is_told_where_to_look():
+def test_a_key_like_no_other_is_told_where_to_look() -> None:
     assert refusal(None, "xyzzy=1") == "xyzzy=1: there is no setting xyzzy: `priormatch settings` lists them"
 
 
@@ -193,14 +195,14 @@ def test_a_key_like_no_other_is_told_where_to_look():
         ("training.batch={seconds: 3", ["training.batch"]),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named(override, words):
+def test_a_value_of_the_wrong_type_is_named(override: str, words: list[str]) -> None:
     message = refusal(None, override)
     assert message.startswith(override)
     assert all(word in message for word in words), message
 
 
 @pytest.mark.parametrize("override", ["seed", "=3", "--seed=3", "3=4", "a b=3", ""])
-def test_what_is_no_override_is_told_how_to_be_one(override):
+def test_what_is_no_override_is_told_how_to_be_one(override: str) -> None:
     assert "key=value" in refusal(None, override)
 
 
@@ -273,7 +275,7 @@ def test_what_is_no_override_is_told_how_to_be_one(override):
     ],
     ids=lambda each: " ".join(each),
 )
-def test_settings_that_cannot_be_are_refused(overrides, words):
+def test_settings_that_cannot_be_are_refused(overrides: list[str], words: list[str]) -> None:
     message = refusal(None, *overrides)
     assert all(word in message for word in words), message
 
@@ -292,19 +294,19 @@ def test_settings_that_cannot_be_are_refused(overrides, words):
         "name=a..b",
     ],
 )
-def test_bounds_are_not_too_narrow(override):
+def test_bounds_are_not_too_narrow(override: str) -> None:
     key, _, value = override.partition("=")
     found = functools.reduce(getattr, key.split("."), load_settings(None, [override]))
     assert found == yaml.safe_load(value)
 
 
 @pytest.mark.parametrize("key", NUMBERS)
-def test_every_number_has_a_bound(key):
+def test_every_number_has_a_bound(key: str) -> None:
     """So that a new setting is not forgotten: there is no number of which -1 would make sense."""
     assert refusal(None, f"{key}={OVERRIDES.get(key, '-1')}").startswith(f"{key}=")
 
 
-def test_every_bound_is_for_a_setting_that_there_is():
+def test_every_bound_is_for_a_setting_that_there_is() -> None:
     for _, _, patterns in BOUNDS:
         assert all(keys_of(pattern) for pattern in patterns.split())
 
@@ -312,32 +314,32 @@ def test_every_bound_is_for_a_setting_that_there_is():
 @pytest.mark.parametrize(
     "text", ["- a\n- b\n", "training: {seed: 1\n", "\tname: x\n", "hello\n", "name: ${nowhere}\n"]
 )
-def test_a_broken_recipe_names_itself(recipe, text):
+def test_a_broken_recipe_names_itself(recipe: Callable[..., Path], text: str) -> None:
     path = recipe(text)
     assert refusal(path).startswith(str(path))
 
 
-def test_a_recipe_that_is_not_yaml_names_the_line(recipe):
+def test_a_recipe_that_is_not_yaml_names_the_line(recipe: Callable[..., Path]) -> None:
     assert "line 2 is not YAML" in refusal(recipe("name: x\ntraining: seed: 3\n"))
 
 
-def test_a_recipe_in_another_encoding_names_itself(tmp_path):
+def test_a_recipe_in_another_encoding_names_itself(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes("name: früh\n".encode("latin1"))
     assert refusal(path).startswith(str(path))
 
 
-def test_an_empty_recipe_is_the_defaults(recipe):
+def test_an_empty_recipe_is_the_defaults(recipe: Callable[..., Path]) -> None:
     assert load_settings(recipe("# nothing yet\n")) == Settings()
 
 
-def test_a_missing_recipe_names_those_there_are(tmp_path):
+def test_a_missing_recipe_names_those_there_are(tmp_path: Path) -> None:
     message = refusal(tmp_path / "nowhere.yaml")
     assert "nowhere.yaml" in message
     assert "demo" in message
 
 
-def test_recipes_are_found_by_path_or_name(tmp_path, monkeypatch):
+def test_recipes_are_found_by_path_or_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert recipe_path("demo") == recipe_folder() / "demo.yaml"
     assert recipe_path("recipes/demo.yaml") == recipe_folder() / "demo.yaml"
@@ -349,7 +351,7 @@ def test_recipes_are_found_by_path_or_name(tmp_path, monkeypatch):
     assert recipe_path("demo.yaml").resolve() == tmp_path / "demo.yaml"
 
 
-def test_copies_that_would_be_the_same_model_are_refused():
+def test_copies_that_would_be_the_same_model_are_refused() -> None:
     every, updates = "training.validate_every=100", "training.updates=250"
     fine = ("training.keep.a.update=100", "training.keep.b.update=101", "training.keep.c.update=201")
     load_settings(None, [every, updates, *fine, "training.keep.d.score=3", "training.keep.e.score=4"])
@@ -361,7 +363,7 @@ def test_copies_that_would_be_the_same_model_are_refused():
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "-1" + "0" * 400, "a\\0b"])
-def test_a_base_that_no_file_can_be_called_is_one_sentence(tmp_path, name):
+def test_a_base_that_no_file_can_be_called_is_one_sentence(tmp_path: Path, name: str) -> None:
     (tmp_path / "mine.yaml").write_text(f'base: "{name}"\n')
     with pytest.raises(UserError, match=r"mine\.yaml: .*(is not another recipe|invalid character)"):
         load_settings(tmp_path / "mine.yaml")
@@ -371,7 +373,7 @@ def test_a_base_that_no_file_can_be_called_is_one_sentence(tmp_path, name):
     "setting",
     ["model: {channels: [[]]}", "model: {blocks: [[1]]}", "prior: {model: {bottlenecks: [[[1], 2, 3]]}}"],
 )
-def test_lists_in_the_place_of_numbers_are_one_sentence(tmp_path, setting):
+def test_lists_in_the_place_of_numbers_are_one_sentence(tmp_path: Path, setting: str) -> None:
     (tmp_path / "mine.yaml").write_text(setting)
     with pytest.raises(UserError, match=r"model\.\w+(=|:)"):
         load_settings(tmp_path / "mine.yaml")

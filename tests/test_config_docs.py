@@ -2,7 +2,8 @@ import dataclasses
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from types import GenericAlias
+from typing import Any, Literal, _LiteralGenericAlias
 
 import pytest
 import yaml
@@ -43,7 +44,7 @@ class Sample:
     both: int = 3  # and beside
 
 
-def test_comments_beside_above_and_within_are_found():
+def test_comments_beside_above_and_within_are_found() -> None:
     assert comments(Sample) == {
         "beside": "stands beside",
         "above": "stands above, on two lines",
@@ -53,7 +54,7 @@ def test_comments_beside_above_and_within_are_found():
     }
 
 
-def test_every_setting_has_a_meaning():
+def test_every_setting_has_a_meaning() -> None:
     known = meanings()
     parts = {group.key for group in groups()}
     assert set(known) == set(all_keys()) - parts
@@ -61,13 +62,13 @@ def test_every_setting_has_a_meaning():
     assert [group.key for group in groups() if not group.meaning] == []
 
 
-def test_the_reference_in_the_docs_is_that_of_the_code():
+def test_the_reference_in_the_docs_is_that_of_the_code() -> None:
     told = "write it anew: priormatch settings --reference > docs/settings.md"
     assert REFERENCE.read_text(encoding="utf-8") == reference(), told
 
 
 @pytest.mark.parametrize("page", ["troubleshooting.md", "variants.md"])
-def test_settings_that_the_docs_name_are_there(page):
+def test_settings_that_the_docs_name_are_there(page: str) -> None:
     parts = {key.split(".")[0] for key in all_keys() if "." in key}
     named = re.findall(r"`([a-z_]+)((?:\.[a-z_]+)+)(?=[=`])", (DOCS / page).read_text(encoding="utf-8"))
     keys = {first + rest for first, rest in named if first in parts}
@@ -75,7 +76,7 @@ def test_settings_that_the_docs_name_are_there(page):
     assert keys - set(all_keys()) == set()
 
 
-def test_the_reference_names_every_setting_once_with_its_default():
+def test_the_reference_names_every_setting_once_with_its_default() -> None:
     lines = reference().splitlines()
     for key in meanings():
         (line,) = [line for line in lines if line.startswith(f"| `{key}` |")]
@@ -85,7 +86,7 @@ def test_the_reference_names_every_setting_once_with_its_default():
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_commented_settings_can_be_read_again(name, tmp_path):
+def test_commented_settings_can_be_read_again(name: str, tmp_path: Path) -> None:
     settings = load_settings(recipe_path(name))
     settings.test = {"a: b": "007", "yes": "ümläut #1"}
     settings.training.keep = {"B": KeepSettings(update=5)}
@@ -94,7 +95,7 @@ def test_commented_settings_can_be_read_again(name, tmp_path):
     assert again == dataclasses.asdict(settings)
 
 
-def test_a_part_holds_what_was_asked_for_and_nothing_else():
+def test_a_part_holds_what_was_asked_for_and_nothing_else() -> None:
     keys = ["name", "training.optimizer.learning_rate", "matching.length_filter"]
     part = commented_part(Settings(), keys)
     assert yaml.safe_load(part) == {
@@ -111,7 +112,7 @@ def test_a_part_holds_what_was_asked_for_and_nothing_else():
     ("value", "written"),
     [("", "''"), ("007", "'007'"), ("a, b", "'a, b'"), (float("inf"), ".inf"), ({}, "{}"), (True, "true")],
 )
-def test_values_on_one_line(value, written):
+def test_values_on_one_line(value: Any, written: str) -> None:
     assert yaml_text(value) == written
 
 
@@ -124,11 +125,11 @@ def test_values_on_one_line(value, written):
         (dict[str, KeepSettings], "settings by name"),
     ],
 )
-def test_types_in_words(kind, text):
+def test_types_in_words(kind: GenericAlias | _LiteralGenericAlias, text: str) -> None:
     assert type_text(kind) == text
 
 
-def test_choices_where_there_are_any():
+def test_choices_where_there_are_any() -> None:
     assert choices("matching.combine") == ["alternate", "sum"]
     assert choices("matching.context") == ["true", "false"]
     assert choices("training.seed") == choices("no.such.key") == []

@@ -45,7 +45,7 @@ class Fetched(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a warning, such as one of a link to nowhere, is an error."""
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
@@ -55,14 +55,14 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_site_has_every_page_and_picture(site: Path):
+def test_the_site_has_every_page_and_picture(site: Path) -> None:
     made = {str(path.relative_to(site)) for path in site.rglob("*")}
     assert {f"{page.stem}.html" for page in DOCS.glob("*.md")} <= made
     assert {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.png")} <= made
     assert not [name for name in made if name.endswith((".py", ".md"))]
 
 
-def test_nothing_in_the_site_comes_from_another_server(site: Path):
+def test_nothing_in_the_site_comes_from_another_server(site: Path) -> None:
     pages = list(site.glob("*.html"))
     fetched = {address for page in pages for address in Fetched(page).addresses}
     assert any(address.endswith(".css") for address in fetched)
@@ -73,14 +73,14 @@ def test_nothing_in_the_site_comes_from_another_server(site: Path):
 
 
 @pytest.mark.parametrize("page", [*PAGES, *MEASURED], ids=lambda page: page.name)
-def test_links_to_files_lead_somewhere(page: Path):
+def test_links_to_files_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(prose(page)):
         if not re.match(r"https?://", target):
             assert (page.parent / target.partition("#")[0]).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_says_what_it_is(page: Path):
+def test_every_block_says_what_it_is(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert {found["language"] for found in BLOCK.finditer(text)} <= KINDS.keys()
     assert text.count("```") == 2 * len(blocks(page))
@@ -89,11 +89,11 @@ def test_every_block_says_what_it_is(page: Path):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_heading_begins_with_a_digit_over_which_the_scripts_of_the_theme_stumble(page: Path):
+def test_no_heading_begins_with_a_digit_over_which_the_scripts_of_the_theme_stumble(page: Path) -> None:
     assert re.findall(r"^#+ \d.*$", prose(page), re.MULTILINE) == []
 
 
-def test_the_tutorial_has_the_figures_of_the_readme():
+def test_the_tutorial_has_the_figures_of_the_readme() -> None:
     figures = re.findall(
         r"^\| .*\d \(\d.*$", (DOCS / "tutorial.md").read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -101,19 +101,19 @@ def test_the_tutorial_has_the_figures_of_the_readme():
     assert "\n".join(figures) in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_blocks_that_are_not_run_are_these():
+def test_the_blocks_that_are_not_run_are_these() -> None:
     assert {
         (each.page.name, each.reason) for page in PAGES for each in blocks(page) if each.reason
     } == NOT_RUN
 
 
-def test_every_verb_is_told_of():
+def test_every_verb_is_told_of() -> None:
     told = " ".join(page.read_text(encoding="utf-8") for page in PAGES)
     words = " ".join(told.split())
     assert [verb for verb in verbs() if not re.search(rf"priormatch {verb}\b", words)] == []
 
 
-def test_every_verb_that_is_told_of_exists():
+def test_every_verb_that_is_told_of_exists() -> None:
     known = {verb.split()[0] for verb in verbs()} | {"VERB", "prepare"}
     for page in PAGES:
         commands = [each.code for each in blocks(page) if each.kind == SHELL]
@@ -122,7 +122,7 @@ def test_every_verb_that_is_told_of_exists():
         assert told <= known, page.name
 
 
-def test_every_setting_that_is_told_of_exists():
+def test_every_setting_that_is_told_of_exists() -> None:
     keys = all_keys()
     parts = {key.split(".")[0] for key in keys if "." in key}
     for page in PAGES:
@@ -132,7 +132,7 @@ def test_every_setting_that_is_told_of_exists():
         assert unknown == [], page.name
 
 
-def test_files_of_the_repository_that_are_told_of_exist():
+def test_files_of_the_repository_that_are_told_of_exist() -> None:
     for page in PAGES:
         named = re.findall(
             r"\b((?:recipes|benchmarks|docs|tests)/[\w./-]+\.\w+)", page.read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,7 @@ from priormatch import Settings, SpeechRecognizer, UserError, library, load_sett
 from priormatch.config import recipe_path
 from priormatch.data.batches import Corpus, read_cuts
 from priormatch.data.recordings import PART_OF
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
 from priormatch.progress import Meter
 from priormatch.recognizers.decode import greedy_transcripts
@@ -43,16 +45,16 @@ def tiny(*overrides: str) -> Settings:
     return load_settings(None, [*TINY, *overrides])
 
 
-def weights(model):
+def weights(model: ConvPrior | SpeechRecognizer) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def same(first, second):
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.fixture
-def speech(tiny_corpus):
+def speech(tiny_corpus: Callable[..., Path]) -> dict[str, dict[str, Path] | Path]:
     """Manifests of labeled, unlabeled and validation speech, as `match` takes them."""
     return {
         "labeled": tiny_corpus(8, "labeled"),
@@ -62,19 +64,28 @@ def speech(tiny_corpus):
 
 
 @pytest.fixture
-def models(tiny_recognizer, tiny_prior):
+def models(
+    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior
+) -> dict[str, ConvPrior | SpeechRecognizer]:
     return {"model": tiny_recognizer, "prior": tiny_prior}
 
 
 @pytest.fixture
-def finished(models, speech, tmp_path):
+def finished(
+    models: dict[str, ConvPrior | SpeechRecognizer], speech: dict[str, dict[str, Path] | Path], tmp_path: Path
+) -> tuple[Path, SpeechRecognizer]:
     """The folder of a call that has ended, and the model it gave."""
     out = tmp_path / "lpm"
     return out, match(**models, **speech, out=out, settings=tiny())
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_models_given_stay_as_they_are_and_another_is_returned(models, speech, tmp_path, training):
+def test_the_models_given_stay_as_they_are_and_another_is_returned(
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    training: bool,
+) -> None:
     before = {name: weights(model) for name, model in models.items()}
     for model in models.values():
         model.train(training)
@@ -88,7 +99,12 @@ def test_the_models_given_stay_as_they_are_and_another_is_returned(models, speec
     assert same(weights(better), weights(SpeechRecognizer.load(tmp_path / "lpm" / "model")))
 
 
-def test_a_second_call_reuses_the_work(finished, models, speech, capsys):
+def test_a_second_call_reuses_the_work(
+    finished: tuple[Path, SpeechRecognizer],
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     out, better = finished
     before = files(out)
     again = match(**models, **speech, out=str(out), settings=tiny("training.report_every=1"))
@@ -98,11 +114,11 @@ def test_a_second_call_reuses_the_work(finished, models, speech, capsys):
 
 
 @contextmanager
-def stopped_at_the_third_update(monkeypatch):
+def stopped_at_the_third_update(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Press Ctrl-C in a training called `stopped`."""
     advance = Meter.advance
 
-    def stop(self, amount=1, note=None):
+    def stop(self: Meter, amount: int = 1, note: str | None = None) -> None:
         advance(self, amount, note)
         if (self.description, self.done) == ("stopped", 3):
             raise KeyboardInterrupt
@@ -112,7 +128,14 @@ def stopped_at_the_third_update(monkeypatch):
         yield
 
 
-def test_a_call_that_was_stopped_goes_on(finished, models, speech, tmp_path, monkeypatch, capsys):
+def test_a_call_that_was_stopped_goes_on(
+    finished: tuple[Path, SpeechRecognizer],
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     out = tmp_path / "stopped"
     with stopped_at_the_third_update(monkeypatch):
         match(**models, **speech, out=out, settings=tiny())
@@ -122,8 +145,12 @@ def test_a_call_that_was_stopped_goes_on(finished, models, speech, tmp_path, mon
 
 
 def test_other_lengths_settings_models_or_speech_are_refused(
-    finished, models, speech, tiny_corpus, tiny_tokenizer
-):
+    finished: tuple[Path, SpeechRecognizer],
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tiny_corpus: Callable[..., Path],
+    tiny_tokenizer: Tokenizer,
+) -> None:
     out, _ = finished
     before = files(out)
     torch.manual_seed(5)
@@ -143,7 +170,12 @@ def test_other_lengths_settings_models_or_speech_are_refused(
     assert files(out) == before
 
 
-def test_cuts_can_be_given_as_objects(finished, models, speech, tmp_path):
+def test_cuts_can_be_given_as_objects(
+    finished: tuple[Path, SpeechRecognizer],
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+) -> None:
     cuts = {name: CutSet.from_file(speech[name]) for name in ("labeled", "unlabeled")}
     dev = (cut for cut in CutSet.from_file(speech["validation"]["dev"]))
     settings = tiny()
@@ -151,7 +183,13 @@ def test_cuts_can_be_given_as_objects(finished, models, speech, tmp_path):
     assert same(weights(better), weights(finished[1]))
 
 
-def test_lengths_are_those_of_greedy_decoding_unless_given(finished, models, speech, tmp_path, monkeypatch):
+def test_lengths_are_those_of_greedy_decoding_unless_given(
+    finished: tuple[Path, SpeechRecognizer],
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     heard = greedy_transcripts(models["model"], Corpus.load(speech["unlabeled"], tiny().audio))
     lengths = {each.id: each.pieces for each in heard}
     monkeypatch.setattr(library, "greedy_transcripts", None)  # not called
@@ -162,7 +200,12 @@ def test_lengths_are_those_of_greedy_decoding_unless_given(finished, models, spe
     assert not same(weights(other), weights(finished[1]))
 
 
-def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(models, speech, tmp_path, monkeypatch):
+def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(library, "greedy_transcripts", None)  # not called
     by_rate = tiny("matching.reference_lengths=speaking_rate", "matching.length_filter=[0.05,20]")
     found = match(**models, **speech, out=tmp_path / "found", settings=by_rate)
@@ -176,7 +219,12 @@ def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(models, speech, t
 PAPERS_WAY = ["hypotheses=asr", "prior_exponent=1", "proposal_exponent=0"]
 
 
-def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, capsys):
+def test_the_recipe_for_ones_own_data_can_be_used(
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     advice = "run `priormatch tune --for-matching` to find better values for settings.fusion"
     untuned = ["fusion.lm_weight=0.3", "fusion.centered=false", "fusion.token_bonus=0.5"]
     for name, more, told in (
@@ -191,7 +239,13 @@ def test_the_recipe_for_ones_own_data_can_be_used(models, speech, tmp_path, caps
 
 
 @pytest.mark.parametrize("prior_exponent", [0, 1])
-def test_that_a_prior_has_no_say_is_told(models, speech, tmp_path, capsys, prior_exponent):
+def test_that_a_prior_has_no_say_is_told(
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    prior_exponent: int,
+) -> None:
     settings = tiny(f"matching.prior_exponent={prior_exponent}", "matching.proposal_exponent=1")
     match(**models, **speech, out=tmp_path / "lpm", settings=settings)
     told = "the prior has no effect; set matching.prior_exponent=1 to weigh hypotheses by it"
@@ -203,7 +257,7 @@ WIDE = "matching.length_filter=[0.05,20]"  # keeps several hypotheses of an untr
 
 
 @pytest.fixture
-def reader(models):
+def reader(models: dict[str, ConvPrior | SpeechRecognizer]) -> dict[str, ConvPrior | SpeechRecognizer]:
     """Models whose prior reads what comes before, and is not of one mind about it."""
     models["prior"].settings.context = True
     with torch.no_grad():
@@ -213,7 +267,9 @@ def reader(models):
 
 
 @pytest.fixture
-def consecutive(speech, tmp_path):
+def consecutive(
+    speech: dict[str, dict[str, Path] | Path], tmp_path: Path
+) -> dict[str, dict[str, Path] | Path]:
     """The same speech, its unlabeled part being two recordings of four utterances each."""
     cuts = list(CutSet.from_file(speech["unlabeled"]))
     for number, cut in enumerate(cuts):
@@ -222,7 +278,11 @@ def consecutive(speech, tmp_path):
     return {**speech, "unlabeled": tmp_path / "talks.jsonl.gz"}
 
 
-def test_contexts_are_what_was_heard_before_unless_given(reader, consecutive, tmp_path):
+def test_contexts_are_what_was_heard_before_unless_given(
+    reader: dict[str, ConvPrior | SpeechRecognizer],
+    consecutive: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+) -> None:
     unlabeled = Corpus.load(consecutive["unlabeled"], tiny().audio)
     heard = {each.id: each.hypothesis for each in greedy_transcripts(reader["model"], unlabeled)}
     before = {f"unlabeled-{n}": heard[f"unlabeled-{n - 1}"] for n in range(8) if n % 4}
@@ -241,7 +301,13 @@ def test_contexts_are_what_was_heard_before_unless_given(reader, consecutive, tm
         match(**given, out=tmp_path / "told", settings=tiny(WIDE), contexts=dict.fromkeys(before, "at"))
 
 
-def test_matching_with_contexts_goes_on_after_a_stop(reader, consecutive, tmp_path, monkeypatch, capsys):
+def test_matching_with_contexts_goes_on_after_a_stop(
+    reader: dict[str, ConvPrior | SpeechRecognizer],
+    consecutive: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     given = {**reader, **consecutive, "settings": tiny(*CONTEXT)}
     straight = match(**given, out=tmp_path / "straight")
 
@@ -252,7 +318,14 @@ def test_matching_with_contexts_goes_on_after_a_stop(reader, consecutive, tmp_pa
     assert same(weights(again), weights(straight))
 
 
-def test_contexts_that_cannot_be_used_are_refused(models, reader, speech, consecutive, tmp_path, monkeypatch):
+def test_contexts_that_cannot_be_used_are_refused(
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    reader: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    consecutive: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     out = tmp_path / "lpm"
     with pytest.raises(UserError, match="no utterance of unlabeled follows another in its recording"):
         match(**reader, **speech, out=out, settings=tiny(*CONTEXT))
@@ -268,7 +341,13 @@ def test_contexts_that_cannot_be_used_are_refused(models, reader, speech, consec
             match(**models, **consecutive, out=out, settings=tiny(*CONTEXT), contexts=contexts)
 
 
-def test_the_verb_reads_contexts_from_the_transcripts(reader, consecutive, tmp_path, monkeypatch, capsys):
+def test_the_verb_reads_contexts_from_the_transcripts(
+    reader: dict[str, ConvPrior | SpeechRecognizer],
+    consecutive: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name, model in reader.items():
         model.save(tmp_path / name)
@@ -287,7 +366,13 @@ def test_the_verb_reads_contexts_from_the_transcripts(reader, consecutive, tmp_p
         assert "matching.context needs transcripts of the unlabeled speech" in capsys.readouterr().err
 
 
-def test_the_verb_gives_the_same(finished, models, speech, tmp_path, monkeypatch):
+def test_the_verb_gives_the_same(
+    finished: tuple[Path, SpeechRecognizer],
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name, model in models.items():
         model.save(tmp_path / name)
@@ -302,7 +387,12 @@ def test_the_verb_gives_the_same(finished, models, speech, tmp_path, monkeypatch
     assert same(by_verb, weights(from_folders))
 
 
-def test_validation_speech_is_wanted(models, speech, tmp_path, tiny_corpus):
+def test_validation_speech_is_wanted(
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    tiny_corpus: Callable[..., Path],
+) -> None:
     silent = tiny_corpus(2, "silent", transcribed=False)
     for validation, sentence in (
         ({}, "validation is empty: give at least one set of transcribed cuts"),
@@ -315,7 +405,9 @@ def test_validation_speech_is_wanted(models, speech, tmp_path, tiny_corpus):
     assert not (tmp_path / "lpm").exists()
 
 
-def test_speech_without_an_utterance_is_named(models, speech, tmp_path):
+def test_speech_without_an_utterance_is_named(
+    models: dict[str, ConvPrior | SpeechRecognizer], speech: dict[str, dict[str, Path] | Path], tmp_path: Path
+) -> None:
     for name, sentence in (
         ("labeled", "labeled holds no transcribed"),
         ("unlabeled", "unlabeled holds no utt"),
@@ -324,14 +416,21 @@ def test_speech_without_an_utterance_is_named(models, speech, tmp_path):
             match(**models, **{**speech, name: []}, out=tmp_path / "lpm", settings=tiny())
 
 
-def test_a_prior_of_other_pieces_weighs_and_rescores_texts(models, speech, tmp_path, other_tokenizer):
+def test_a_prior_of_other_pieces_weighs_and_rescores_texts(
+    models: dict[str, ConvPrior | SpeechRecognizer],
+    speech: dict[str, dict[str, Path] | Path],
+    tmp_path: Path,
+    other_tokenizer: Tokenizer,
+) -> None:
     other = ConvPrior(models["prior"].settings, other_tokenizer)
     assert match(models["model"], other, **speech, out=tmp_path / "lpm", settings=tiny())
     fused = tiny("matching.hypotheses=asr_lm", "fusion.lm_weight=0.2")
     assert match(models["model"], other, **speech, out=tmp_path / "fused", settings=fused)
 
 
-def test_a_folder_of_others_is_left_alone(models, speech, tmp_path):
+def test_a_folder_of_others_is_left_alone(
+    models: dict[str, ConvPrior | SpeechRecognizer], speech: dict[str, dict[str, Path] | Path], tmp_path: Path
+) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
     with pytest.raises(UserError, match="was not made by priormatch"):
@@ -340,24 +439,24 @@ def test_a_folder_of_others_is_left_alone(models, speech, tmp_path):
 
 
 @pytest.mark.parametrize("name", priormatch._HOMES)
-def test_every_name_is_there_and_the_thing_of_its_home(name):
+def test_every_name_is_there_and_the_thing_of_its_home(name: str) -> None:
     thing = getattr(priormatch, name)
     assert thing is getattr(import_module(f"priormatch.{priormatch._HOMES[name]}"), name)
     assert thing.__module__ == f"priormatch.{priormatch._HOMES[name]}"  # not merely passed on from there
 
 
-def test_the_names_for_type_checkers_are_the_same():
+def test_the_names_for_type_checkers_are_the_same() -> None:
     source = Path(priormatch.__file__).read_text()
     promised = set(re.findall(r"^    from priormatch\..* import (\w+) as \1$", source, re.MULTILINE))
     assert promised == set(priormatch._HOMES)
 
 
-def test_any_other_name_is_an_attribute_error():
+def test_any_other_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'mach'"):
         _ = priormatch.mach
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import sys, priormatch; sys.exit(bool({'torch', 'lhotse', 'numpy'} & sys.modules.keys()))"
     source = str(Path(priormatch.__file__).parents[1])
     assert (

@@ -56,7 +56,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
 
-def test_a_cpu_build_of_torch_has_no_cuda_packages_beside_it():
+def test_a_cpu_build_of_torch_has_no_cuda_packages_beside_it() -> None:
     import torch
 
     if torch.version.cuda is not None:
@@ -68,7 +68,7 @@ def test_a_cpu_build_of_torch_has_no_cuda_packages_beside_it():
 COMES_WITH_TORCH_FOR_CUDA = {"triton"}
 
 
-def test_every_import_is_declared():
+def test_every_import_is_declared() -> None:
     extras = PROJECT["optional-dependencies"]
     declared = names(PROJECT["dependencies"]).union(
         *(names(extras[name]) for name in extras if name != "dev")
@@ -76,11 +76,11 @@ def test_every_import_is_declared():
     assert imported_distributions() <= declared | COMES_WITH_TORCH_FOR_CUDA
 
 
-def test_every_core_dependency_is_imported():
+def test_every_core_dependency_is_imported() -> None:
     assert names(PROJECT["dependencies"]) - NEEDED_BY_LHOTSE <= imported_distributions()
 
 
-def test_espeak_which_is_gpl_stays_out_of_the_core():
+def test_espeak_which_is_gpl_stays_out_of_the_core() -> None:
     assert "espeakng-loader" not in names(PROJECT["dependencies"])
 
 
@@ -98,7 +98,7 @@ HEAVY = [
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])
-def test_the_command_line_answers_without_heavy_imports(arguments: list[str]):
+def test_the_command_line_answers_without_heavy_imports(arguments: list[str]) -> None:
     result = python(
         f"import sys; sys.argv = ['priormatch', *{arguments}]\n"
         "from priormatch.cli import main\n"
@@ -112,18 +112,18 @@ def test_the_command_line_answers_without_heavy_imports(arguments: list[str]):
         assert priormatch.__version__ in result.stdout
 
 
-def test_importing_the_package_does_not_import_torch():
+def test_importing_the_package_does_not_import_torch() -> None:
     result = python("import sys, priormatch; print('torch' in sys.modules)")
     assert result.stdout.strip() == "False", result.stderr
 
 
-def test_the_version_is_the_same_everywhere():
+def test_the_version_is_the_same_everywhere() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|(a|b|rc)\d+)?", priormatch.__version__)
     assert f"\nversion: {priormatch.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert priormatch.__version__ in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_wheel_made_from_the_sdist_has_recipes_and_types_and_no_tests(tmp_path: Path):
+def test_the_wheel_made_from_the_sdist_has_recipes_and_types_and_no_tests(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
     result = subprocess.run(build, capture_output=True, text=True)
@@ -178,11 +178,11 @@ def environment(tmp_path: Path) -> Path:
 
 def test_an_intact_environment_is_whole_even_without_compiled_files(
     setup_venv: ModuleType, environment: Path
-):
+) -> None:
     assert setup_venv.is_whole(environment)
 
 
-def test_extras_that_nobody_asked_for_may_be_missing(setup_venv: ModuleType, environment: Path):
+def test_extras_that_nobody_asked_for_may_be_missing(setup_venv: ModuleType, environment: Path) -> None:
     metadata = next(environment.rglob("priormatch-1.0.dist-info")) / "METADATA"
     metadata.write_text(metadata.read_text() + 'Requires-Dist: playwright>=1; extra == "browser"\n')
     assert setup_venv.is_whole(environment)
@@ -201,12 +201,14 @@ def test_extras_that_nobody_asked_for_may_be_missing(setup_venv: ModuleType, env
 )
 def test_an_environment_that_lost_something_is_not_whole(
     setup_venv: ModuleType, environment: Path, lost: str
-):
+) -> None:
     (environment / lost).unlink()
     assert not setup_venv.is_whole(environment)
 
 
-def test_an_environment_whose_interpreter_fails_is_not_whole(setup_venv: ModuleType, environment: Path):
+def test_an_environment_whose_interpreter_fails_is_not_whole(
+    setup_venv: ModuleType, environment: Path
+) -> None:
     (environment / "bin" / "python").unlink()
     (environment / "bin" / "python").symlink_to("/bin/false")
     assert not setup_venv.is_whole(environment)
@@ -228,7 +230,13 @@ FOLDER = ["--no-index", "--find-links", "wheels"]
         (False, {"TORCH_FIND_LINKS": "wheels", "TORCH_INDEX": "https://given"}, [FOLDER, GIVEN]),
     ],
 )
-def test_where_torch_is_taken_from(setup_venv, monkeypatch, cpu, given, sources):
+def test_where_torch_is_taken_from(
+    setup_venv: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    cpu: bool,
+    given: dict[str, str],
+    sources: list[list[str]],
+) -> None:
     monkeypatch.setattr(setup_venv, "wants_cpu_build", lambda: cpu)
     monkeypatch.delenv("TORCH_INDEX", raising=False)
     monkeypatch.delenv("TORCH_FIND_LINKS", raising=False)
@@ -238,7 +246,7 @@ def test_where_torch_is_taken_from(setup_venv, monkeypatch, cpu, given, sources)
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12"])
-def test_the_lock_fits_pyproject_and_every_entry_has_hashes(setup_venv: ModuleType, python: str):
+def test_the_lock_fits_pyproject_and_every_entry_has_hashes(setup_venv: ModuleType, python: str) -> None:
     entries = re.split(r"^(?=\w)", (ROOT / "requirements" / f"python{python}.lock").read_text(), flags=re.M)[
         1:
     ]
@@ -259,11 +267,13 @@ def test_the_lock_fits_pyproject_and_every_entry_has_hashes(setup_venv: ModuleTy
     assert not any(Version(version).is_prerelease for version in locked.values())
 
 
-def test_a_python_without_a_lock_is_refused(setup_venv: ModuleType, monkeypatch, tmp_path):
+def test_a_python_without_a_lock_is_refused(
+    setup_venv: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(setup_venv, "ROOT", tmp_path)
     with pytest.raises(SystemExit, match=r"there are locks for"):
         setup_venv.lock_file()
 
 
-def test_the_range_of_torch_is_read_from_pyproject(setup_venv: ModuleType):
+def test_the_range_of_torch_is_read_from_pyproject(setup_venv: ModuleType) -> None:
     assert setup_venv.torch_requirement(ROOT / "pyproject.toml") == "torch>=2.9,<2.14"

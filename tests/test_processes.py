@@ -7,12 +7,16 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from multiprocessing.context import ForkProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from priormatch.config import AudioSettings, BatchSettings
 from priormatch.data.batches import BatchStream, Corpus, UtteranceReader, once
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.processes import explained_readers
 
@@ -20,15 +24,15 @@ TWO = BatchSettings(utterances=2)
 
 
 @pytest.fixture
-def reader(tiny_corpus, tiny_tokenizer):
+def reader(tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer) -> UtteranceReader:
     return UtteranceReader(Corpus.load(tiny_corpus(40), AudioSettings()), tiny_tokenizer)
 
 
-def readers_of(others):
+def readers_of(others: set[Any]) -> set[ForkProcess]:
     return set(multiprocessing.active_children()) - others
 
 
-def failure(take, *killed):
+def failure(take: Any, *killed: ForkProcess) -> str:
     """What taking batches ends with after readers were killed; torch may raise its error between any two lines."""
     try:
         with explained_readers():
@@ -45,7 +49,7 @@ SENTENCE = re.compile(
 )
 
 
-def test_a_reader_that_is_killed_is_one_sentence(reader):
+def test_a_reader_that_is_killed_is_one_sentence(reader: UtteranceReader) -> None:
     others = set(multiprocessing.active_children())
     stream = BatchStream(reader, TWO, 1, workers=2)
     stream.take()
@@ -53,7 +57,7 @@ def test_a_reader_that_is_killed_is_one_sentence(reader):
     stream.close()
 
 
-def test_a_reader_that_is_killed_while_decoding_is_one_sentence(reader):
+def test_a_reader_that_is_killed_while_decoding_is_one_sentence(reader: UtteranceReader) -> None:
     others = set(multiprocessing.active_children())
     batches = once(reader, 1.0, workers=1)
     next(batches)
@@ -61,7 +65,7 @@ def test_a_reader_that_is_killed_while_decoding_is_one_sentence(reader):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a reader cannot learn who sent a signal")
-def test_readers_leave_stops_to_their_parent(reader):
+def test_readers_leave_stops_to_their_parent(reader: UtteranceReader) -> None:
     """Terminals send Ctrl-C, and clusters SIGTERM, to every process of a command."""
     others = set(multiprocessing.active_children())
     stream = BatchStream(reader, TWO, 1, workers=2)
@@ -98,7 +102,9 @@ sys.stdin.read()
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
-def test_readers_die_with_their_parent(tiny_corpus, tiny_tokenizer, tmp_path):
+def test_readers_die_with_their_parent(
+    tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     tiny_tokenizer.save(tmp_path / "tokenizer")
     command = [sys.executable, "-c", START, tiny_corpus(40), tmp_path / "tokenizer"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}

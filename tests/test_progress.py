@@ -23,7 +23,7 @@ from priormatch.progress import Meter, count_text, duration_text, rate_text, say
         (360_000, "100h00m"),
     ],
 )
-def test_durations_read_as_people_say_them(seconds, text):
+def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 
@@ -31,16 +31,16 @@ def test_durations_read_as_people_say_them(seconds, text):
     ("speed", "text"),
     [(0.012345, "0.0123/s"), (14.06, "14.1/s"), (99.97, "100/s"), (999.7, "1,000/s"), (1413.2, "1,413/s")],
 )
-def test_rates_are_plain_numbers(speed, text):
+def test_rates_are_plain_numbers(speed: float, text: str) -> None:
     assert rate_text(speed) == text
 
 
-def test_counts_know_one_from_many():
+def test_counts_know_one_from_many() -> None:
     assert [count_text(n, "file") for n in (0, 1, 1200)] == ["0 files", "1 file", "1,200 files"]
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(monkeypatch: pytest.MonkeyPatch) -> type:
     """A clock that stands still until it is moved."""
 
     class Clock:
@@ -50,7 +50,9 @@ def clock(monkeypatch):
     return Clock
 
 
-def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(clock, capsys):
+def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(
+    clock: type, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Meter("training", 100) as meter:
         for _ in range(100):
             clock.now += 1.0
@@ -61,43 +63,47 @@ def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(clock, capsys):
     assert lines[-1] == "training: 100/100, 1/s  loss 2"
 
 
-def test_speed_counts_only_what_was_done_since_the_start(clock, capsys):
+def test_speed_counts_only_what_was_done_since_the_start(
+    clock: type, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Meter("training", 1000, done=900) as meter:
         clock.now += 10.0
         meter.advance(50)
     assert capsys.readouterr().err == "training: 950/1000, 5/s, 10s left\n"
 
 
-def test_nothing_done_says_nothing(capsys):
+def test_nothing_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with Meter("training", 10, done=10):
         pass
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_total_there_is_no_time_left(clock, capsys):
+def test_without_a_total_there_is_no_time_left(clock: type, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(track((each for each in "ab"), "reading")) == ["a", "b"]
     assert capsys.readouterr().err.startswith("reading: 2, ")
 
 
-def test_tracking_counts_what_has_a_length(clock, capsys):
+def test_tracking_counts_what_has_a_length(clock: type, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in track([1, 2, 3], "reading"):
         clock.now += 1.0
     assert "reading: 3/3, 1/s" in capsys.readouterr().err
 
 
-def test_an_error_in_the_middle_passes_through(clock, capsys):
+def test_an_error_in_the_middle_passes_through(clock: type, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="stop"):
         for each in track(range(10), "reading"):
             if each == 3:
                 raise ValueError("stop")
 
 
-def test_square_brackets_are_just_text(capsys):
+def test_square_brackets_are_just_text(capsys: pytest.CaptureFixture[str]) -> None:
     say("[bold]matching.mixing=[1,4][/bold] " + "x" * 300)
     assert capsys.readouterr().err == "[bold]matching.mixing=[1,4][/bold] " + "x" * 300 + "\n"
 
 
-def test_a_terminal_sees_a_bar_with_speed_and_what_is_left(clock, monkeypatch):
+def test_a_terminal_sees_a_bar_with_speed_and_what_is_left(
+    clock: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=200)
     monkeypatch.setattr(progress, "console", screen)
     with Meter("training", 100, done=40) as meter:
@@ -108,7 +114,7 @@ def test_a_terminal_sees_a_bar_with_speed_and_what_is_left(clock, monkeypatch):
         assert part in shown
 
 
-def test_control_characters_are_shown_and_not_obeyed(capsys):
+def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     say("a\x1b[31mred\x07\x9b")
     assert capsys.readouterr().err == "a\\x1b[31mred\\x07\\x9b\n"
     assert str(UserError("b\x1b]0;title\x07")) == "b\\x1b]0;title\\x07"

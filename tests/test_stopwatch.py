@@ -7,7 +7,7 @@ from priormatch import stopwatch
 from priormatch.stopwatch import Stopwatch
 
 
-def test_shares_are_of_the_time_since_last_asked(monkeypatch):
+def test_shares_are_of_the_time_since_last_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([0.0, 1.0, 4.0, 5.0, 100.0, 103.0, 103.0, 104.0])
     monkeypatch.setattr(stopwatch.time, "perf_counter", lambda: next(moments))
     watch = Stopwatch(torch.device("cpu"))
@@ -20,7 +20,7 @@ def test_shares_are_of_the_time_since_last_asked(monkeypatch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_is_timed_by_its_own_clock():
+def test_a_gpu_is_timed_by_its_own_clock() -> None:
     watch = Stopwatch(torch.device("cuda"))
     torch.randn(4096, 4096, device="cuda") @ torch.randn(4096, 4096, device="cuda")
     watch.lap("product")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -50,7 +51,7 @@ def write_metrics(folder: Path, lines: list[dict]) -> None:
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def make_cut(folder: Path, number: int, seconds: float = 0.5):
+def make_cut(folder: Path, number: int, seconds: float = 0.5) -> Any:
     path = folder / "audio" / f"{number}.wav"
     path.parent.mkdir(parents=True, exist_ok=True)
     time = np.arange(round(seconds * 16_000)) / 16_000

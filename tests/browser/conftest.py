@@ -2,7 +2,9 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
-def launch():
+def launch() -> Iterator[Any]:
     """Factory: `with launch(flag, ...)` runs Chromium as the system has it, or as the variable CHROMIUM names it."""
     library = pytest.importorskip(
         "playwright.sync_api", reason="needs the extra `browser`: make test-browser"
@@ -23,7 +25,7 @@ def launch():
     with library.sync_playwright() as playwright:
 
         @contextmanager
-        def run(*flags: str):
+        def run(*flags: str) -> Iterator[Any]:
             chromium = playwright.chromium.launch(executable_path=found, args=[*FLAGS, *flags])
             yield chromium
             chromium.close()
@@ -32,19 +34,19 @@ def launch():
 
 
 @pytest.fixture(scope="session")
-def browser(launch):
+def browser(launch: Any) -> Iterator[Any]:
     """Chromium without further flags."""
     with launch() as chromium:
         yield chromium
 
 
 @pytest.fixture
-def make_page(browser):
+def make_page(browser: Any) -> Iterator[Any]:
     """Factory: `make_page(width=..., dark=...)` opens an empty page, which at the end must have had no errors."""
     complaints: list[str] = []
     contexts = []
 
-    def make(width: int = 1200, height: int = 900, dark: bool = False):
+    def make(width: int = 1200, height: int = 900, dark: bool = False) -> Any:
         scheme = "dark" if dark else "light"
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         contexts.append(context)

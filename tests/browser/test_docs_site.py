@@ -1,6 +1,8 @@
 """The documentation as a site on a phone."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(tmp_path_factory: pytest.TempPathFactory) -> Any:
     build = pytest.importorskip("mkdocs.commands.build")
     from mkdocs.config import load_config
 
@@ -18,11 +20,11 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture
-def make_page(browser):
+def make_page(browser: Any) -> Iterator[Any]:
     """Factory of pages that may complain: the theme's search cannot start from disk."""
     pages = []
 
-    def make(width):
+    def make(width: Any) -> Any:
         pages.append(browser.new_page(viewport={"width": width, "height": 800}))
         return pages[-1]
 
@@ -32,7 +34,7 @@ def make_page(browser):
 
 
 @pytest.mark.parametrize("width", [375, 320])
-def test_no_page_is_wider_than_a_phone(site, make_page, width):
+def test_no_page_is_wider_than_a_phone(site: Any, make_page: Any, width: int) -> None:
     page = make_page(width=width)
     wide = {}
     for file in sorted(site.glob("*.html")):
@@ -43,7 +45,7 @@ def test_no_page_is_wider_than_a_phone(site, make_page, width):
     assert wide == {}
 
 
-def test_a_wide_table_scrolls_in_itself(site, make_page):
+def test_a_wide_table_scrolls_in_itself(site: Any, make_page: Any) -> None:
     page = make_page(width=375)
     page.goto((site / "settings.html").as_uri())
     reach = "table => [table.scrollWidth, table.clientWidth, getComputedStyle(table).overflowX]"

@@ -1,5 +1,8 @@
 """The report in Chromium: it needs no network, plays, switches by click and key, and fits phones and paper."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from tiny_report import make_run
 
@@ -9,7 +12,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("report")
     one, other = make_run(folder / "one", "one"), make_run(folder / "other", "other")
     return {
@@ -18,11 +21,11 @@ def report(tmp_path_factory):
     }
 
 
-def visible(page):
+def visible(page: Any) -> Any:
     return [panel.get_attribute("id") for panel in page.locator(".panel:visible").all()]
 
 
-def test_nothing_is_asked_of_any_network(make_page, report):
+def test_nothing_is_asked_of_any_network(make_page: Any, report: Any) -> None:
     page, asked = make_page(), []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(report["single"])
@@ -30,7 +33,7 @@ def test_nothing_is_asked_of_any_network(make_page, report):
     assert [url for url in asked if not url.startswith("data:")] == [report["single"]]
 
 
-def test_the_audio_decodes(make_page, report):
+def test_the_audio_decodes(make_page: Any, report: Any) -> None:
     page = make_page()
     page.goto(report["single"])
     assert page.locator("audio").count() == 3
@@ -39,7 +42,7 @@ def test_the_audio_decodes(make_page, report):
     assert all(0.4 < each < 0.8 for each in lengths), lengths
 
 
-def test_the_player_plays_and_stops_when_another_utterance_is_chosen(make_page, report):
+def test_the_player_plays_and_stops_when_another_utterance_is_chosen(make_page: Any, report: Any) -> None:
     page = make_page()
     page.goto(report["single"])
     audio = page.locator("audio").first
@@ -50,7 +53,7 @@ def test_the_player_plays_and_stops_when_another_utterance_is_chosen(make_page, 
 
 
 @pytest.mark.parametrize("kind", ["single", "several"])
-def test_the_inspector_switches_by_click(make_page, report, kind):
+def test_the_inspector_switches_by_click(make_page: Any, report: Any, kind: str) -> None:
     page = make_page()
     page.goto(report[kind])
     first = [f"run{run}-utterance1" for run in ((1,) if kind == "single" else (1, 2))]
@@ -60,7 +63,7 @@ def test_the_inspector_switches_by_click(make_page, report, kind):
     assert page.get_by_role("tab", selected=True).first.get_attribute("id") == "run1-pick3"
 
 
-def test_the_inspector_switches_by_key(make_page, report):
+def test_the_inspector_switches_by_key(make_page: Any, report: Any) -> None:
     page = make_page()
     page.goto(report["single"])
     page.get_by_role("tab").first.focus()
@@ -75,7 +78,7 @@ def test_the_inspector_switches_by_key(make_page, report):
     assert page.evaluate("document.activeElement.closest('.picker')") is None, "one tab is one stop"
 
 
-def test_what_was_said_stays_text(make_page, report):
+def test_what_was_said_stays_text(make_page: Any, report: Any) -> None:
     page = make_page()
     page.on("dialog", lambda dialog: pytest.fail("a transcript was run"))
     page.goto(report["single"])
@@ -83,7 +86,7 @@ def test_what_was_said_stays_text(make_page, report):
     assert "<script>alert(1)</script>" in page.locator(".panel:visible dd").first.inner_text()
 
 
-def test_an_injected_script_would_not_run(report, tmp_path, browser):
+def test_an_injected_script_would_not_run(report: Any, tmp_path: Path, browser: Any) -> None:
     page = browser.new_page()
     page.goto(report["single"])
     hostile = tmp_path / "hostile.html"
@@ -96,7 +99,9 @@ def test_an_injected_script_would_not_run(report, tmp_path, browser):
 
 @pytest.mark.parametrize("kind", ["single", "several"])
 @pytest.mark.parametrize(("width", "dark"), [(360, False), (360, True), (768, False), (1200, True)])
-def test_it_fits_every_width_without_scrolling_sideways(make_page, report, kind, width, dark):
+def test_it_fits_every_width_without_scrolling_sideways(
+    make_page: Any, report: Any, kind: str, width: int, dark: bool
+) -> None:
     page = make_page(width, 740, dark)
     page.goto(report[kind])
     for details in page.locator("details").all():
@@ -104,7 +109,7 @@ def test_it_fits_every_width_without_scrolling_sideways(make_page, report, kind,
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_on_a_phone_no_column_is_cut_off(make_page, report):
+def test_on_a_phone_no_column_is_cut_off(make_page: Any, report: Any) -> None:
     page = make_page(375)
     page.goto(report["single"])
     for details in page.locator("details").all():
@@ -117,7 +122,7 @@ def test_on_a_phone_no_column_is_cut_off(make_page, report):
     assert label.is_visible() and label.inner_html() == "log p<sub>y</sub> "
 
 
-def test_legends_show_lines_as_they_are_drawn(make_page, report):
+def test_legends_show_lines_as_they_are_drawn(make_page: Any, report: Any) -> None:
     page = make_page()
     page.goto(report["single"])
     dashes = "all => all.map(each => getComputedStyle(each).strokeDasharray)"
@@ -127,13 +132,13 @@ def test_legends_show_lines_as_they_are_drawn(make_page, report):
         assert len(set(drawn)) == len(drawn), "told apart without color"
 
 
-def brightness(page, selector, name):
+def brightness(page: Any, selector: Any, name: Any) -> Any:
     color = page.locator(selector).first.evaluate(f"each => getComputedStyle(each)['{name}']")
     return sum(map(float, color[color.index("(") + 1 : -1].split(",")[:3]))
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_light_and_dark(make_page, report, dark):
+def test_light_and_dark(make_page: Any, report: Any, dark: bool) -> None:
     page = make_page(dark=dark)
     page.goto(report["single"])
     page_color, ink = brightness(page, "body", "backgroundColor"), brightness(page, "body", "color")
@@ -141,7 +146,7 @@ def test_light_and_dark(make_page, report, dark):
     assert (brightness(page, "svg text", "fill") > page_color) == dark
 
 
-def test_on_paper_all_utterances_and_tables_are_shown_in_dark_ink(make_page, report):
+def test_on_paper_all_utterances_and_tables_are_shown_in_dark_ink(make_page: Any, report: Any) -> None:
     page = make_page(dark=True)
     page.goto(report["single"])
     page.emulate_media(media="print")
@@ -156,7 +161,7 @@ def test_on_paper_all_utterances_and_tables_are_shown_in_dark_ink(make_page, rep
     assert len(page.pdf()) > 10_000
 
 
-def test_without_scripts_everything_is_there(browser, report):
+def test_without_scripts_everything_is_there(browser: Any, report: Any) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(report["single"])

@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -37,7 +39,7 @@ def quiet(seconds: float = 0.5) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a trained recognizer and prior, recordings, and files that are none."""
     root = tmp_path_factory.mktemp("page")
     with pytest.MonkeyPatch.context() as patch:
@@ -100,14 +102,14 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(home):
+def server(home: Path) -> Iterator[Any]:
     limits = ("--most-minutes", "1", "--most-megabytes", "1")
     started = Server(home, "--prior", "runs/tiny/prior/model", *limits)
     yield started
     started.stop()
 
 
-def test_the_docs_command_serves_as_it_is_written(home):
+def test_the_docs_command_serves_as_it_is_written(home: Path) -> None:
     """Started by a shell where its page says, asked for the page, and stopped with Ctrl-C."""
     (written,) = (block.code for block in blocks(DOCS_PAGE) if "priormatch serve" in block.code)
     address = re.search(r"`(http://127\.0\.0\.1:\d+)`", DOCS_PAGE.read_text())[1]
@@ -144,11 +146,11 @@ def test_the_docs_command_serves_as_it_is_written(home):
 
 
 @pytest.fixture
-def open_page(browser):
+def open_page(browser: Any) -> Iterator[Any]:
     """Factory: `open_page(server, width=...)` opens the page of a new user, and minds where it sends requests."""
     contexts, asked = [], set()
 
-    def make(server: Server, width: int = 1000, dark: bool = False, chromium=browser):
+    def make(server: Server, width: int = 1000, dark: bool = False, chromium: Any = browser) -> Any:
         context = chromium.new_context(
             viewport={"width": width, "height": 800},
             color_scheme="dark" if dark else "light",
@@ -170,18 +172,18 @@ def open_page(browser):
     assert outside and {host.split(":")[0] for _, host in outside} == {"127.0.0.1"}
 
 
-def upload(page, path: Path) -> None:
+def upload(page: Any, path: Path) -> None:
     page.locator("input[type=file]").set_input_files(path)
 
 
-def words(page) -> list[str]:
+def words(page: Any) -> list[str]:
     """The lines of the transcript, once it is there."""
     lines = page.get_by_role("status", name="Transcript").locator("p")
     lines.first.wait_for()
     return lines.all_inner_texts()
 
 
-def column(page, name: str) -> list[str]:
+def column(page: Any, name: str) -> list[str]:
     return page.locator(f"table.beam td.{name}").all_inner_texts()
 
 
@@ -191,7 +193,7 @@ def expected(home: Path, name: str) -> list[str]:
     return [each.text for each in found.segments]
 
 
-def test_an_upload_is_transcribed_and_its_beam_shown(open_page, server, home):
+def test_an_upload_is_transcribed_and_its_beam_shown(open_page: Any, server: Any, home: Path) -> None:
     page = open_page(server)
     upload(page, home / "one.wav")
     assert words(page) == expected(home, "one")
@@ -205,7 +207,7 @@ def test_an_upload_is_transcribed_and_its_beam_shown(open_page, server, home):
     assert not page.get_by_label("Segment").is_visible(), "there is only one"
 
 
-def test_the_prior_is_used_as_chosen(open_page, server, home):
+def test_the_prior_is_used_as_chosen(open_page: Any, server: Any, home: Path) -> None:
     page, fusion = open_page(server), FusionSettings()
     upload(page, home / "one.wav")
     words(page)
@@ -224,7 +226,7 @@ def test_the_prior_is_used_as_chosen(open_page, server, home):
     assert seen["in the weights"] == pytest.approx(share / share.sum(), abs=0.01)
 
 
-def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page, server, home):
+def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page: Any, server: Any, home: Path) -> None:
     page = open_page(server)
     upload(page, home / "two.wav")
     lines = words(page)
@@ -249,7 +251,9 @@ def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page, server, home):
         ("<b>notes.m4a", "notes.m4a: is not a supported type of file; give a WAV"),
     ],
 )
-def test_a_broken_upload_gets_a_sentence_and_the_next_is_transcribed(open_page, server, home, name, sentence):
+def test_a_broken_upload_gets_a_sentence_and_the_next_is_transcribed(
+    open_page: Any, server: Any, home: Path, name: Any, sentence: Any
+) -> None:
     page = open_page(server)
     upload(page, home / name)
     page.get_by_text(sentence).wait_for()
@@ -265,7 +269,7 @@ def test_a_broken_upload_gets_a_sentence_and_the_next_is_transcribed(open_page, 
     assert not page.get_by_text(sentence).is_visible()
 
 
-def test_a_dropped_file_is_checked_too(open_page, server):
+def test_a_dropped_file_is_checked_too(open_page: Any, server: Any) -> None:
     page = open_page(server)
     page.locator("button", has_text="Drop Audio Here").evaluate(
         """area => {
@@ -278,14 +282,14 @@ def test_a_dropped_file_is_checked_too(open_page, server):
     assert not page.get_by_text("Invalid file type").is_visible()
 
 
-def test_files_are_offered_by_what_is_read(open_page, server):
+def test_files_are_offered_by_what_is_read(open_page: Any, server: Any) -> None:
     page = open_page(server)
     with page.expect_file_chooser():
         page.get_by_text("Click to Upload").click()
     assert page.locator("input[type=file]").get_attribute("accept").split(",") == list(SUFFIXES)
 
 
-def test_the_page_names_what_is_served_and_the_transcript(open_page, server, home):
+def test_the_page_names_what_is_served_and_the_transcript(open_page: Any, server: Any, home: Path) -> None:
     page = open_page(server)
     body = page.locator("body").inner_text()
     assert "runs/tiny/supervised/model" in body and "runs/tiny/prior/model" in body
@@ -303,7 +307,7 @@ def test_the_page_names_what_is_served_and_the_transcript(open_page, server, hom
     choice.wait_for(state="hidden")
 
 
-def test_two_users_do_not_mix(open_page, server, home):
+def test_two_users_do_not_mix(open_page: Any, server: Any, home: Path) -> None:
     users = {name: open_page(server) for name in TALKS}
     for name, page in users.items():
         upload(page, home / f"{name}.wav")
@@ -315,7 +319,7 @@ def test_two_users_do_not_mix(open_page, server, home):
     assert "local prior" in users["two"].locator(".note").inner_text()
 
 
-def test_the_microphone(open_page, server, home, launch):
+def test_the_microphone(open_page: Any, server: Any, home: Path, launch: Any) -> None:
     with launch(
         "--use-fake-device-for-media-stream",
         "--use-fake-ui-for-media-stream",
@@ -331,7 +335,9 @@ def test_the_microphone(open_page, server, home, launch):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(320, False), (360, True), (768, False)])
-def test_it_fits_every_width_without_scrolling_sideways(open_page, server, home, width, dark):
+def test_it_fits_every_width_without_scrolling_sideways(
+    open_page: Any, server: Any, home: Path, width: Any, dark: Any
+) -> None:
     page = open_page(server, width, dark)
     upload(page, home / "two.wav")
     words(page)
@@ -340,7 +346,9 @@ def test_it_fits_every_width_without_scrolling_sideways(open_page, server, home,
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_without_a_prior_it_says_why_columns_are_empty_and_ctrl_c_deletes_and_ends_quietly(open_page, home):
+def test_without_a_prior_it_says_why_columns_are_empty_and_ctrl_c_deletes_and_ends_quietly(
+    open_page: Any, home: Path
+) -> None:
     server = Server(home)
     try:
         page = open_page(server)

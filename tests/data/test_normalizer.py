@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -45,17 +46,17 @@ RUSSIAN = Normalizer("unicode", "абвгдеёжзийклмнопрстуфх�
         ("\t'' -- \n", ""),
     ],
 )
-def test_unicode(text, expected):
+def test_unicode(text: str, expected: str) -> None:
     assert UNICODE(text) == expected
 
 
-def test_turkic():
+def test_turkic() -> None:
     assert TURKIC("IŞIK İstanbul I\u0307ZMİR ılık") == "ışık istanbul izmir ılık"
 
 
 @given(st.text(), st.sampled_from([UNICODE, TURKIC]))
 @example("e\u00ad\u0301 'a'' \u0345 aŉb", UNICODE)
-def test_normalizing_twice_changes_nothing(text, normalizer):
+def test_normalizing_twice_changes_nothing(text: str, normalizer: Normalizer) -> None:
     once = normalizer(text)
     assert normalizer(once) == once
     assert once == " ".join(once.split()) == unicodedata.normalize("NFC", once)
@@ -63,11 +64,11 @@ def test_normalizing_twice_changes_nothing(text, normalizer):
 
 
 @given(st.text())
-def test_english_is_left_as_it_was(text):
+def test_english_is_left_as_it_was(text: str) -> None:
     assert ENGLISH(text) == normalize_sentence(text)
 
 
-def test_words_in_other_letters_than_the_alphabets_are_no_transcript():
+def test_words_in_other_letters_than_the_alphabets_are_no_transcript() -> None:
     assert RUSSIAN.spoken("Привет, МИР!") == "привет мир"
     with pytest.raises(
         ValueError, match=r"^its transcript 'Привет, world' has d l o r w, not in the alphabet"
@@ -82,17 +83,17 @@ def test_words_in_other_letters_than_the_alphabets_are_no_transcript():
     assert UNICODE.spoken("Привет, world") == "привет world"
 
 
-def test_an_alphabet_may_be_written_in_any_form():
+def test_an_alphabet_may_be_written_in_any_form() -> None:
     assert Normalizer("unicode", "a e e\u0301").foreign("é a") == []
     assert Normalizer("unicode", "a e").foreign("é a'") == ["'", "é"]
 
 
-def test_names():
+def test_names() -> None:
     assert (ENGLISH.name, TURKIC.name, RUSSIAN.name) == ("english", "turkic", "unicode with 33 letters")
     assert "'" in ENGLISH.letters and not UNICODE.letters and len(RUSSIAN.letters) == 33
 
 
-def test_a_folder_remembers_its_normalizer(tmp_path):
+def test_a_folder_remembers_its_normalizer(tmp_path: Path) -> None:
     assert normalizer_in(tmp_path) == ENGLISH
     RUSSIAN.save(tmp_path)
     assert normalizer_in(tmp_path) == RUSSIAN
@@ -103,13 +104,13 @@ def test_a_folder_remembers_its_normalizer(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "- x", "normalizer: klingon\nalphabet: ''", "normalizer: unicode", "\t{"]
 )
-def test_a_damaged_file_is_named(tmp_path, text):
+def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / LANGUAGE_FILE).write_text(text)
     with pytest.raises(UserError, match=r"language\.yaml names no normalizer"):
         normalizer_in(tmp_path)
 
 
-def test_settings():
+def test_settings() -> None:
     settings = load_settings(None, ["language.normalizer=unicode", "language.alphabet=aäbc yes"])
     assert normalizer_of(settings.language) == Normalizer("unicode", "aäbc yes")
     assert normalizer_of(LanguageSettings()) == ENGLISH
@@ -127,7 +128,7 @@ def test_settings():
         ["Er kam um acht. bzw. später.", "Dann ging er."],
     ],
 )
-def test_sentences_end_with_the_stops_of_other_scripts(sentences):
+def test_sentences_end_with_the_stops_of_other_scripts(sentences: list[str]) -> None:
     assert split_sentences(" ".join(sentences)) == sentences
 
 
@@ -146,5 +147,5 @@ def test_sentences_end_with_the_stops_of_other_scripts(sentences):
         ("", "english"),
     ],
 )
-def test_the_normalizer_that_suits_a_text(text, kind):
+def test_the_normalizer_that_suits_a_text(text: str, kind: str) -> None:
     assert kind_for(Counter(text.replace(" ", ""))) == kind

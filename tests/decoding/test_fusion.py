@@ -17,6 +17,8 @@ from priormatch.decoding.fusion import fused_scores, fused_search
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps
 from priormatch.recognizers.heads import Frames
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 NEVER = -math.inf
 LOG_Q = torch.tensor([0.5, 0.2, 0.1, 0.2]).log()  # the last is the end
@@ -229,7 +231,7 @@ def test_so_does_one_over_toys(models: tuple[Toy, Toy], weight: float, bonus: fl
 
 
 @torch.no_grad()
-def test_a_recognizer_and_a_prior_together(tiny_recognizer, tiny_prior) -> None:
+def test_a_recognizer_and_a_prior_together(tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior) -> None:
     tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
     waveforms, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 6_000])
     frames = Frames(*tiny_recognizer.encode(waveforms, samples))

@@ -3,6 +3,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
 
 from priormatch.decoding.loops import LEAST, without_loop
 
@@ -25,14 +26,14 @@ WORDS = st.text("ab", min_size=1, max_size=5)
         ("", ""),
     ],
 )
-def test_one_round_of_a_loop_stays(broken_off, told):
+def test_one_round_of_a_loop_stays(broken_off: str, told: str) -> None:
     assert without_loop(broken_off) == told
 
 
 @given(st.lists(WORDS, max_size=6), st.lists(WORDS, min_size=1, max_size=6), st.integers(3, 6), st.data())
 def test_however_often_a_loop_goes_round_nothing_of_it_is_left_but_about_one_round(
-    before, rounds, times, data
-):
+    before: list[str], rounds: list[str], times: int, data: DataObject
+) -> None:
     prefix, round_ = "".join(f"{word} " for word in before), " ".join(rounds) + " "
     whole = prefix + round_ * times
     text = whole[: len(whole) - data.draw(st.integers(0, len(round_) - 1))]
@@ -44,13 +45,15 @@ def test_however_often_a_loop_goes_round_nothing_of_it_is_left_but_about_one_rou
 
 
 @given(st.lists(st.integers(0, 99), max_size=40))
-def test_what_says_nothing_twice_is_left_alone(numbers):
+def test_what_says_nothing_twice_is_left_alone(numbers: list[int]) -> None:
     text = " ".join(f"{position}-{number}" for position, number in enumerate(numbers))
     assert without_loop(text) == text
 
 
 @given(st.text("ab ", max_size=20), st.text("ab ", min_size=1, max_size=8), st.integers(1, 6))
-def test_the_cut_is_where_the_longest_end_that_also_stands_earlier_begins(before, round_, times):
+def test_the_cut_is_where_the_longest_end_that_also_stands_earlier_begins(
+    before: str, round_: str, times: int
+) -> None:
     text = before + round_ * times
     ends = [
         count
@@ -64,7 +67,7 @@ def test_the_cut_is_where_the_longest_end_that_also_stands_earlier_begins(before
     assert without_loop(text) == (text[:cut] + more).rstrip()
 
 
-def test_a_long_text_takes_no_longer_for_each_of_its_characters():
+def test_a_long_text_takes_no_longer_for_each_of_its_characters() -> None:
     begun = time.process_time()
     assert without_loop("a" * 30_000) == "a"
     assert time.process_time() - begun < 2, "seconds; it would take many if it were quadratic"

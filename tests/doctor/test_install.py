@@ -1,6 +1,9 @@
 import tomllib
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
@@ -18,12 +21,12 @@ from priormatch.doctor.install import (
 HAVE = {"torch": "2.13.0+cpu", "numpy": "2.1", "gradio": "5.9"}
 
 
-def found(*declared):
+def found(*declared: str) -> list[tuple[str, str]]:
     return [(each.status, str(each)) for each in requirement_findings(declared, HAVE.get)]
 
 
 @pytest.mark.parametrize(("version", "status"), [((3, 10), "problem"), ((3, 11), "ok"), ((3, 13), "ok")])
-def test_python(version, status):
+def test_python(version: tuple[int, int], status: str) -> None:
     assert python_finding(version).status == status
 
 
@@ -40,15 +43,15 @@ def test_python(version, status):
         ("lhotse>=1.33", "lhotse is not installed"),
     ],
 )
-def test_a_requirement_is_met_or_the_reason_is_given(requirement, reason):
+def test_a_requirement_is_met_or_the_reason_is_given(requirement: Any, reason: Any) -> None:
     assert unmet(requirement, HAVE.get) == reason
 
 
-def test_versions_are_compared_as_numbers():
+def test_versions_are_compared_as_numbers() -> None:
     assert numbers("2.9") < numbers("2.13.0+cpu") == numbers("2.13") < numbers("2.13.1rc1")
 
 
-def test_what_is_needed_is_a_problem_and_an_extra_is_not():
+def test_what_is_needed_is_a_problem_and_an_extra_is_not() -> None:
     assert [status for status, _ in found("torch>=2.9", "numpy>=1.26")] == ["ok"]
     assert found("torch<2")[0] == (
         "problem",
@@ -63,7 +66,7 @@ def test_what_is_needed_is_a_problem_and_an_extra_is_not():
     assert found("torch", "gradio; extra == 'page'")[1][1] == "ok       extras: page installed"
 
 
-def test_extras_are_one_line_and_those_of_developers_are_left_out():
+def test_extras_are_one_line_and_those_of_developers_are_left_out() -> None:
     extras = ["gradio; extra == 'page'", "onnx; extra == 'export'", "wandb; extra == 'wandb'"]
     (line,) = [line for _, line in found("torch", *extras, "mkdocs; extra == 'docs'") if "extras" in line]
     assert "extras: page installed; without export (onnx is not installed), wandb (wandb is not" in line
@@ -71,11 +74,11 @@ def test_extras_are_one_line_and_those_of_developers_are_left_out():
     assert "docs" not in line
 
 
-def test_a_clone_that_is_not_installed_is_a_warning():
+def test_a_clone_that_is_not_installed_is_a_warning() -> None:
     assert [status for status, _ in found()] == ["warning"]
 
 
-def test_every_requirement_of_the_project_can_be_read():
+def test_every_requirement_of_the_project_can_be_read() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     extras = [
         f'{each}; extra == "{name}"'
@@ -98,20 +101,20 @@ def test_every_requirement_of_the_project_can_be_read():
     assert project["optional-dependencies"].keys() > OF_DEVELOPERS
 
 
-def test_a_module_that_cannot_be_imported():
+def test_a_module_that_cannot_be_imported() -> None:
     (finding,) = import_findings(["json", "no_such_module"])
     assert finding.status == "problem"
     assert "no_such_module" in finding.what
     assert list(import_findings(MODULES)) == []
 
 
-def test_formats_of_audio(monkeypatch):
+def test_formats_of_audio(monkeypatch: pytest.MonkeyPatch) -> None:
     import soundfile
 
     assert [each.status for each in sound_findings()] == ["ok"]
     write = soundfile.write
 
-    def without_mp3(*arguments, format, **others):
+    def without_mp3(*arguments: BytesIO | int | np.ndarray, format: str, **others: str) -> None:
         if format == "MP3":
             raise ValueError("Unknown format: 'MP3'")
         write(*arguments, format=format, **others)

@@ -1,11 +1,21 @@
 """The doctor's checks of a recipe: its settings, its data and the models of its run."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from priormatch.config import AudioSettings, Settings, load_settings, recipe_names, recipe_path
+from priormatch.config import (
+    AudioSettings,
+    ConvLMSettings,
+    Settings,
+    load_settings,
+    recipe_names,
+    recipe_path,
+)
 from priormatch.data.normalizer import ENGLISH, Normalizer
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.doctor.recipe import (
     amount_findings,
     data_findings,
@@ -22,12 +32,13 @@ from priormatch.doctor.recipe import (
 from priormatch.prepare.overview import Speech
 from priormatch.prepare.source import Utterance
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 MASKS = ["training.augment.frequency_masks=2", "training.augment.frequency_width=27"]
 
 
 @pytest.mark.parametrize(("mels", "given", "count"), [(40, MASKS, 1), (80, MASKS, 0), (40, MASKS[1:], 0)])
-def test_masks_wider_than_half_of_the_mel_bands_are_a_warning(mels, given, count):
+def test_masks_wider_than_half_of_the_mel_bands_are_a_warning(mels: Any, given: Any, count: Any) -> None:
     found = list(settings_findings(load_settings(None, [f"model.n_mels={mels}", *given])))
     assert [str(each) for each in found] == count * [
         "warning  training.augment.frequency_width=27 may mask most of the model.n_mels=40 mel bands; "
@@ -36,24 +47,24 @@ def test_masks_wider_than_half_of_the_mel_bands_are_a_warning(mels, given, count
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_the_shipped_recipes_have_no_warnings(name):
+def test_the_shipped_recipes_have_no_warnings(name: Any) -> None:
     assert not list(settings_findings(load_settings(recipe_path(name))))
 
 
-def statuses(found):
+def statuses(found: Any) -> Any:
     return [each.status for each in found]
 
 
 @pytest.mark.parametrize(
     ("tried", "bad", "status"), [(20, 0, "ok"), (20, 1, "warning"), (20, 2, "problem"), (1, 1, "problem")]
 )
-def test_files_that_cannot_be_decoded(tried, bad, status):
+def test_files_that_cannot_be_decoded(tried: Any, bad: Any, status: Any) -> None:
     found = list(decoding_findings("labeled", tried, [(Path("x.wav"), "empty")] * bad, 0.05))
     assert statuses(found) == [status]
     assert ("x.wav (empty)" in found[0].what) == bool(bad)
 
 
-def test_utterances_that_would_be_skipped():
+def test_utterances_that_would_be_skipped() -> None:
     audio = AudioSettings(shortest=1, longest=10)
     assert statuses(duration_findings("x", [1, 5, 10], audio)) == []
     (some,) = duration_findings("x", [0.5, 5, 11.5], audio)
@@ -63,7 +74,7 @@ def test_utterances_that_would_be_skipped():
     assert statuses(duration_findings("x", [11, 12], audio)) == ["problem"]
 
 
-def test_transcripts_that_are_no_words():
+def test_transcripts_that_are_no_words() -> None:
     assert statuses(transcript_findings("x", [], 0.05)) == ["problem"]
     assert statuses(transcript_findings("x", ["hello", "there"], 0.05)) == []
     assert statuses(transcript_findings("x", ["hello"] * 20 + ["at 9"], 0.05)) == ["warning"]
@@ -72,7 +83,7 @@ def test_transcripts_that_are_no_words():
     assert "has digits" in many.what
 
 
-def test_letters_of_transcripts_and_text():
+def test_letters_of_transcripts_and_text() -> None:
     assert statuses(letter_findings(["abc"], ["cab", "bca"], "text")) == ["ok"]
     (few,) = letter_findings(["a" * 99 + "é"], ["aa" * 5000], "text")
     assert few.status == "warning"
@@ -84,7 +95,7 @@ def test_letters_of_transcripts_and_text():
     assert statuses(letter_findings(["да"] * 5000, ["yes"] * 5000, "text")) == ["problem", "problem"]
 
 
-def test_letters_missing_in_a_few_words_are_no_matter_of_spelling():
+def test_letters_missing_in_a_few_words_are_no_matter_of_spelling() -> None:
     (few,) = letter_findings(["at ten"], ["at ten", "quiz"] * 2000, "text")
     assert few.status == "warning"
     assert few.what == (
@@ -106,23 +117,23 @@ def test_letters_missing_in_a_few_words_are_no_matter_of_spelling():
         (7200, 3600, ["1h00m is less than the transcribed speech; matching helps"]),
     ],
 )
-def test_little_speech_is_reported_with_its_amount(labeled, unlabeled, expected):
+def test_little_speech_is_reported_with_its_amount(labeled: Any, unlabeled: Any, expected: Any) -> None:
     found = list(amount_findings(speech(labeled), speech(unlabeled)))
     assert len(found) == len(expected)
     assert all(words in str(each) for each, words in zip(found, expected, strict=True))
 
 
-def test_only_what_is_transcribed_counts():
+def test_only_what_is_transcribed_counts() -> None:
     (found,) = amount_findings(speech(3600, transcripts=["at", None]), None)
     assert found.what == "labeled: 30m00s of transcribed speech is little"
 
 
-def speech(seconds, transcripts=("at", "ten")):
+def speech(seconds: Any, transcripts: Any = ("at", "ten")) -> Any:
     utterances = [Utterance(Path, text, None, seconds / len(transcripts)) for text in transcripts]
     return Speech(utterances, [each.seconds for each in utterances])
 
 
-def test_the_recipe_sets_the_normalizer_of_another_language():
+def test_the_recipe_sets_the_normalizer_of_another_language() -> None:
     russian = Normalizer("unicode", "адеёиклмнопрстя")
     assert statuses(transcript_findings("x", ["Ёлка моя!"], 0.05, russian)) == []
     (foreign,) = transcript_findings("x", ["Ёлка", "жар"], 0.05, russian)
@@ -133,7 +144,7 @@ def test_the_recipe_sets_the_normalizer_of_another_language():
     assert statuses(language_findings({"text": ["ёлка"]}, russian)) == []
 
 
-def test_long_recordings_that_a_run_cuts_are_not_a_problem(tiny_corpus):
+def test_long_recordings_that_a_run_cuts_are_not_a_problem(tiny_corpus: Callable[..., Path]) -> None:
     path = str(tiny_corpus(["monday at ten"]))
     for segment, status in ((0.0, ["problem"]), (0.2, [])):
         audio = AudioSettings(longest=0.3, segment=segment)
@@ -141,7 +152,7 @@ def test_long_recordings_that_a_run_cuts_are_not_a_problem(tiny_corpus):
         assert statuses(each for each in found if "would be skipped" in each.what) == status
 
 
-def test_text_that_contains_the_transcripts():
+def test_text_that_contains_the_transcripts() -> None:
     spoken = "one two three four five six seven eight nine"
     (known,) = overlap_findings({"test.a": [spoken]}, ["well", spoken])
     assert (known.status, "100.0 %" in known.what) == ("warning", True)
@@ -149,12 +160,14 @@ def test_text_that_contains_the_transcripts():
     assert unknown.status == "ok"
 
 
-def test_little_text():
+def test_little_text() -> None:
     assert text_finding(["a b c"]).status == "warning"
     assert text_finding(["a b c d"] * 50_000).status == "ok"
 
 
-def test_all_problems_of_a_recipe_are_reported_at_once(tmp_path, tiny_corpus):
+def test_all_problems_of_a_recipe_are_reported_at_once(
+    tmp_path: Path, tiny_corpus: Callable[..., Path]
+) -> None:
     (tmp_path / "text.txt").write_text("monday at ten\n" * 10)
     settings = Settings(
         labeled=str(tiny_corpus(["monday at ten"], name="one")),
@@ -173,29 +186,37 @@ def test_all_problems_of_a_recipe_are_reported_at_once(tmp_path, tiny_corpus):
         assert any(words in each for each in problems)
 
 
-def test_validation_without_speaker_names_is_a_warning(tmp_path, tiny_corpus):
+def test_validation_without_speaker_names_is_a_warning(
+    tmp_path: Path, tiny_corpus: Callable[..., Path]
+) -> None:
     one = str(tiny_corpus(["monday"]))
     warning = "shares speakers with training"
     assert any(warning in each.what for each in data_findings(Settings(labeled=one)))
     assert not any(warning in each.what for each in data_findings(Settings(labeled=one, validation=[one])))
 
 
-def run_folder(folder, recognizer, prior, tokenizer):
+def run_folder(folder: Any, recognizer: Any, prior: Any, tokenizer: Any) -> Any:
     tokenizer.save(folder / "tokenizer")
     recognizer.save(folder / "supervised" / "model")
     prior.save(folder / "prior" / "model")
     return folder
 
 
-def test_models_that_agree(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer):
+def test_models_that_agree(
+    tmp_path: Path, tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer
+) -> None:
     (finding,) = model_findings(run_folder(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer))
     assert finding.status == "ok"
     assert "tokenizer, prior/model, supervised/model" in finding.what
 
 
 def test_a_prior_of_other_pieces(
-    tmp_path, tiny_recognizer, tiny_prior_settings, other_tokenizer, tiny_tokenizer
-):
+    tmp_path: Path,
+    tiny_recognizer: SpeechRecognizer,
+    tiny_prior_settings: ConvLMSettings,
+    other_tokenizer: Tokenizer,
+    tiny_tokenizer: Tokenizer,
+) -> None:
     other = ConvPrior(tiny_prior_settings, other_tokenizer)
     (finding,) = model_findings(run_folder(tmp_path, tiny_recognizer, other, tiny_tokenizer))
     assert finding.status == "problem"
@@ -203,7 +224,9 @@ def test_a_prior_of_other_pieces(
     assert f"remove {tmp_path / 'prior'};" in finding.advice
 
 
-def test_damaged_models(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer):
+def test_damaged_models(
+    tmp_path: Path, tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer
+) -> None:
     folder = run_folder(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer)
     weights = folder / "supervised" / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
@@ -213,5 +236,5 @@ def test_damaged_models(tmp_path, tiny_recognizer, tiny_prior, tiny_tokenizer):
     assert rest.status == "ok"
 
 
-def test_no_run_yet(tmp_path):
+def test_no_run_yet(tmp_path: Path) -> None:
     assert list(model_findings(tmp_path / "nowhere")) == []

@@ -18,13 +18,13 @@ SMALL = {
 }
 
 
-def test_all_of_them_are_here():
+def test_all_of_them_are_here() -> None:
     assert SMALL.keys() == {each.stem for each in BENCHMARKS.glob("*.py")} - {"measure"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
-def test_a_benchmark_tells_its_figures(name):
+def test_a_benchmark_tells_its_figures(name: str) -> None:
     words = [sys.executable, str(BENCHMARKS / f"{name}.py"), *SMALL[name].split(), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

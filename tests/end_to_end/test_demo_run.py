@@ -1,6 +1,7 @@
 """`priormatch demo`: the embedded recipe on the embedded corpus, with few updates, and once more."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tiny_run import command, files
@@ -34,7 +35,9 @@ def check_results(found: dict) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_demo_ends_with_results_and_a_second_call_reuses_everything(tmp_path, monkeypatch, capsys):
+def test_the_demo_ends_with_results_and_a_second_call_reuses_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     assert command("demo", *FEW, *LENIENT) == 0

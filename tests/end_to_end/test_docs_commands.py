@@ -170,6 +170,6 @@ def hub(laid_out: Path) -> Iterator[Hub]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_as_they_are_written(page: Path, home: Path, hub: Hub):
+def test_the_blocks_of_a_page_run_as_they_are_written(page: Path, home: Path, hub: Hub) -> None:
     for block in runnable(page):
         run_block(home, block, hub)

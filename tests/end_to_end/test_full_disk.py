@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_run import command, file_limit, files, make_folders
@@ -16,14 +18,14 @@ OF_EACH = ("seconds", "peak_memory_mb", "finished")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("disk")
     make_folders(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def undisturbed(root):
+def undisturbed(root: Path) -> dict[str, bytes | dict[str, Any]]:
     """The files of a run that always had space."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
@@ -44,7 +46,7 @@ def made(run: Path) -> dict[str, object]:
 
 
 @contextmanager
-def syncs(allowed: int):
+def syncs(allowed: int) -> Iterator[None]:
     """Let so many files reach the disk, then report that it is full."""
     sync, left = os.fsync, [allowed]
 
@@ -59,7 +61,7 @@ def syncs(allowed: int):
         yield
 
 
-def until_done(capsys, limits, *words: str) -> int:
+def until_done(capsys: pytest.CaptureFixture[str], limits: map, *words: str) -> int:
     """Call a command within each limit in turn, then without any; how often it failed."""
     failed = 0
     for limit in limits:
@@ -82,7 +84,12 @@ def until_done(capsys, limits, *words: str) -> int:
     return failed
 
 
-def test_files_that_do_not_fit(root, undisturbed, capsys, monkeypatch):
+def test_files_that_do_not_fit(
+    root: Path,
+    undisturbed: dict[str, bytes | dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(root)
     limits = (100, 400, 1000, 1500, 4000, 10_000, 30_000, 100_000, 200_000)
     assert until_done(capsys, map(file_limit, limits), *OWN, "runs=sizes") >= 6
@@ -90,7 +97,12 @@ def test_files_that_do_not_fit(root, undisturbed, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_file_in_turn(root, undisturbed, capsys, monkeypatch):
+def test_every_file_in_turn(
+    root: Path,
+    undisturbed: dict[str, bytes | dict[str, Any]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(root)
     assert until_done(capsys, (syncs(7) for _ in range(60)), *OWN, "runs=syncs") >= 20
     assert made(root / "syncs" / "tiny") == undisturbed

@@ -49,7 +49,13 @@ def write_kaldi(folder: Path, words: list[str], texts: list[str], transcribed: b
     [(GERMAN, ""), (RUSSIAN, "абвгдеёжзийклмнопрстуфхцчшщъыьэюя")],
     ids=["german", "russian"],
 )
-def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
+def test_a_run(
+    words: list[str],
+    alphabet: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(RECIPE)
     write_kaldi(tmp_path / "labeled", words, sentences(words, 24, 1), True)
@@ -90,7 +96,9 @@ def test_a_run(words, alphabet, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("voice", "words"), [("de", GERMAN), ("ru", RUSSIAN)])
-def test_spoken_words_are_learned_and_written_in_their_own_letters(voice, words, tmp_path, monkeypatch):
+def test_spoken_words_are_learned_and_written_in_their_own_letters(
+    voice: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("espeakng_loader")
     from priormatch.prepare import spoken
 

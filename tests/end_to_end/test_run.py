@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from signal import Signals
+from typing import Any
 
 import pytest
 from tiny_run import command, files, make_folders
@@ -27,7 +29,7 @@ TESTED = (*OWN, "test.clean=test")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, of which tests take copies."""
     root = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
@@ -38,7 +40,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture
-def home(finished, tmp_path, monkeypatch):
+def home(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the finished run that can be gone on with, its data being where they were."""
     shutil.copytree(finished / "runs", tmp_path / "runs")
     monkeypatch.chdir(finished)
@@ -46,7 +48,7 @@ def home(finished, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fresh(tmp_path, monkeypatch):
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with data and recipe, and no run yet."""
     root = tmp_path / "fresh"
     root.mkdir()
@@ -55,7 +57,7 @@ def fresh(tmp_path, monkeypatch):
     return root
 
 
-def results(root):
+def results(root: Path) -> dict[str, Any]:
     return json.loads((root / "runs/tiny/results.json").read_text())
 
 
@@ -64,30 +66,32 @@ def redone(said: str) -> set[str]:
     return {line.removesuffix(" ...") for line in said.splitlines() if line.endswith(" ...")}
 
 
-def folders(root):
+def folders(root: Path) -> set[str]:
     return {each.name for each in (root / "runs/tiny").iterdir() if each.is_dir()}
 
 
-def weights(root):
+def weights(root: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted((root / "runs/tiny").glob("*/model/model.safetensors"))
     }
 
 
-def work(root):
+def work(root: Path) -> dict[str, bytes]:
     """All files but those that tell when they were written."""
     told = re.compile(r"/(results|report)\.\w+$")
     return {name: content for name, content in files(root).items() if not told.search(name)}
 
 
-def test_recordings_of_one_utterance_each_give_the_prior_nothing_to_read(fresh, capsys):
+def test_recordings_of_one_utterance_each_give_the_prior_nothing_to_read(
+    fresh: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(*OWN, "matching.context=true", "prior.model.context=true") == 2
     assert "follows another in its recording" in capsys.readouterr().err
     assert folders(fresh) == {"data"}
 
 
-def test_results_have_their_shape(finished):
+def test_results_have_their_shape(finished: Path) -> None:
     found = results(finished)
     assert found["systems"].keys() == {"supervised", "lpm"}
     for tests in found["systems"].values():
@@ -108,7 +112,7 @@ def test_results_have_their_shape(finished):
     assert not list(finished.rglob("*.tmp*"))
 
 
-def test_cards_tell_the_results_of_the_systems_that_were_scored(finished):
+def test_cards_tell_the_results_of_the_systems_that_were_scored(finished: Path) -> None:
     systems = results(finished)["systems"]
     for stage, system in (("supervised-longer", "supervised"), ("lpm", "lpm")):
         card = read_card(finished / "runs/tiny" / stage / "model")
@@ -122,7 +126,9 @@ def test_cards_tell_the_results_of_the_systems_that_were_scored(finished):
     assert "model-index" not in read_card(finished / "runs/tiny/prior/model").facts
 
 
-def test_a_run_ends_with_a_report_of_its_beams(finished, monkeypatch, capsys):
+def test_a_run_ends_with_a_report_of_its_beams(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     beams = read_inspected(finished / "runs/tiny/lpm/inspected.jsonl")
     assert len({each.inspection.id for each in beams}) == 12
     monkeypatch.chdir(finished)
@@ -133,7 +139,7 @@ def test_a_run_ends_with_a_report_of_its_beams(finished, monkeypatch, capsys):
     assert "not finished" not in page
 
 
-def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished):
+def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished: Path) -> None:
     lines = [json.loads(line) for line in (finished / "runs/tiny/metrics.jsonl").read_text().splitlines()]
     assert {each["stage"] for each in lines} == {"prior", "supervised", "supervised-longer", "lpm"}
     keys = [(each["stage"], each["update"], "loss" in each) for each in lines]
@@ -143,7 +149,7 @@ def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished):
     )
 
 
-def test_what_was_chosen_on_validation_depends_on_it(finished):
+def test_what_was_chosen_on_validation_depends_on_it(finished: Path) -> None:
     inputs = {
         stage: read_record(finished / "runs/tiny" / stage)["recipe"]["inputs"]
         for stage in ("supervised", "supervised-longer", "lpm")
@@ -151,7 +157,9 @@ def test_what_was_chosen_on_validation_depends_on_it(finished):
     assert all("validation" in each for each in inputs.values()), inputs
 
 
-def test_the_table_shows_the_relative_gain_where_there_is_no_topline(finished, monkeypatch, capsys):
+def test_the_table_shows_the_relative_gain_where_there_is_no_topline(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(finished)
     monkeypatch.setenv("COLUMNS", "200")
     assert command(*TESTED) == 0
@@ -161,7 +169,7 @@ def test_the_table_shows_the_relative_gain_where_there_is_no_topline(finished, m
     assert redone(said.err) == set()
 
 
-def test_a_second_call_changes_no_model_and_no_stage(finished, monkeypatch):
+def test_a_second_call_changes_no_model_and_no_stage(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(finished)
     before = work(finished)
     assert command(*TESTED) == 0
@@ -169,7 +177,7 @@ def test_a_second_call_changes_no_model_and_no_stage(finished, monkeypatch):
     assert not list(finished.rglob("results.*.1"))
 
 
-def test_a_setting_of_matching_redoes_matching_alone(home, capsys):
+def test_a_setting_of_matching_redoes_matching_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = weights(home)
     assert command(*TESTED, f"runs={home / 'runs'}", "matching.beam_size=2") == 0
     said = capsys.readouterr().err
@@ -183,30 +191,36 @@ def test_a_setting_of_matching_redoes_matching_alone(home, capsys):
     assert "lpm.1" not in results(home)["seconds"]
 
 
-def test_a_setting_of_the_prior_redoes_the_prior_and_matching(home, capsys):
+def test_a_setting_of_the_prior_redoes_the_prior_and_matching(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(*TESTED, f"runs={home / 'runs'}", "prior.updates=10") == 0
     assert redone(capsys.readouterr().err) == {"prior", "lpm"}
 
 
-def test_other_text_redoes_all_that_hangs_on_it(home, capsys):
+def test_other_text_redoes_all_that_hangs_on_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "more.txt").write_text(Path("text.txt").read_text() + "meeting with doctor\n")
     assert command(*TESTED, f"runs={home / 'runs'}", f"text={home / 'more.txt'}") == 0
     assert {"data", "tokenizer", "prior", "supervised", "lpm"} <= redone(capsys.readouterr().err)
     assert (home / "runs/tiny/data.1/text.txt").is_file()
 
 
-def test_workers_threads_and_place_redo_nothing(home, capsys):
+def test_workers_threads_and_place_redo_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(*TESTED, f"runs={home / 'runs'}", "audio.workers=1", "threads=0", "device=cpu") == 0
     assert redone(capsys.readouterr().err) == set()
 
 
-def test_how_often_to_report_and_to_save_redoes_nothing(home, capsys):
+def test_how_often_to_report_and_to_save_redoes_nothing(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     often = ("training.report_every=1", "training.checkpoint_seconds=0.5")
     assert command(*TESTED, f"runs={home / 'runs'}", *often) == 0
     assert redone(capsys.readouterr().err) == set()
 
 
-def test_a_model_that_is_gone_is_made_again_and_nothing_else(home, capsys):
+def test_a_model_that_is_gone_is_made_again_and_nothing_else(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = weights(home)
     (home / "runs/tiny/supervised/model/model.yaml").unlink()
     (home / "runs/tiny/lpm/checkpoint.safetensors").unlink()  # no one needs it any more
@@ -219,7 +233,7 @@ def test_a_model_that_is_gone_is_made_again_and_nothing_else(home, capsys):
     assert (home / "runs/tiny/supervised.1/model/model.safetensors").is_file()
 
 
-def test_a_run_at_work_is_left_alone_by_a_second_one(home, capsys):
+def test_a_run_at_work_is_left_alone_by_a_second_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Even one with other settings, which would move the models of the first aside."""
     before = files(home)
     held = "import sys; from pathlib import Path; from priormatch.runs.lock import RUN_LOCK, alone_in"
@@ -234,13 +248,15 @@ def test_a_run_at_work_is_left_alone_by_a_second_one(home, capsys):
 
 
 @pytest.mark.parametrize("changed", ["prior", "data"])
-def test_results_are_refused_when_a_stage_or_its_input_changed_meanwhile(home, changed, monkeypatch, capsys):
+def test_results_are_refused_when_a_stage_or_its_input_changed_meanwhile(
+    home: Path, changed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = home / "text.txt"
     shutil.copy("text.txt", text)
     words = (*TESTED, f"runs={home / 'runs'}", f"text={text}", "longer_supervised=false")
     score = pipeline.score_systems
 
-    def change(transcripts):
+    def change(transcripts: dict[str, dict[str, Path]]) -> dict[str, dict[str, Any]]:
         if changed == "data":
             text.write_text("another text\n")
         else:
@@ -260,7 +276,7 @@ def test_results_are_refused_when_a_stage_or_its_input_changed_meanwhile(home, c
     assert (home / "runs/tiny/results.json").read_bytes() == before
 
 
-def test_other_systems_set_the_old_results_aside(home):
+def test_other_systems_set_the_old_results_aside(home: Path) -> None:
     before = results(home)["systems"]
     assert command(*TESTED, f"runs={home / 'runs'}", "pseudo_labels=true") == 0
     found = results(home)
@@ -270,7 +286,9 @@ def test_other_systems_set_the_old_results_aside(home):
     assert (home / "runs/tiny/results.png").exists() == (home / "runs/tiny/results.png.1").exists()
 
 
-def test_a_topline_gives_the_recovered_share(home, capsys, monkeypatch):
+def test_a_topline_gives_the_recovered_share(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert command(*TESTED, f"runs={home / 'runs'}", "topline=labeled") == 0
     found = results(home)
@@ -281,7 +299,9 @@ def test_a_topline_gives_the_recovered_share(home, capsys, monkeypatch):
     assert updates == 60 + 8  # no fewer than matching had, its initialization included
 
 
-def test_without_a_test_set_the_validation_set_is_scored_and_that_is_said(fresh, capsys):
+def test_without_a_test_set_the_validation_set_is_scored_and_that_is_said(
+    fresh: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(*OWN, "training.updates=20", "longer_supervised=false") == 0
     found = results(fresh)
     assert found["systems"]["lpm"].keys() == {"validation"}
@@ -289,7 +309,9 @@ def test_without_a_test_set_the_validation_set_is_scored_and_that_is_said(fresh,
     assert "no test set was given" in capsys.readouterr().err
 
 
-def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(finished, fresh, monkeypatch, capsys):
+def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(
+    finished: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Stopped once in each long stage, the run ends with the models and results of the one that was not."""
     advance = Meter.advance
     monkeypatch.setattr(decoding, "BATCH_SECONDS", 2.0)  # so that there are several
@@ -298,7 +320,9 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(finished, fresh, mon
     stops += [("supervised-longer", 3), ("lpm", 6), (test, 2)]
     for where, after in stops:
 
-        def stop(self, amount=1, note=None, where=where, after=after):
+        def stop(
+            self: Meter, amount: int = 1, note: str | None = None, where: str = where, after: int = after
+        ) -> None:
             advance(self, amount, note)
             if self.description == where and after <= self.done < self.total:
                 raise KeyboardInterrupt
@@ -335,7 +359,9 @@ main()
 
 
 @pytest.mark.parametrize("where", [("supervised", 33), ("lpm", 6)], ids=["supervised", "lpm"])
-def test_a_killed_process_and_the_same_command_goes_on(finished, fresh, where, capsys):
+def test_a_killed_process_and_the_same_command_goes_on(
+    finished: Path, fresh: Path, where: tuple[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
     source = str(Path(__file__).parents[2] / "src")
     ended = subprocess.run(
         [sys.executable, "-c", KILL, *map(str, where), *TESTED],
@@ -351,7 +377,7 @@ def test_a_killed_process_and_the_same_command_goes_on(finished, fresh, where, c
 
 
 @pytest.mark.slow
-def test_a_run_without_asserts_is_the_same(finished, fresh):
+def test_a_run_without_asserts_is_the_same(finished: Path, fresh: Path) -> None:
     """`python -O` leaves out what is done inside of an assert."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"}
     main = "from priormatch.cli import main; main()"
@@ -379,7 +405,9 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(finished, fresh, number, capsys):
+def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(
+    finished: Path, fresh: Path, number: Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Terminals and clusters send their signals to the readers too."""
     source = str(Path(__file__).parents[2] / "src")
     words = (*TESTED, "audio.workers=2")
@@ -402,7 +430,9 @@ def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(finished, fr
     assert results(fresh)["systems"] == results(finished)["systems"]
 
 
-def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypatch, capsys):
+def test_matching_starts_from_copies_that_were_kept(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(finished, tmp_path / "copies")
     monkeypatch.chdir(tmp_path / "copies")
     keep = ("training.keep.early.update=20", "training.keep.late.update=40", "prior.keep.weak.update=10")
@@ -425,7 +455,9 @@ def test_matching_starts_from_copies_that_were_kept(finished, tmp_path, monkeypa
     assert {each["refreshes"] for each in history if "refreshes" in each} == {0}
 
 
-def test_hypotheses_are_found_with_the_prior_by_tuned_values(finished, home, capsys):
+def test_hypotheses_are_found_with_the_prior_by_tuned_values(
+    finished: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = (*TESTED, f"runs={home / 'runs'}", "matching.hypotheses=asr_lm", "fusion.beam_size=2")
     assert command(*asked) == 0
     assert redone(capsys.readouterr().err) >= {"fusion-matching", "lpm"}
@@ -448,12 +480,20 @@ def test_hypotheses_are_found_with_the_prior_by_tuned_values(finished, home, cap
         (("matching.reference_lengths=oracle",), "oracle needs the transcripts of the unlabeled speech"),
     ],
 )
-def test_what_matching_cannot_start_from_is_said(home, monkeypatch, capsys, words, sentence):
+def test_what_matching_cannot_start_from_is_said(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    sentence: str,
+) -> None:
     assert command(*TESTED, f"runs={home / 'runs'}", *words) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_a_run_of_a_conformer_with_ctc_over_characters_and_a_prior_of_pieces(fresh, capsys):
+def test_a_run_of_a_conformer_with_ctc_over_characters_and_a_prior_of_pieces(
+    fresh: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     chosen = (
         "model.kind=ctc",
         "model.encoder=conformer",

@@ -47,7 +47,7 @@ class Speakers:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's corpus, and the recognizer it trains on its labeled part."""
     root = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +80,9 @@ def spoken(trained: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_folder_of_all_kinds_of_recordings(trained, spoken, monkeypatch, capsys):
+def test_a_folder_of_all_kinds_of_recordings(
+    trained: Path, spoken: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(trained)
     formats = ("--format", "json", "--format", "srt")
     assert command("transcribe", "sup/model", "speech", "--out", "out", *formats) == 1
@@ -113,7 +115,14 @@ def test_a_folder_of_all_kinds_of_recordings(trained, spoken, monkeypatch, capsy
         ("absent.wav", 2),
     ],
 )
-def test_the_exit_code_of_each(trained, spoken, name, code, monkeypatch, capsys):
+def test_the_exit_code_of_each(
+    trained: Path,
+    spoken: dict[str, str],
+    name: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(trained)
     assert command("transcribe", "sup/model", f"speech/{name}") == code
     expected = code == 0 and name != "silent.wav"
@@ -122,7 +131,7 @@ def test_the_exit_code_of_each(trained, spoken, name, code, monkeypatch, capsys)
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_same_from_python(trained, spoken):
+def test_the_same_from_python(trained: Path, spoken: dict[str, str]) -> None:
     model = SpeechRecognizer.load(trained / "sup/model")
     found = model.transcribe(trained / "speech/more/talk.mp3")
     assert word_errors([spoken["talk"]], [found.text]).rate <= MOST_ERRORS["talk"]

@@ -4,6 +4,8 @@ import gzip
 import json
 import re
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import soundfile
@@ -13,7 +15,7 @@ from priormatch.data.tokenizer import train_tokenizer
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which every verb has been run once."""
     root = tmp_path_factory.mktemp("verbs")
     with pytest.MonkeyPatch.context() as patch:
@@ -39,7 +41,9 @@ def home(tmp_path_factory):
     return root
 
 
-def train_prior(text="data/text.txt", tokenizer="exp/tokenizer", out="exp/prior"):
+def train_prior(
+    text: str = "data/text.txt", tokenizer: str = "exp/tokenizer", out: str = "exp/prior"
+) -> tuple[str, ...]:
     held_out = "data/held-out.txt"
     return (
         "train-prior",
@@ -54,32 +58,39 @@ def train_prior(text="data/text.txt", tokenizer="exp/tokenizer", out="exp/prior"
     )
 
 
-def train(labeled="data/labeled.jsonl.gz", tokenizer="exp/tokenizer", out="exp/sup"):
+def train(
+    labeled: str = "data/labeled.jsonl.gz", tokenizer: str = "exp/tokenizer", out: str = "exp/sup"
+) -> tuple[str, ...]:
     sets = ("--labeled", labeled, "--validation", "data/test.jsonl.gz")
     return "train", *sets, "--tokenizer", tokenizer, "--out", out
 
 
-def lengths(model="exp/sup/model", out="exp/lengths.jsonl"):
+def lengths(model: str = "exp/sup/model", out: str = "exp/lengths.jsonl") -> tuple[str, ...]:
     return "decode", "--model", model, "--cuts", "data/unlabeled.jsonl.gz", "--out", out
 
 
-def match(model="exp/sup/model", prior="exp/prior/model", lengths="exp/lengths.jsonl", out="exp/lpm"):
+def match(
+    model: str = "exp/sup/model",
+    prior: str = "exp/prior/model",
+    lengths: str = "exp/lengths.jsonl",
+    out: str = "exp/lpm",
+) -> tuple[str, ...]:
     speech = ("--labeled", "data/labeled.jsonl.gz", "--unlabeled", "data/unlabeled.jsonl.gz")
     models = ("--model", model, "--prior", prior)
     return "match", *models, *speech, "--lengths", lengths, "--validation", "data/test.jsonl.gz", "--out", out
 
 
 @pytest.fixture
-def at_home(home, monkeypatch):
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(home)
     return home
 
 
 @pytest.fixture
-def refused(at_home, capsys):
+def refused(at_home: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command that must be refused in one sentence, with code 2, and with nothing written over."""
 
-    def refused(*words):
+    def refused(*words: str) -> str:
         before = files(at_home)
         capsys.readouterr()
         assert command(*words) == 2
@@ -92,7 +103,7 @@ def refused(at_home, capsys):
     return refused
 
 
-def test_every_folder_is_whole(home):
+def test_every_folder_is_whole(home: Path) -> None:
     for name, kind in (("prior", "prior"), ("sup", "recognizer"), ("lpm", "recognizer")):
         model = home / "exp" / name / "model"
         assert {each.name for each in model.iterdir()} == {
@@ -107,7 +118,7 @@ def test_every_folder_is_whole(home):
     assert not list(home.rglob("*.tmp*"))
 
 
-def test_every_model_has_a_card(home):
+def test_every_model_has_a_card(home: Path) -> None:
     cards = {
         name: (home / "exp" / name / "model" / "README.md").read_text() for name in ("prior", "sup", "lpm")
     }
@@ -119,7 +130,9 @@ def test_every_model_has_a_card(home):
     assert not any(str(home) in card for card in cards.values())
 
 
-def test_an_edited_card_stays_and_changes_nothing_that_follows(at_home, capsys):
+def test_an_edited_card_stays_and_changes_nothing_that_follows(
+    at_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     card = at_home / "exp/sup/model/README.md"
     written = card.read_text()
     card.write_text("mine\n")
@@ -132,7 +145,7 @@ def test_an_edited_card_stays_and_changes_nothing_that_follows(at_home, capsys):
         card.write_text(written)
 
 
-def test_matching_tells_its_diagnostics_at_every_report_and_its_refreshes(home):
+def test_matching_tells_its_diagnostics_at_every_report_and_its_refreshes(home: Path) -> None:
     lines = [json.loads(line) for line in (home / "exp/lpm/metrics.jsonl").read_text().splitlines()]
     validations = [each for each in lines if "validation_score" in each]
     assert [each["update"] for each in validations] == [0, 4, 8]
@@ -149,7 +162,7 @@ def test_matching_tells_its_diagnostics_at_every_report_and_its_refreshes(home):
     assert all(diagnostics <= each.keys() for each in reports)
 
 
-def test_decoding_knows_references_and_order(home):
+def test_decoding_knows_references_and_order(home: Path) -> None:
     lines = [json.loads(line) for line in (home / "exp/sup-test.jsonl").read_text().splitlines()]
     assert len(lines) == 8
     assert all(
@@ -157,14 +170,14 @@ def test_decoding_knows_references_and_order(home):
     )
 
 
-def test_scoring_two_systems(at_home, capsys):
+def test_scoring_two_systems(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("score", "exp/sup-test.jsonl", "exp/lpm-test.jsonl") == 0
     said = capsys.readouterr().out
     assert "WER %" in said
     assert "8 common utterances" in " ".join(said.split())
 
 
-def test_an_n_best_list(at_home, tmp_path):
+def test_an_n_best_list(at_home: Path, tmp_path: Path) -> None:
     out = tmp_path / "nbest.jsonl"
     words = ("--cuts", "data/test.jsonl.gz", "--out", out, "--beam-size", 3, "audio.workers=0")
     assert command("decode", "--model", "exp/sup/model", *words) == 0
@@ -174,7 +187,9 @@ def test_an_n_best_list(at_home, tmp_path):
 
 
 @pytest.mark.parametrize("words", [train_prior(), train(), match()], ids=lambda words: words[0])
-def test_the_same_command_again_reuses_the_work(at_home, words, capsys):
+def test_the_same_command_again_reuses_the_work(
+    at_home: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     before = files(at_home)
     assert command(*words, "--recipe", "tiny.yaml") == 0
     assert "finished before, reused" in capsys.readouterr().err
@@ -182,18 +197,20 @@ def test_the_same_command_again_reuses_the_work(at_home, words, capsys):
 
 
 @pytest.mark.parametrize("words", [train_prior(), train(), match()], ids=lambda words: words[0])
-def test_other_settings_in_the_same_place_are_refused(refused, words):
+def test_other_settings_in_the_same_place_are_refused(
+    refused: Callable[..., str], words: tuple[str, ...]
+) -> None:
     said = refused(*words, "--recipe", "tiny.yaml", "training.seed=5")
     assert f"{words[-1]} was made with other settings" in said
     assert "seed" in said
 
 
-def test_an_existing_file_of_transcripts_is_refused_unless_asked(refused):
+def test_an_existing_file_of_transcripts_is_refused_unless_asked(refused: Callable[..., str]) -> None:
     assert "exp/lengths.jsonl exists" in refused(*lengths())
     assert command(*lengths(), "--overwrite", "audio.workers=0") == 0
 
 
-def test_a_prior_with_another_tokenizer_weighs_and_rescores_texts(at_home):
+def test_a_prior_with_another_tokenizer_weighs_and_rescores_texts(at_home: Path) -> None:
     other = at_home / "exp/other-tokenizer"
     if not other.exists():
         train_tokenizer((at_home / "data/text.txt").read_text().splitlines(), 28).save(other)
@@ -206,7 +223,7 @@ def test_a_prior_with_another_tokenizer_weighs_and_rescores_texts(at_home):
     assert command(*words, *short) == 0
 
 
-def test_a_proposal_so_bad_that_it_would_teach_nonsense_and_the_way_out(refused):
+def test_a_proposal_so_bad_that_it_would_teach_nonsense_and_the_way_out(refused: Callable[..., str]) -> None:
     words = (*match(out="exp/barred"), "--recipe", "tiny.yaml", "matching.updates=1")
     said = refused(*words, "matching.max_proposal_cer=0.1")
     assert "matching.max_proposal_cer=0.1" in said
@@ -214,7 +231,7 @@ def test_a_proposal_so_bad_that_it_would_teach_nonsense_and_the_way_out(refused)
     assert command(*words, "matching.max_proposal_cer=1000") == 0
 
 
-def test_models_of_the_wrong_kind_or_none_at_all(refused):
+def test_models_of_the_wrong_kind_or_none_at_all(refused: Callable[..., str]) -> None:
     assert "exp/prior/model holds a prior, not a recognizer" in refused(
         *match(model="exp/prior/model", out="exp/n1")
     )
@@ -225,43 +242,45 @@ def test_models_of_the_wrong_kind_or_none_at_all(refused):
     assert "exp/tokenizer holds no recognizer" in refused(*lengths(model="exp/tokenizer", out="exp/n3"))
 
 
-def test_lengths_of_other_speech(refused):
+def test_lengths_of_other_speech(refused: Callable[..., str]) -> None:
     said = refused(*match(lengths="exp/sup-test.jsonl", out="exp/n4"), "--recipe", "tiny.yaml")
     assert "no utterance of data/unlabeled.jsonl.gz has a reference length" in said
 
 
-def test_a_mistyped_path_is_no_hindrance_to_the_mended_command(refused, at_home):
+def test_a_mistyped_path_is_no_hindrance_to_the_mended_command(
+    refused: Callable[..., str], at_home: Path
+) -> None:
     words = ("--out", "exp/again", "--recipe", "tiny.yaml")
     assert "no cuts at data/tets.jsonl.gz" in refused("tokenizer", "--cuts", "data/tets.jsonl.gz", *words)
     assert command("tokenizer", "--text", "data/text.txt", *words) == 0
 
 
-def test_an_empty_text_is_named(refused, at_home):
+def test_an_empty_text_is_named(refused: Callable[..., str], at_home: Path) -> None:
     (at_home / "empty.txt").write_text("\n")
     assert "empty.txt" in refused("prepare", "text", "empty.txt", "--out", "n5.txt")
     assert "empty.txt" in refused("tokenizer", "--text", "empty.txt", "--out", "n6")
     assert "empty.txt" in refused(*train_prior(text="empty.txt", out="n7"))
 
 
-def test_speech_without_transcripts_is_named(refused):
+def test_speech_without_transcripts_is_named(refused: Callable[..., str]) -> None:
     said = refused(*train(labeled="data/unlabeled.jsonl.gz", out="n8"), "--recipe", "tiny.yaml")
     assert "data/unlabeled.jsonl.gz holds no transcribed utterance" in said
 
 
-def test_a_tokenizer_that_is_not_there(refused, at_home):
+def test_a_tokenizer_that_is_not_there(refused: Callable[..., str], at_home: Path) -> None:
     assert "no tokenizer at" in refused(*train(tokenizer="nowhere", out="n9"))
     (at_home / "noise").mkdir(exist_ok=True)
     (at_home / "noise" / "tokenizer.model").write_bytes(b"noise")
     assert "is not a SentencePiece model" in refused(*train(tokenizer="noise", out="n9"))
 
 
-def test_a_manifest_that_is_none(refused, at_home):
+def test_a_manifest_that_is_none(refused: Callable[..., str], at_home: Path) -> None:
     (at_home / "noise.jsonl.gz").write_bytes(b"noise")
     said = refused("decode", "--model", "exp/sup/model", "--cuts", "noise.jsonl.gz", "--out", "n10.jsonl")
     assert "noise.jsonl.gz is not a usable manifest" in said
 
 
-def hostile_manifest(folder, path, changes):
+def hostile_manifest(folder: Path, path: Path, changes: dict[str, str]) -> None:
     """The labeled cuts with other sources of audio, each of which would write the file PROOF if it were run."""
     lines = gzip.decompress((folder / "data/labeled.jsonl.gz").read_bytes()).decode().splitlines()
     cuts = [json.loads(line) for line in lines]
@@ -300,7 +319,9 @@ SKIPPING = ("prepare audio", "run")  # which skip what they cannot use, and stop
 
 
 @pytest.mark.parametrize("verb", OF_CUTS)
-def test_no_verb_runs_a_command_that_a_manifest_names(refused, at_home, verb):
+def test_no_verb_runs_a_command_that_a_manifest_names(
+    refused: Callable[..., str], at_home: Path, verb: str
+) -> None:
     proof = at_home / "PROOF"
     hostile_manifest(at_home, at_home / HOSTILE, {"type": "command", "source": f"touch {proof}"})
     said = refused(*OF_CUTS[verb])
@@ -310,7 +331,7 @@ def test_no_verb_runs_a_command_that_a_manifest_names(refused, at_home, verb):
     assert "its audio is a command, but must be a file" in said
 
 
-def test_the_doctor_runs_no_command_either(at_home, capsys):
+def test_the_doctor_runs_no_command_either(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proof = at_home / "PROOF"
     hostile_manifest(at_home, at_home / HOSTILE, {"type": "command", "source": f"touch {proof}"})
     data = (
@@ -333,19 +354,21 @@ def test_the_doctor_runs_no_command_either(at_home, capsys):
         ({"type": "memory"}, "its audio is a memory"),
     ],
 )
-def test_audio_elsewhere_than_in_files_is_refused(refused, at_home, changes, reason):
+def test_audio_elsewhere_than_in_files_is_refused(
+    refused: Callable[..., str], at_home: Path, changes: dict[str, str], reason: str
+) -> None:
     hostile_manifest(at_home, at_home / HOSTILE, changes)
     assert reason in refused(*OF_CUTS["decode"])
 
 
-def test_a_folder_of_others_is_not_written_into(refused):
+def test_a_folder_of_others_is_not_written_into(refused: Callable[..., str]) -> None:
     assert "test exists and was not made by priormatch" in refused(
         *train(out="test"), "--recipe", "tiny.yaml"
     )
     assert "text.txt is a file" in refused(*train(out="text.txt"), "--recipe", "tiny.yaml")
 
 
-def test_two_validation_sets_of_one_name(refused, at_home):
+def test_two_validation_sets_of_one_name(refused: Callable[..., str], at_home: Path) -> None:
     (at_home / "copy").mkdir(exist_ok=True)
     shutil.copy(at_home / "data/test.jsonl.gz", at_home / "copy/test.jsonl.gz")
     assert "same name" in refused(*train(out="n11"), "--validation", "copy/test.jsonl.gz")
@@ -353,8 +376,8 @@ def test_two_validation_sets_of_one_name(refused, at_home):
 
 @pytest.mark.parametrize("suffix", ["wav", "flac"])
 def test_audio_broken_after_it_was_prepared_is_skipped_counted_and_stops_at_a_share(
-    at_home, suffix, refused, capsys
-):
+    at_home: Path, suffix: str, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = at_home / f"fragile-{suffix}"
     if folder.exists():
         shutil.rmtree(folder)
@@ -378,11 +401,13 @@ def test_audio_broken_after_it_was_prepared_is_skipped_counted_and_stops_at_a_sh
     assert "audio.max_bad_share" in said
 
 
-def cut_short(path):
+def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def test_broken_audio_is_listed_when_it_is_prepared(at_home, capsys, refused):
+def test_broken_audio_is_listed_when_it_is_prepared(
+    at_home: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
     folder = at_home / "mixed"
     shutil.copytree(at_home / "labeled", folder, dirs_exist_ok=True)
     broken = sorted(folder.rglob("*.wav"))
@@ -409,7 +434,9 @@ MATCH = (
 )
 
 
-def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused, at_home):
+def test_matching_without_prior_and_lengths_where_the_settings_need_none(
+    refused: Callable[..., str], at_home: Path
+) -> None:
     words = (
         *MATCH,
         "--unlabeled",
@@ -433,7 +460,7 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(refused
     assert "matching.reference_lengths=asr_lm is for `priormatch run`" in said
 
 
-def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home):
+def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home: Path) -> None:
     known = "data/labeled.jsonl.gz"  # as if it were not
     words = (*MATCH, "--unlabeled", known, "--recipe", "tiny.yaml", "matching.updates=2")
     without = ("matching.prior_exponent=0", "matching.length_filter=[]", "matching.start_counts=false")
@@ -444,7 +471,7 @@ def test_labels_of_the_proposal_are_scored_where_transcripts_are_known(at_home):
     assert list((at_home / "exp/scored/tensorboard").rglob("events*"))
 
 
-def test_labels_are_written_and_learned(refused, at_home):
+def test_labels_are_written_and_learned(refused: Callable[..., str], at_home: Path) -> None:
     cuts = ("--cuts", "data/unlabeled.jsonl.gz", "--keep-unended", "--most-repeats", "0")
     assert command("label", "--model", "exp/sup/model", *cuts, "--out", "exp/labels.jsonl.gz") == 0
     words = (

@@ -1,5 +1,7 @@
 """Rows compared: paired differences, what they recover, and which claims are said to have held."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,29 +26,29 @@ UTTERANCES = 40
 BASE = np.tile([2, 3, 4, 3], 30)
 
 
-def measured(table, rows):
+def measured(table: Any, rows: Any) -> Any:
     """Rows of a table by number, with what was measured of them with each seed."""
     return [Measured(tables()[table].rows[number - 1], seeds) for number, seeds in rows.items()]
 
 
-def plain(table, row, start="C"):
+def plain(table: Any, row: Any, start: str = "C") -> Any:
     """The row that a row is compared with."""
     found = plain_of(row, [Measured(each, []) for each in tables()[table].rows], start)
     return found and found.row
 
 
-def wer(errors, column="dev_clean_wer"):
+def wer(errors: Any, column: str = "dev_clean_wer") -> Any:
     """What is measured of a row that errs so often in every utterance of ten words."""
     counts = ErrorCounts(np.asarray(errors), np.full(len(errors), 10))
     return Found({column: counts.rate}, {column: counts})
 
 
-def alpha_differences(*rows):
+def alpha_differences(*rows: Any) -> Any:
     """The differences of rows 3 and 5 of Table A1 from row 4."""
     return differences("tabA1_alpha", measured("tabA1_alpha", dict(zip((3, 4, 5), rows, strict=True))))
 
 
-def test_a_difference_is_the_row_less_plain_matching_over_all_seeds():
+def test_a_difference_is_the_row_less_plain_matching_over_all_seeds() -> None:
     rng = np.random.default_rng(0)
     rows = [[rng.integers(0, most, UTTERANCES) for _ in range(2)] for most in (5, 4, 4)]
     rows[2] = rows[1]  # the same figures as plain matching
@@ -66,20 +68,20 @@ def test_a_difference_is_the_row_less_plain_matching_over_all_seeds():
     assert in_words(same) == "+0.00 (+0.00 to +0.00)"
 
 
-def test_seeds_that_one_of_the_rows_lacks_are_left_out():
+def test_seeds_that_one_of_the_rows_lacks_are_left_out() -> None:
     one, other = np.full(UTTERANCES, 2), np.full(UTTERANCES, 1)
     rows = [[wer(one), wer(one * 3)], [wer(other), Found()], [Found(), Found()]]
     (estimate,) = alpha_differences(*rows)
     assert estimate.value == pytest.approx(10.0), "of the first seed alone"
 
 
-def test_rows_that_heard_different_utterances_are_not_compared(capsys):
+def test_rows_that_heard_different_utterances_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     one, fewer = np.full(UTTERANCES, 2), np.full(UTTERANCES - 1, 2)
     assert alpha_differences([wer(fewer)], [wer(one)], [Found()]) == []
     assert "dev_clean_wer: rows scored on different utterances are not compared" in capsys.readouterr().err
 
 
-def main_rows(found, *rows):
+def main_rows(found: Any, *rows: Any) -> Any:
     """Rows of the main results: source, method, labeled hours and decoding, with what was measured of them."""
     columns, figures = ("source", "method", "labeled_hours", "decode_lm"), ("wer", "werr_pct", "werr_960_pct")
     cells = [
@@ -96,7 +98,7 @@ ENDS = ("this", "Supervised", "100", "None"), ("this", "Supervised", "460", "Non
 LPM = ("this", "LPM", "100", "None")
 
 
-def test_recovered_rates_need_both_ends_of_the_same_decoding():
+def test_recovered_rates_need_both_ends_of_the_same_decoding() -> None:
     rows = [
         *ENDS,
         LPM,
@@ -110,7 +112,7 @@ def test_recovered_rates_need_both_ends_of_the_same_decoding():
     assert [each.get("test_clean_werr_960_pct") for each in found][:3] == [0.0, 1000 / 15, 50.0]
 
 
-def test_what_is_recovered_has_an_interval_around_it():
+def test_what_is_recovered_has_an_interval_around_it() -> None:
     rng = np.random.default_rng(1)
     base = rng.integers(4, 8, 200)
     errors = [base, base - rng.integers(2, 4, 200), base - rng.integers(0, 4, 200)]
@@ -124,13 +126,13 @@ def test_what_is_recovered_has_an_interval_around_it():
     assert for_machines([estimate])[1][:3] == ["3", "NA", "test_clean_werr_pct"]
 
 
-def test_no_gap_leaves_nothing_to_recover():
+def test_no_gap_leaves_nothing_to_recover() -> None:
     same = wer(np.ones(5, int), "test_clean_wer")
     (estimate,) = recovered(main_rows([same] * 3, *ENDS, LPM))
     assert in_words(estimate) == ""
 
 
-def test_every_table_of_error_rates_has_a_row_to_compare_with():
+def test_every_table_of_error_rates_has_a_row_to_compare_with() -> None:
     for name, table in tables().items():
         rows = [row for row in table.rows if row.system is not None]
         plains = {row.name for each in rows if (row := plain(name, each)) is not None}
@@ -139,8 +141,8 @@ def test_every_table_of_error_rates_has_a_row_to_compare_with():
             assert (plain(name, row) is None) == (row.name in plains or not plains), (name, row.name)
 
 
-def test_rows_are_compared_with_those_of_their_decoding_speech_and_proposal():
-    def against(**wanted):
+def test_rows_are_compared_with_those_of_their_decoding_speech_and_proposal() -> None:
+    def against(**wanted: Any) -> Any:
         (row,) = (each for each in tables()["tab7_main"].rows if wanted.items() <= each.cells.items())
         found = plain("tab7_main", row).cells
         return found["method"], found["unlabeled"], found["decode_lm"]
@@ -158,7 +160,7 @@ def test_rows_are_compared_with_those_of_their_decoding_speech_and_proposal():
         assert other is None or other.cells["init_proposal"] == row.cells["init_proposal"]
 
 
-def test_where_rows_have_several_starts_plain_matching_has_the_scales():
+def test_where_rows_have_several_starts_plain_matching_has_the_scales() -> None:
     rows = [row for row in tables()["tab3_init_update"].rows if row.system]
     for start in ("A", "C"):
         references = [plain("tab3_init_update", row, start) for row in rows]
@@ -168,7 +170,7 @@ def test_where_rows_have_several_starts_plain_matching_has_the_scales():
         assert wanted.items() <= cells.items()
 
 
-def judged(better, than):
+def judged(better: Any, than: Any) -> Any:
     """What becomes of the claim that row 4 of Table A1 is better than row 1."""
     return verdicts(tables()["tabA1_alpha"].claims, measured("tabA1_alpha", {1: than, 4: better}))
 
@@ -176,19 +178,19 @@ def judged(better, than):
 @pytest.mark.parametrize(
     ("less", "held"), [(-1, "held"), (1, "reversed"), (np.tile([1, -1, 0, 0], 30), "open")]
 )
-def test_the_interval_decides(less, held):
+def test_the_interval_decides(less: Any, held: Any) -> None:
     (found,) = judged([wer(BASE + less)], [wer(BASE)])
     assert (found.rows, found.held) == ((4, 1), held)
     assert found.paper == pytest.approx(9.00 - 10.86)
     assert found.ours.startswith(f"{10 * np.mean(less):+.2f} (")
 
 
-def test_what_was_not_measured_is_not_judged():
+def test_what_was_not_measured_is_not_judged() -> None:
     assert judged([Found()], [wer(BASE)]) == []
     assert judged([wer(BASE)], [wer(BASE[:-1])]) == [], "other utterances"
 
 
-def test_columns_where_the_paper_has_it_otherwise_are_left_out():
+def test_columns_where_the_paper_has_it_otherwise_are_left_out() -> None:
     fixed, improving = (
         [Found({}, wer(errors, "dev_clean_wer").errors | wer(errors, "dev_other_wer").errors)]
         for errors in (BASE + 1, BASE)
@@ -197,12 +199,12 @@ def test_columns_where_the_paper_has_it_otherwise_are_left_out():
     assert [each.column for each in judged] == ["dev_other_wer"], "12.09 against 11.60"
 
 
-def perplexities_judged(better, than):
+def perplexities_judged(better: Any, than: Any) -> Any:
     """What becomes of the claim that row 7 of Table 9 is better than row 6."""
     return verdicts(tables()["tab9_decode_ppl"].claims, measured("tab9_decode_ppl", {6: than, 7: better}))
 
 
-def perplexed(perplexities):
+def perplexed(perplexities: Any) -> Any:
     """A row whose transcripts have five pieces each, at these perplexities."""
     pieces = np.full(len(perplexities), 5)
     texts = ScoredTexts(-pieces * np.log(perplexities), pieces)
@@ -213,7 +215,7 @@ def perplexed(perplexities):
     ("times", "held"),
     [(np.full(120, 0.9), "held"), (np.full(120, 1.1), "reversed"), (np.tile([5, 0.19, 1, 1], 30), "open")],
 )
-def test_perplexities_of_one_seed_are_judged_by_their_interval(times, held):
+def test_perplexities_of_one_seed_are_judged_by_their_interval(times: Any, held: Any) -> None:
     (found,) = perplexities_judged([perplexed(10 * BASE * times)], [perplexed(10 * BASE)])
     assert (found.paper, found.held) == (pytest.approx(59.84 - 61.73), held)
     low, high = (float(each) for each in found.ours.partition("(")[2].strip(")").split(" to "))
@@ -222,20 +224,22 @@ def test_perplexities_of_one_seed_are_judged_by_their_interval(times, held):
     assert value != 0
 
 
-def test_a_difference_of_perplexities_is_the_mean_of_the_seeds():
+def test_a_difference_of_perplexities_is_the_mean_of_the_seeds() -> None:
     better, than = ([perplexed(np.full(9, each)) for each in seeds] for seeds in ((25, 21), (30, 20)))
     (found,) = perplexities_judged(better, than)
     assert found.ours == "-2.00 (-2.00 to -2.00)"
 
 
 @pytest.mark.parametrize("than", [Found({"lm_ppl_dev_clean": 30.0}), perplexed(np.full(8, 30))])
-def test_perplexities_without_their_utterances_or_of_others_stay_open(than, capsys):
+def test_perplexities_without_their_utterances_or_of_others_stay_open(
+    than: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     (found,) = perplexities_judged([perplexed(np.full(9, 25))], [than])
     assert (found.ours, found.held) == ("-5.00 (-5.00)", "open")
     assert ("rows were scored on different utterances" in capsys.readouterr().err) == bool(than.texts)
 
 
-def test_the_page_counts_and_shows_them():
+def test_the_page_counts_and_shows_them() -> None:
     text = section(judged([wer(BASE + 1)], [wer(BASE)]))
     assert "Of 1 comparisons: 0 held, 0 open, 1 reversed." in text
     assert "| a loss weight of 0.2 is better than 0.02 | 4 and 1 | paper -1.86, ours +10.00 (" in text

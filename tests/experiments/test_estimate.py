@@ -5,18 +5,22 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.optim.sgd import SGD
 
 from priormatch.config import Settings
 from priormatch.experiments import estimate
 from priormatch.experiments.scales import make_request
 from priormatch.matching.lpm import is_paired
+from priormatch.stopwatch import Stopwatch
 
 
 @pytest.mark.parametrize(("combine", "expected"), [("alternate", 0.2 * 5.0 + 0.8 * 0.5), ("sum", 5.0)])
-def test_a_probe_counts_each_kind_of_update_by_its_share_and_stops_early(monkeypatch, combine, expected):
+def test_a_probe_counts_each_kind_of_update_by_its_share_and_stops_early(
+    monkeypatch: pytest.MonkeyPatch, combine: str, expected: float
+) -> None:
     now, made = [0.0], []
 
-    def update(_task, _optimizer, _clip, number, _watch):
+    def update(_task: SimpleNamespace, _optimizer: SGD, _clip: float, number: int, _watch: Stopwatch) -> None:
         made.append(number)
         now[0] += 5.0 if is_paired(number, 1, 4) else 0.5
 
@@ -32,7 +36,7 @@ def test_a_probe_counts_each_kind_of_update_by_its_share_and_stops_early(monkeyp
     assert quick - len(slow) == (2 * 4 if combine == "alternate" else 0), "two seconds of either"
 
 
-def test_a_cpu_hears_a_part_of_a_large_batch(monkeypatch):
+def test_a_cpu_hears_a_part_of_a_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = []
     monkeypatch.setattr(
         estimate, "probe_exactly", lambda step, settings, device: heard.append(settings) or 0.5
@@ -53,7 +57,9 @@ def test_a_cpu_hears_a_part_of_a_large_batch(monkeypatch):
     assert estimate.probe("matching", settings) == 0.5, "a small one is heard whole"
 
 
-def test_all_rows_of_a_scale_are_listed_with_the_models_they_share_whether_or_not_their_speech_is_there():
+def test_all_rows_of_a_scale_are_listed_with_the_models_they_share_whether_or_not_their_speech_is_there() -> (
+    None
+):
     asked = ["7:13", "A4:5,10", "2:13", "X1:14"]
     request = make_request(asked, "paper", "0", None, 1, False)
     works = {each.name: each for each in estimate.work_of(request)}
@@ -75,7 +81,7 @@ def test_all_rows_of_a_scale_are_listed_with_the_models_they_share_whether_or_no
     )
 
 
-def test_validations_are_counted_by_the_size_of_the_model():
+def test_validations_are_counted_by_the_size_of_the_model() -> None:
     works = {
         each.name: each
         for each in estimate.work_of(make_request(["7:13", "2:13"], "paper", "0", None, 1, False))

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from priormatch.experiments.scales import Request
 from priormatch.experiments.table import tables
 from priormatch.matching.hypotheses import Hypothesis, Inspection
 from priormatch.recognizers.perplexity import ScoredTexts, likelihoods, perplexity
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.alignment import align
 from priormatch.scoring.error_rates import ErrorCounts
 from priormatch.scoring.transcripts import Transcript, write_transcripts
@@ -25,7 +27,7 @@ ROW = tables()[TABLE].rows[9]
 
 
 @pytest.fixture
-def study(tmp_path, tiny_prior):
+def study(tmp_path: Path, tiny_prior: ConvPrior) -> SimpleNamespace:
     """A study whose systems all hear the same."""
     path = tmp_path / "transcripts.jsonl"
     pairs = zip(SAID, HEARD, strict=True)
@@ -40,7 +42,7 @@ def study(tmp_path, tiny_prior):
     )
 
 
-def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal():
+def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal() -> None:
     study = SimpleNamespace(
         models=SimpleNamespace(
             transcripts=lambda labels, unlabeled: Path(f"{labels} labels of {unlabeled}"),
@@ -56,7 +58,9 @@ def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal()
     }
 
 
-def test_table_9_takes_what_was_said_for_the_ground_truth_and_what_was_heard_of_all_others(study, tiny_prior):
+def test_table_9_takes_what_was_said_for_the_ground_truth_and_what_was_heard_of_all_others(
+    study: SimpleNamespace, tiny_prior: ConvPrior
+) -> None:
     scored = likelihoods(tiny_prior, [*SAID, *HEARD])
     for row in tables()["tab9_decode_ppl"].rows:
         texts = SAID if row.cells["system"] == "GroundTruth" else HEARD
@@ -68,7 +72,7 @@ def test_table_9_takes_what_was_said_for_the_ground_truth_and_what_was_heard_of_
 
 
 @pytest.mark.parametrize(("table", "rate"), [("tabA4_cer", 100 * 1 / 10), ("tabA1_alpha", 100 * 1 / 3)])
-def test_table_a4_counts_characters_and_others_words(study, table, rate):
+def test_table_a4_counts_characters_and_others_words(study: SimpleNamespace, table: str, rate: float) -> None:
     row = tables()[table].rows[0]
     values = measure(study, row.cells, row.system).values
     assert len(values) == (4 if table == "tabA4_cer" else 2)
@@ -76,21 +80,23 @@ def test_table_a4_counts_characters_and_others_words(study, table, rate):
 
 
 @pytest.fixture
-def places(tmp_path):
+def places(tmp_path: Path) -> Any:
     """The places of a study with some settings; no data are needed to keep figures."""
 
-    def make(*settings):
+    def make(*settings: Any) -> Any:
         return Request((), "small", overrides=(f"runs={tmp_path}", *settings)).places(0)
 
     return make
 
 
-def figures(errors):
+def figures(errors: Any) -> Any:
     counts = ErrorCounts(np.array([errors, 0]), np.array([4, 4]))
     return Found({"dev_clean_wer": counts.rate}, {"dev_clean_wer": counts})
 
 
-def test_figures_of_other_settings_are_kept_and_found_by_their_settings(places, capsys):
+def test_figures_of_other_settings_are_kept_and_found_by_their_settings(
+    places: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, second, third = places(), places("matching.updates=7"), places("matching.updates=8")
     for study, errors in ((first, 1), (second, 2)):
         write_found(study, TABLE, ROW, figures(errors))
@@ -104,7 +110,7 @@ def test_figures_of_other_settings_are_kept_and_found_by_their_settings(places, 
     assert read_found(third, TABLE, ROW) == Found(), "never measured"
 
 
-def test_the_same_figures_are_put_down_once(places, capsys):
+def test_the_same_figures_are_put_down_once(places: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         write_found(places(), TABLE, ROW, figures(1))
     file = file_of(places(), TABLE, ROW)
@@ -112,7 +118,7 @@ def test_the_same_figures_are_put_down_once(places, capsys):
     assert "kept" not in capsys.readouterr().err
 
 
-def test_of_one_and_the_same_settings_the_latest_figures_are_shown_and_none_are_lost(places):
+def test_of_one_and_the_same_settings_the_latest_figures_are_shown_and_none_are_lost(places: Any) -> None:
     for errors in (1, 2, 3):  # such as on other data
         write_found(places(), TABLE, ROW, figures(errors))
     write_found(places("matching.updates=7"), TABLE, ROW, figures(0))
@@ -120,7 +126,7 @@ def test_of_one_and_the_same_settings_the_latest_figures_are_shown_and_none_are_
     assert len(list(file_of(places(), TABLE, ROW).parent.iterdir())) == 4
 
 
-def test_what_the_prior_says_of_each_utterance_is_kept_and_older_files_are_read_without(places):
+def test_what_the_prior_says_of_each_utterance_is_kept_and_older_files_are_read_without(places: Any) -> None:
     row = tables()["tab9_decode_ppl"].rows[5]
     texts = ScoredTexts(np.array([-7.25, -3.5]), np.array([4, 2]))
     write_found(
@@ -140,7 +146,7 @@ def test_what_the_prior_says_of_each_utterance_is_kept_and_older_files_are_read_
     )
 
 
-def test_damaged_figures_are_named(places):
+def test_damaged_figures_are_named(places: Any) -> None:
     write_found(places(), TABLE, ROW, figures(1))
     file = file_of(places(), TABLE, ROW)
     file.write_bytes(file.read_bytes()[:20] + b"\xff")
@@ -150,7 +156,7 @@ def test_damaged_figures_are_named(places):
     assert read_found(places(), TABLE, ROW).values == figures(1).values, "measured again, that is no matter"
 
 
-def test_a_beam_shows_errors_and_what_both_models_say():
+def test_a_beam_shows_errors_and_what_both_models_say() -> None:
     said = "she walked very fast"
     texts = ["she looked very fast indeed", "walked very fast"]
     hypotheses = [
@@ -164,7 +170,7 @@ def test_a_beam_shows_errors_and_what_both_models_say():
     ]
 
 
-def test_the_papers_beams_are_there_verbatim():
+def test_the_papers_beams_are_there_verbatim() -> None:
     first, *others = papers_beams()
     assert first == ["1", "Ref", "", "-34.14", "_she _walk ed _very _fast _after _she _left _the _house $"]
     assert len(others) == 17

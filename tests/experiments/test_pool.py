@@ -9,6 +9,7 @@ import threading
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +18,12 @@ from priormatch.errors import UserError
 from priormatch.experiments.pool import Pool, Task, Worker, attempt
 
 
-def test_a_task_that_fails_does_not_stop_the_others(tmp_path, capsys):
+def test_a_task_that_fails_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     done = []
 
-    def fail():
+    def fail() -> None:
         raise UserError("no text: give some")
 
     tasks = {
@@ -33,25 +36,25 @@ def test_a_task_that_fails_does_not_stop_the_others(tmp_path, capsys):
     assert "letters: 3/3" in capsys.readouterr().err
 
 
-def test_a_stop_is_no_failure(tmp_path):
-    def stop():
+def test_a_stop_is_no_failure(tmp_path: Path) -> None:
+    def stop() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), Pool(1) as pool:
         pool.perform({"a": Task("a", stop, tmp_path / "a")}, "letters")
 
 
-def note(file, name):
+def note(file: Path, name: str) -> None:
     with file.open("a") as log:
         log.write(f"{name}\n")
 
 
-def task(file, name, *after, work=note):
+def task(file: Path, name: str, *after: str, work: Any = note) -> Task:
     return Task(name, partial(work, file, name), file.with_name(f"{name}.log"), frozenset(after))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_task_waits_for_those_before_it_and_fails_with_them(tmp_path, jobs):
+def test_a_task_waits_for_those_before_it_and_fails_with_them(tmp_path: Path, jobs: int) -> None:
     file = tmp_path / "done"
     tasks = {
         "last": task(file, "last", "lost", "b"),
@@ -70,11 +73,13 @@ def test_a_task_waits_for_those_before_it_and_fails_with_them(tmp_path, jobs):
     assert "No such file" in failed["lost"]
 
 
-def be_killed(file, name):
+def be_killed(file: Any, name: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_task_whose_process_is_killed_fails_alone(tmp_path, capsys):
+def test_a_task_whose_process_is_killed_fails_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "done"
     tasks = {
         "lost": task(file, "lost", work=be_killed),
@@ -92,7 +97,7 @@ def test_a_task_whose_process_is_killed_fails_alone(tmp_path, capsys):
     assert not any(each.is_alive() for each in processes)
 
 
-def fail_once(how, file, name):
+def fail_once(how: Any, file: Any, name: Any) -> None:
     again = file.with_name(f"{name} again")
     if not again.exists():
         again.touch()
@@ -100,15 +105,15 @@ def fail_once(how, file, name):
     note(file, name)
 
 
-def run_out_of_memory():
+def run_out_of_memory() -> None:
     raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
 
-def be_killed_by_the_system():
+def be_killed_by_the_system() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_lacked_memory_is_tried_again(tmp_path, capsys):
+def test_what_lacked_memory_is_tried_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "done"
     tasks = {
         "large": task(file, "large", work=partial(fail_once, run_out_of_memory)),
@@ -124,7 +129,9 @@ def test_what_lacked_memory_is_tried_again(tmp_path, capsys):
     assert "letters: 3/3" in said
 
 
-def test_what_lacked_memory_has_nothing_beside_it_the_second_time(tmp_path, monkeypatch):
+def test_what_lacked_memory_has_nothing_beside_it_the_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at_work, ended = [], []
 
     class Stub:
@@ -132,22 +139,22 @@ def test_what_lacked_memory_has_nothing_beside_it_the_second_time(tmp_path, monk
 
         process = SimpleNamespace(is_alive=lambda: True, terminate=lambda: None)
 
-        def __init__(self):
+        def __init__(self) -> None:
             self.connection = self
 
-        def begin(self, task):
+        def begin(self, task: Task) -> None:
             self.name, self.alone = task.name, True
             at_work.append(self)
             if len(at_work) > 1:
                 for each in at_work:
                     each.alone = False
 
-        def outcome(self):
+        def outcome(self) -> str:
             at_work.remove(self)
             ended.append(self.name)
             return "" if self.alone or self.name != "large" else attempt(run_out_of_memory)
 
-        def end(self):
+        def end(self) -> None:
             pass
 
     monkeypatch.setattr("priormatch.experiments.pool.Worker", Stub)
@@ -159,7 +166,7 @@ def test_what_lacked_memory_has_nothing_beside_it_the_second_time(tmp_path, monk
     assert ended == ["large", "b", "c", "d", "large", "last"]
 
 
-def wait_forever(file, name):
+def wait_forever(file: Any, name: Any) -> None:
     try:
         file.write_text(str(os.getpid()))
         threading.Event().wait()
@@ -167,8 +174,8 @@ def wait_forever(file, name):
         file.with_name("put down").touch()
 
 
-def test_a_process_at_work_puts_down_how_far_it_came_when_its_pool_is_left(tmp_path):
-    def stop(*_):
+def test_a_process_at_work_puts_down_how_far_it_came_when_its_pool_is_left(tmp_path: Path) -> None:
+    def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
     file = tmp_path / "begun"
@@ -185,7 +192,7 @@ def test_a_process_at_work_puts_down_how_far_it_came_when_its_pool_is_left(tmp_p
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd")
-def test_a_process_at_work_ends_with_the_one_that_started_it(tmp_path):
+def test_a_process_at_work_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     file = tmp_path / "begun"
     os.mkfifo(file)
     command = [sys.executable, "-c", "import sys, test_pool; test_pool.work_apart(sys.argv[1])", file]
@@ -198,7 +205,7 @@ def test_a_process_at_work_ends_with_the_one_that_started_it(tmp_path):
     os.close(worker)
 
 
-def work_apart(file):
+def work_apart(file: Any) -> None:
     """Have a task done that does not end."""
     worker = Worker()
     worker.begin(task(Path(file), "a", work=wait_forever))

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ RATE, PAUSE = 16_000, 0.5
 
 
 @pytest.fixture
-def corpora(tmp_path, monkeypatch):
+def corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """LibriSpeech, Libri-Light and the books of the language model, as they are unpacked, in the folder at work."""
     monkeypatch.chdir(tmp_path)
     for number, subset in enumerate(SUBSETS):
@@ -37,7 +38,7 @@ def corpora(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write_chapter(subset, speaker, chapter):
+def write_chapter(subset: Path, speaker: int, chapter: int) -> None:
     """Utterances of a chapter of LibriSpeech, and their transcripts in capitals."""
     folder, lines = subset / str(speaker) / str(chapter), []
     folder.mkdir(parents=True)
@@ -48,7 +49,7 @@ def write_chapter(subset, speaker, chapter):
     (folder / f"{speaker}-{chapter}.trans.txt").write_text("".join(lines))
 
 
-def write_long_chapter(subset, speaker):
+def write_long_chapter(subset: Path, speaker: int) -> None:
     """A chapter of Libri-Light, with the voice activity beside it."""
     folder, pause = subset / str(speaker) / "a_book_librivox_64kb_mp3", np.zeros(round(PAUSE * RATE))
     folder.mkdir(parents=True)
@@ -63,20 +64,20 @@ def write_long_chapter(subset, speaker):
     (folder / "01_a_book_64kb.json").write_text(json.dumps(about))
 
 
-def write_book(file, number):
+def write_book(file: Path, number: int) -> None:
     """A book of the language model's corpus; the one that LibriSpeech reads says one sentence over and over."""
     texts = ["nine with ten"] * 9 if number == 84 else sentences(60, seed=number)
     file.parent.mkdir(parents=True)
     file.write_text("\n".join(f"{text.capitalize()}." for text in texts) + "\n")
 
 
-def documented():
+def documented() -> list[str]:
     """The commands in the head of the recipe, without what it says of them in brackets."""
     head = recipe_path("table-paper").read_text().split("\nname:")[0]
     return [re.sub(r"\s+\(.*\)$", "", line) for line in re.findall(r"^#   (\S.*)$", head, re.MULTILINE)]
 
 
-def run(line):
+def run(line: str) -> None:
     """Run a documented command, which succeeds."""
     if line.startswith("priormatch "):
         assert command(*shlex.split(line)[1:]) == 0, line
@@ -84,7 +85,9 @@ def run(line):
         subprocess.run(line, shell=True, check=True)
 
 
-def test_the_documented_commands_lead_from_the_released_corpora_to_rows_of_tables(corpora, capsys):
+def test_the_documented_commands_lead_from_the_released_corpora_to_rows_of_tables(
+    corpora: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = documented()
     assert {"librispeech", "librilight", "text"} <= {word for line in lines for word in line.split()}
     for line in lines:

@@ -3,6 +3,8 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ DONE = Found({"dev_clean_wer": 9.0})
 PLAIN = system_of("matched clean")
 
 
-def test_rows_without_figures_are_named_seed_by_seed():
+def test_rows_without_figures_are_named_seed_by_seed() -> None:
     rows = tables()["tab6_kd"].rows[:6]
     both, nothing = [DONE, Found()], [Found(), Found()]
     found = list(map(Measured, rows, [nothing, both, both, both, both, nothing]))
@@ -30,15 +32,15 @@ def test_rows_without_figures_are_named_seed_by_seed():
 
 
 @pytest.fixture
-def places(tmp_path):
-    def make(*settings):
+def places(tmp_path: Path) -> Any:
+    def make(*settings: Any) -> Any:
         return Request((), "small", overrides=(f"runs={tmp_path}", *settings)).places(0)
 
     return make
 
 
 @pytest.mark.parametrize("updates", [5000, 7])
-def test_table_8_tells_our_updates_beside_the_papers(places, updates):
+def test_table_8_tells_our_updates_beside_the_papers(places: Any, updates: Any) -> None:
     study = places(*([] if updates == 5000 else [f"matching.updates={updates}"]))
     rows = [printed("tab8_label_quality", row, study) for row in tables()["tab8_label_quality"].rows]
     assert [list(row)[:5] for row in rows] == [["row", "method", "labeling", "step", "our_step"]] * 3
@@ -49,14 +51,14 @@ def test_table_8_tells_our_updates_beside_the_papers(places, updates):
     ]
 
 
-def put_record(folder, recipe, seconds, finished=True):
+def put_record(folder: Any, recipe: Any, seconds: Any, finished: bool = True) -> None:
     folder.mkdir(parents=True)
     settings = {name: plain(value) for name, value in recipe.items()}
     record = {"recipe": {"settings": settings, "inputs": {}}, "finished": finished, "seconds": seconds}
     (folder / "stage.json").write_text(json.dumps(record))
 
 
-def test_the_seconds_of_a_training_are_those_of_its_settings(places):
+def test_the_seconds_of_a_training_are_those_of_its_settings(places: Any) -> None:
     system, now, before = PLAIN, places("matching.updates=7"), places("matching.inspect_on=3")
     folder = now.folder_of(system)
     assert folder == before.folder_of(system)
@@ -68,7 +70,9 @@ def test_the_seconds_of_a_training_are_those_of_its_settings(places):
 
 
 @pytest.mark.parametrize(("finished", "told"), [(True, "20.5, 97.2"), (False, "")])
-def test_a_training_that_fell_apart_is_seen_and_one_that_was_cut_off_is_not_counted(places, finished, told):
+def test_a_training_that_fell_apart_is_seen_and_one_that_was_cut_off_is_not_counted(
+    places: Any, finished: Any, told: Any
+) -> None:
     system, study = PLAIN, places()
     folder = study.folder_of(system)
     put_record(folder / "lpm", recipe_of_matching(study.settings_of(system)), 7.0, finished)
@@ -85,7 +89,9 @@ def test_a_training_that_fell_apart_is_seen_and_one_that_was_cut_off_is_not_coun
 
 
 @pytest.mark.parametrize(("counts", "told"), [("false", "31.0, 60.0"), ("true", "12.0, 60.0")])
-def test_the_best_validation_is_of_a_model_that_may_be_kept_and_a_number(places, counts, told):
+def test_the_best_validation_is_of_a_model_that_may_be_kept_and_a_number(
+    places: Any, counts: Any, told: Any
+) -> None:
     system, study = PLAIN, places(f"matching.start_counts={counts}")
     folder = study.folder_of(system)
     put_record(folder / "lpm", recipe_of_matching(study.settings_of(system)), 7.0)
@@ -95,7 +101,7 @@ def test_the_best_validation_is_of_a_model_that_may_be_kept_and_a_number(places,
     assert ending(study, system) == told
 
 
-def test_a_record_is_recognized_by_the_settings_that_it_tells(places):
+def test_a_record_is_recognized_by_the_settings_that_it_tells(places: Any) -> None:
     system, study = system_of("supervised clean"), places()
     put_record(study.folder_of(system) / "supervised-longer", recipe_of_schedule(study.settings), 5.0)
     searched = places("matching.beam_size=3")
@@ -104,7 +110,7 @@ def test_a_record_is_recognized_by_the_settings_that_it_tells(places):
     assert system_record(places("model.dropout=0.3"), system) is None
 
 
-def test_models_that_systems_share_are_told_before_them(places):
+def test_models_that_systems_share_are_told_before_them(places: Any) -> None:
     rows = [tables()["x1_open_questions"].rows[13], tables()["tabA5_main_ext"].rows[27]]
     study = places()
     put_record(study.folder / "prior", {"prior": study.settings.prior, "seed": 0}, 3.0)

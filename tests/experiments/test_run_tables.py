@@ -1,5 +1,8 @@
 """All tables at demo scale, with trainings of a few updates and few rows of every kind."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,14 +34,16 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return tmp_path_factory.mktemp("tables")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("table", tables())
-def test_a_table_runs_at_demo_scale(folder, table, monkeypatch, capsys):
+def test_a_table_runs_at_demo_scale(
+    folder: Any, table: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(folder)
     asked = f"{table}:{ROWS[table]}" if table in ROWS else table
     assert command("table", asked, "--scale", "demo", *QUICK) == 0
@@ -59,12 +64,14 @@ def test_a_table_runs_at_demo_scale(folder, table, monkeypatch, capsys):
 
 
 @given(st.sets(st.integers(0, 30), min_size=1).map(sorted))
-def test_ranges_of_rows_are_as_the_command_takes_them(rows):
+def test_ranges_of_rows_are_as_the_command_takes_them(rows: list[int]) -> None:
     assert numbers("", as_ranges(rows)) == tuple(rows)
     assert as_ranges([1, 2, 3, 7]) == "1-3,7"
 
 
-def test_what_cannot_be_asked_for_is_said(tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_asked_for_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     for words, sentence in (
         (("10",), "there is no table 10"),

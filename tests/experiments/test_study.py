@@ -2,7 +2,10 @@
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_language import sentences
@@ -37,11 +40,13 @@ KEPT = [
 
 
 @pytest.fixture
-def folder(tiny_corpus, tmp_path, monkeypatch):
+def folder(
+    tiny_corpus: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
     """A folder with a manifest of tones for each name, and text."""
     monkeypatch.chdir(tmp_path)
 
-    def make(scale):
+    def make(scale: str) -> Path:
         out = tmp_path / scale
         out.mkdir()
         for number, name in enumerate(wanted_files(scale)):
@@ -56,7 +61,9 @@ def folder(tiny_corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("scale", LAYOUTS)
-def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(folder, scale, capsys):
+def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(
+    folder: Callable[..., Path], scale: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = folder(scale)
     words = ("table", "2:13,23", "--scale", scale, "--data", data, *TINY, *KEPT)
     assert command(*words) == 0
@@ -90,7 +97,9 @@ def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(folder, scale, caps
     assert missing in capsys.readouterr().err
 
 
-def test_figures_outlive_a_run_with_other_settings(folder, capsys):
+def test_figures_outlive_a_run_with_other_settings(
+    folder: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     data = folder("small")
     words = ("table", "2:13", "--scale", "small", "--data", data, *TINY, *KEPT)
     assert command(*words) == 0
@@ -108,7 +117,7 @@ def test_figures_outlive_a_run_with_other_settings(folder, capsys):
     assert trained[1].split(" | ") == [*told, " |"] != [*told, ending], "all but its log, which is gone"
 
 
-def test_what_was_measured_of_60000_hours_is_shown_without_their_speech():
+def test_what_was_measured_of_60000_hours_is_shown_without_their_speech() -> None:
     request = Request(("tabA4_cer",), "paper", rows={"tabA4_cer": "4-5"}, so_far=True)
     assert [row.system.unlabeled for row in request.rows_of("tabA4_cer")] == ["all", "light"]
     small = replace(request, scale="small")
@@ -116,7 +125,9 @@ def test_what_was_measured_of_60000_hours_is_shown_without_their_speech():
 
 
 @pytest.mark.parametrize("scale", ["demo", *LAYOUTS])
-def test_without_a_runs_folder_there_is_nothing_to_show_so_far(tmp_path, monkeypatch, capsys, scale):
+def test_without_a_runs_folder_there_is_nothing_to_show_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scale: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert command("table", "4", "--scale", scale, "--seeds", "0,1", "--so-far") == 2
     nowhere = f"there is no folder runs/table-{scale}/seed-0 nor runs/table-{scale}/seed-1"
@@ -133,7 +144,9 @@ def test_without_a_runs_folder_there_is_nothing_to_show_so_far(tmp_path, monkeyp
     assert made == {".md", ".tsv"}, "a page, and no corpus"
 
 
-def test_what_a_folder_lacks_is_named(folder, capsys):
+def test_what_a_folder_lacks_is_named(
+    folder: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     data = folder("paper")
     (data / "dev-other.jsonl.gz").unlink()
     assert command("table", "2", "--scale", "paper", "--data", data) == 2
@@ -143,7 +156,9 @@ def test_what_a_folder_lacks_is_named(folder, capsys):
     assert not (data.parent / "runs").exists(), "nothing is left behind"
 
 
-def test_main_results_are_trained_for_longer_at_paper_scale_unless_told_otherwise(folder):
+def test_main_results_are_trained_for_longer_at_paper_scale_unless_told_otherwise(
+    folder: Callable[..., Path],
+) -> None:
     request = Request((), "paper", data=folder("paper"))
     study = request.study(0)
     systems = [row.system for row in tables()["tab7_main"].rows if row.system is not None]
@@ -157,7 +172,9 @@ def test_main_results_are_trained_for_longer_at_paper_scale_unless_told_otherwis
     assert told.settings_of(best).matching.updates == 1000
 
 
-def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(folder, tiny_corpus, capsys):
+def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(
+    folder: Callable[..., Path], tiny_corpus: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     data = folder("paper")
     words = ("table", "A4:4-5", "--scale", "paper", "--data", data, *TINY, *KEPT)
     assert command(*words) == 0
@@ -176,7 +193,7 @@ def test_rows_of_60000_hours_run_where_their_speech_is_with_the_larger_model(fol
     assert all("\tNA" not in line for line in page[1:])
 
 
-def test_shares_of_labels_are_kept_by_part(folder):
+def test_shares_of_labels_are_kept_by_part(folder: Callable[..., Path]) -> None:
     data = folder("small")
     study = Request((), "small", data=data, overrides=(*TINY, *KEPT)).study(0)
     whole, clean = system_of("pseudo_labels all labels=asr"), system_of("pseudo_labels clean labels=asr")
@@ -196,7 +213,9 @@ def test_shares_of_labels_are_kept_by_part(folder):
     assert {part: len(ids & kept) for part, ids in parts.items()} == {"clean": 6, "other": 3}
 
 
-def test_a_study_of_an_older_version_is_continued(folder, capsys):
+def test_a_study_of_an_older_version_is_continued(
+    folder: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     data = folder("small")
     (data / "labeled.jsonl.gz").rename(data / "labelled.jsonl.gz")
     request = Request((), "small", data=data, overrides=(*TINY, *KEPT))
@@ -221,7 +240,7 @@ def test_a_study_of_an_older_version_is_continued(folder, capsys):
     assert "made again" not in capsys.readouterr().err
 
 
-def test_a_system_of_an_older_version_keeps_its_folder(tmp_path):
+def test_a_system_of_an_older_version_keeps_its_folder(tmp_path: Path) -> None:
     places = Request((), "small", overrides=(f"runs={tmp_path}",)).places(0)
     system = tables()["x3_prior_in_search"].rows[5].system
     new = places.folder_of(system)
@@ -231,7 +250,9 @@ def test_a_system_of_an_older_version_keeps_its_folder(tmp_path):
     assert places.folder_of(system) == old
 
 
-def test_several_tables_train_what_they_share_once(folder, capsys):
+def test_several_tables_train_what_they_share_once(
+    folder: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     data = folder("small")
     words = ("--scale", "small", "--data", data, *TINY, *KEPT)
     assert command("table", "1", "A1", "5", *words) == 0
@@ -261,7 +282,7 @@ def test_several_tables_train_what_they_share_once(folder, capsys):
     assert weights == ["our_loss_weight", "0.1", "0.25", "0.5", "1", "2.5"]
 
 
-def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
+def test_systems_that_search_with_the_prior_share_its_tuned_values(folder: Callable[..., Path]) -> None:
     data = folder("small")
     words = ("--scale", "small", "--data", data, "--jobs", "2", "fusion.beam_size=2", *TINY, *KEPT)
     assert command("table", "X2:7,13,14", *words) == 0
@@ -281,7 +302,7 @@ def test_systems_that_search_with_the_prior_share_its_tuned_values(folder):
     assert [each["fusion"] for each in searched] == [plain(tuned)] * 2
 
 
-def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder):
+def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder: Callable[..., Path]) -> None:
     chosen = ("matching.reference_lengths=asr_lm", "matching.hypotheses=asr_lm")
     request = Request(
         ("x1_open_questions",), "small", data=folder("small"), overrides=(*TINY, *KEPT, *chosen)
@@ -297,7 +318,9 @@ def test_what_is_heard_with_the_prior_waits_for_all_that_is_tuned_for_it(folder)
     assert heard.after >= tuned
 
 
-def test_what_learns_fixed_labels_of_the_recognizer_alone_waits_for_no_tuning(folder):
+def test_what_learns_fixed_labels_of_the_recognizer_alone_waits_for_no_tuning(
+    folder: Callable[..., Path],
+) -> None:
     request = Request(
         ("tab7_main",), "small", data=folder("small"), overrides=(*TINY, *KEPT, "matching.hypotheses=asr_lm")
     )
@@ -309,7 +332,9 @@ def test_what_learns_fixed_labels_of_the_recognizer_alone_waits_for_no_tuning(fo
     assert not [what for what in heard if what.startswith("fusion")]
 
 
-def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(folder):
+def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(
+    folder: Callable[..., Path],
+) -> None:
     request = Request(("x3_prior_in_search",), "small", data=folder("small"), overrides=(*TINY, *KEPT))
     study, rows = request.study(0), request.rows_of("x3_prior_in_search")
     wanted = jobs_of({"x3_prior_in_search": rows}, {0: study})
@@ -321,7 +346,7 @@ def test_what_searches_with_the_prior_waits_for_values_tuned_for_matching(folder
         assert "fusion" not in waits
 
 
-def test_the_longest_trainings_start_first(folder):
+def test_the_longest_trainings_start_first(folder: Callable[..., Path]) -> None:
     request = Request(("tab2_beam_mix", "tab7_main"), "small", data=folder("small"), overrides=(*TINY, *KEPT))
     study = request.study(0)
     wanted = jobs_of({table: request.rows_of(table) for table in request.tables}, {0: study})
@@ -331,7 +356,9 @@ def test_the_longest_trainings_start_first(folder):
     assert [each.kind for each in systems[-4:]].count("matched") == 0, "nothing is quicker than fixed labels"
 
 
-def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, monkeypatch):
+def test_a_dry_run_tells_data_and_trainings_and_does_nothing(
+    folder: Callable[..., Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = folder("paper")
     monkeypatch.setattr("priormatch.experiments.estimate.COUNTED", 1)
     monkeypatch.setattr("priormatch.experiments.estimate.WARM_UP", 1)
@@ -346,8 +373,10 @@ def test_a_dry_run_tells_data_and_trainings_and_does_nothing(folder, capsys, mon
     assert not (data.parent / "runs").exists()
 
 
-def test_a_model_that_fails_takes_only_its_own_systems_with_it(folder, capsys, monkeypatch):
-    def supervised(models):
+def test_a_model_that_fails_takes_only_its_own_systems_with_it(
+    folder: Callable[..., Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def supervised(models: Any) -> Any:
         if models.settings.model.blocks == broken:
             raise UserError("no room for it")
         return made(models)

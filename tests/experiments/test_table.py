@@ -1,6 +1,7 @@
 """The tables as data: the paper's figures, the systems behind the rows, and the claims."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,21 +19,21 @@ ROWS = {name: [(row.cells, row.system) for row in table.rows] for name, table in
 RUN = [(name, system) for name, rows in ROWS.items() for _, system in rows if system is not None]
 
 
-def places(scale):
+def places(scale: Any) -> Any:
     return Request((), scale).places(0)
 
 
 @pytest.mark.parametrize("given", ["A1", "a1", "tabA1", "tabA1_alpha"])
-def test_a_table_is_called_by_its_number_or_its_name(given):
+def test_a_table_is_called_by_its_number_or_its_name(given: Any) -> None:
     assert table_named(given).name == "tabA1_alpha"
 
 
-def test_an_unknown_table_is_told_the_known_ones():
+def test_an_unknown_table_is_told_the_known_ones() -> None:
     with pytest.raises(UserError, match="no table 10: choose from tab1_hypotheses"):
         table_named("10")
 
 
-def test_all_fourteen_tables_are_there_with_their_rows():
+def test_all_fourteen_tables_are_there_with_their_rows() -> None:
     papers = [
         sum(row.is_papers or row.system is None for row in table.rows)
         for table in tables().values()
@@ -42,7 +43,7 @@ def test_all_fourteen_tables_are_there_with_their_rows():
 
 
 @pytest.mark.parametrize("table", tables().values(), ids=tables())
-def test_rows_are_named_by_claims_comparisons_and_misprints(table):
+def test_rows_are_named_by_claims_comparisons_and_misprints(table: Any) -> None:
     names = [row.name for row in table.rows]
     assert len(set(names)) == len(names), "a name for each"
     named = [row.minus.format(start=start) for row in table.rows if row.minus for start in "ABC"]
@@ -56,7 +57,7 @@ def test_rows_are_named_by_claims_comparisons_and_misprints(table):
 
 
 @pytest.mark.parametrize("table", tables().values(), ids=tables())
-def test_the_papers_own_figures_bear_its_claims(table):
+def test_the_papers_own_figures_bear_its_claims(table: Any) -> None:
     assert bool(table.claims) == (table.name != "tab1_hypotheses"), "every table of figures is judged"
     rows = {row.name: row.cells for row in table.rows}
     for claim in table.claims:
@@ -68,7 +69,7 @@ def test_the_papers_own_figures_bear_its_claims(table):
         assert any(lower) or not columns, claim
 
 
-def test_a_system_is_written_in_one_line():
+def test_a_system_is_written_in_one_line() -> None:
     system = system_of(
         "pseudo_labels all labels=asr_lm labeler=B unfiltered beam_size=8 model.kernel=5", main=True
     )
@@ -83,7 +84,7 @@ def test_a_system_is_written_in_one_line():
 
 
 @pytest.mark.parametrize(("table", "misprints"), [("tab7_main", [12]), ("tabA5_main_ext", [34, 38])])
-def test_recovered_rates_follow_from_the_word_error_rates(table, misprints):
+def test_recovered_rates_follow_from_the_word_error_rates(table: Any, misprints: Any) -> None:
     """All but one of the main results and one that is quoted beside them, which the pages with them name."""
     wrong, given = {}, tables()[table]
     rows = {row.number: row.cells for row in given.rows if row.cells["source"] in ("this", "kahn2019")}
@@ -109,20 +110,20 @@ def test_recovered_rates_follow_from_the_word_error_rates(table, misprints):
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A study at demo scale without any data: its settings and folders."""
     given = vars(places("demo")) | {"folder": tmp_path_factory.mktemp("study"), "ensemble": 3}
     return Study(**given, data=None, speech={}, parts={})
 
 
-def test_every_system_is_a_set_of_settings_that_exist(study):
+def test_every_system_is_a_set_of_settings_that_exist(study: Any) -> None:
     for system in {system for _, system in RUN}:
         assert study.settings_of(system)
         assert set(study.folder_of(system).name).isdisjoint("/\\ :[]"), "it names a folder"
 
 
-def test_systems_share_a_folder_exactly_where_they_are_the_same_experiment(study):
-    def experiment(system):
+def test_systems_share_a_folder_exactly_where_they_are_the_same_experiment(study: Any) -> None:
+    def experiment(system: Any) -> Any:
         unlabeled = "" if system.kind == "supervised" else system.unlabeled
         recipe = repr(study.settings_of(system))
         labels = system.labels, system.labeler, system.ensemble, system.filtered
@@ -136,7 +137,7 @@ def test_systems_share_a_folder_exactly_where_they_are_the_same_experiment(study
     assert len(experiments) == len(set(experiments)), "one experiment, one folder"
 
 
-def test_the_default_is_trained_once_for_all_tables(study):
+def test_the_default_is_trained_once_for_all_tables(study: Any) -> None:
     default = study.folder_of(PLAIN)
     rows = {
         "tab2_beam_mix": ("beam_k", "4", "mix_paired_to_unpaired", "1:4", "unlabeled_hours", "360"),
@@ -154,7 +155,7 @@ def test_the_default_is_trained_once_for_all_tables(study):
             assert [study.folder_of(each) for each in found] == [default]
 
 
-def test_rows_of_other_papers_and_empty_ones_are_not_run():
+def test_rows_of_other_papers_and_empty_ones_are_not_run() -> None:
     quoted = {"hayashi2018", "liu2019", "hori2019", "baskar2019"}
     for table in ("tab7_main", "tabA5_main_ext"):
         assert {system for row, system in ROWS[table] if row["source"] in quoted} == {None}
@@ -162,7 +163,7 @@ def test_rows_of_other_papers_and_empty_ones_are_not_run():
     assert empty == [None] * 6
 
 
-def test_distillation_leaves_the_prior_and_the_filter_out():
+def test_distillation_leaves_the_prior_and_the_filter_out() -> None:
     fixed = next(
         system
         for row, system in ROWS["tab6_kd"]
@@ -173,7 +174,7 @@ def test_distillation_leaves_the_prior_and_the_filter_out():
     assert (found.refresh, found.beam_size) == ("never", 4)
 
 
-def test_labels_of_distillation_are_made_by_the_models_the_rows_name(study):
+def test_labels_of_distillation_are_made_by_the_models_the_rows_name(study: Any) -> None:
     rows = [each for each in ROWS["tabA3_kd_ext"] if each[0]["hyp_source"] == "ASR+LM"]
     assert [(system.labeler, system.filtered) for _, system in rows] == [
         ("", False),
@@ -183,23 +184,23 @@ def test_labels_of_distillation_are_made_by_the_models_the_rows_name(study):
     assert {study.settings_of(system).matching.start for _, system in rows} == {"C"}, "as matching starts"
 
 
-def test_the_loss_weight_of_a_scale_stands_for_the_papers(study):
+def test_the_loss_weight_of_a_scale_stands_for_the_papers(study: Any) -> None:
     found = {
         row["alpha"]: study.settings_of(system).matching.loss_weight for row, system in ROWS["tabA1_alpha"]
     }
     assert found == pytest.approx({"0.02": 0.1, "0.05": 0.25, "0.1": 0.5, "0.2": 1.0, "0.5": 2.5})
 
 
-def test_overrides_are_read_like_those_of_the_command_line():
+def test_overrides_are_read_like_those_of_the_command_line() -> None:
     assert parse_override("matching.mixing=[4,1]").matching.mixing == [4, 1]
 
 
-def system_named(table, **wanted):
+def system_named(table: Any, **wanted: Any) -> Any:
     (found,) = (system for row, system in ROWS[table] if wanted.items() <= row.items())
     return found
 
 
-def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study):
+def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study: Any) -> None:
     context = system_named(OPEN, method="LPM, context")
     large = system_named("tab7_main", source="ours", method="LPM_large", decode_lm="None")
     ensemble = system_named("tabA5_main_ext", method="PL(Ensemble)", decode_lm="None")
@@ -216,7 +217,7 @@ def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study):
     assert study.models_of(ensemble)[1] is others[0], "made once"
 
 
-def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names():
+def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names() -> None:
     rows = [row for row, _ in ROWS[OPEN]]
     assert len({(row["weights"], row["length_filter"], row["k"]) for row in rows}) == 13
     assert {system.unlabeled for _, system in ROWS[OPEN]} == {"all"}
@@ -239,7 +240,7 @@ def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names():
     }
 
 
-def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
+def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own() -> None:
     plan = places("small")
     rows = ROWS["x2_main_settings"]
     names = [plan.name_of(system) for _, system in rows]
@@ -253,13 +254,13 @@ def test_rows_of_settings_differ_in_them_and_each_has_a_folder_of_its_own():
 
 
 @pytest.mark.parametrize(("scale", "end"), [("demo", ""), ("small", "-longer"), ("paper", "-longer")])
-def test_removed_variants_have_their_folder_at_every_scale(scale, end):
+def test_removed_variants_have_their_folder_at_every_scale(scale: Any, end: Any) -> None:
     names = {places(scale).name_of(row.system) for row in tables()["tab7_main"].rows if row.recorded}
     labels = "matched-all-hypotheses=asr_lm-prior_exponent=0-beam_size=1-refresh=never"
     assert names == {f"matched-all-second_round=0.4{end}", f"{labels}-second_round=0.4{end}"}
 
 
-def test_searches_with_the_prior_share_systems_with_the_main_results():
+def test_searches_with_the_prior_share_systems_with_the_main_results() -> None:
     plan = places("small")
     searches = [system for _, system in ROWS["x3_prior_in_search"]]
     names = [plan.name_of(system) for system in searches]
@@ -277,7 +278,9 @@ def test_searches_with_the_prior_share_systems_with_the_main_results():
     assert len(set(names)) == 12
 
 
-def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_recipe_says(tmp_path):
+def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_recipe_says(
+    tmp_path: Path,
+) -> None:
     recipe = tmp_path / "other.yaml"
     recipe.write_text(
         "matching: {updates: 7, beam_size: 3, batch: {utterances: 5}, optimizer: {decay_every: 2}}\n"
@@ -295,13 +298,13 @@ def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_r
     assert (main["light"].batch.utterances, main["light"].beam_size) == (128, 8)
 
 
-def test_other_tables_of_the_paper_are_trained_for_half_as_long():
+def test_other_tables_of_the_paper_are_trained_for_half_as_long() -> None:
     usual = places("paper").settings_of(PLAIN).matching
     assert (usual.updates, usual.optimizer.decay_every, usual.beam_size) == (1_600_000, 640_000, 4)
     assert usual.reference_lengths == "greedy"
 
 
-def test_the_docs_tell_how_another_corpus_is_laid_out_and_how_long_main_results_are_trained():
+def test_the_docs_tell_how_another_corpus_is_laid_out_and_how_long_main_results_are_trained() -> None:
     told = " ".join((Path(__file__).parents[2] / "docs/tables.md").read_text(encoding="utf-8").split())
     for name in wanted_files("small"):
         assert f"`{name.removesuffix('.jsonl.gz')}`" in told

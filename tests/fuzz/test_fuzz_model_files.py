@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -121,14 +122,14 @@ def holding(file: Path, content: bytes) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def sealed(tmp_path_factory, tiny_tokenizer: Tokenizer) -> Path:
+def sealed(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> Path:
     folder = tmp_path_factory.mktemp("sealed")
     SpeechRecognizer(MODEL, tiny_tokenizer).save(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def strangers(tmp_path_factory, tiny_tokenizer: Tokenizer) -> dict[str, Path]:
+def strangers(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> dict[str, Path]:
     """Folders without hashes."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("recognizer", "prior")}
     SpeechRecognizer(MODEL, tiny_tokenizer).save(folders["recognizer"])
@@ -164,7 +165,7 @@ names = st.sampled_from(
     st.one_of(st.just([]), contents),
 )
 @fuzzed
-def test_settings(strangers, kind, settings, others, change) -> None:
+def test_settings(strangers: dict[str, Path], kind: Any, settings: Any, others: Any, change: Any) -> None:
     folder = strangers[kind]
     file = folder / "model.yaml"
     tree = yaml.safe_load(file.read_text())
@@ -182,7 +183,7 @@ def test_settings(strangers, kind, settings, others, change) -> None:
     st.one_of(st.just([]), contents),
 )
 @fuzzed
-def test_other_yaml(tmp_path_factory, values, change) -> None:
+def test_other_yaml(tmp_path_factory: pytest.TempPathFactory, values: Any, change: Any) -> None:
     folder = tmp_path_factory.getbasetemp()
     file = folder / "language.yaml"
     tree: dict[str, object] = {}
@@ -206,7 +207,7 @@ def test_other_yaml(tmp_path_factory, values, change) -> None:
     )
 )
 @fuzzed
-def test_overrides(pairs) -> None:
+def test_overrides(pairs: Any) -> None:
     marks = {DIGITS: "9" * 5000, DEEP: "[" * 30_000, LAUGHS: MANY_ALIASES}
     words = [
         f"{key}={marks.get(value, value) if isinstance(value, str) else as_text(value)}"
@@ -221,7 +222,7 @@ def as_text(value: object) -> str:
 
 @given(contents, st.booleans())
 @fuzzed
-def test_tokenizers(strangers, change, several) -> None:
+def test_tokenizers(strangers: dict[str, Path], change: Any, several: Any) -> None:
     file = strangers["recognizer"] / "tokenizer.model"
 
     def use() -> str:
@@ -236,7 +237,7 @@ def test_tokenizers(strangers, change, several) -> None:
 
 @given(contents, st.booleans())
 @fuzzed
-def test_weights(sealed, strangers, change, hashed) -> None:
+def test_weights(sealed: Path, strangers: dict[str, Path], change: Any, hashed: Any) -> None:
     folder = sealed if hashed else strangers["recognizer"]
     file = folder / "model.safetensors"
     expected = load_file(file)
@@ -257,7 +258,9 @@ def test_weights(sealed, strangers, change, hashed) -> None:
     st.one_of(st.none(), st.integers(0, 2**64 - 1)),
 )
 @fuzzed
-def test_headers_of_weights(strangers, kind, fields, entry, metadata, place, length) -> None:
+def test_headers_of_weights(
+    strangers: dict[str, Path], kind: Any, fields: Any, entry: Any, metadata: Any, place: Any, length: Any
+) -> None:
     folder = strangers[kind]
     file = folder / "model.safetensors"
     content = file.read_bytes()
@@ -274,7 +277,7 @@ def test_headers_of_weights(strangers, kind, fields, entry, metadata, place, len
 
 
 @pytest.fixture(scope="module")
-def generations(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
+def generations(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
     """A folder with two checkpoints, and their content."""
     folder = tmp_path_factory.mktemp("checkpoints")
     for update in (1, 2):
@@ -285,7 +288,7 @@ def generations(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
 
 @given(contents, st.one_of(st.none(), st.none(), contents))
 @fuzzed
-def test_checkpoints(generations, change, other) -> None:
+def test_checkpoints(generations: tuple[Path, dict[str, bytes]], change: Any, other: Any) -> None:
     folder, written = generations
     (folder / DAMAGED).unlink(missing_ok=True)
     (folder / FILE).write_bytes(changed(written[FILE], change))

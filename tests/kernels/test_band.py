@@ -7,7 +7,9 @@ from torch.nn import functional
 from priormatch.kernels.band import Band, backward_band, forward_band
 
 
-def banded_product(x, weight, band: Band, steps_out: int, transposed: bool):
+def banded_product(
+    x: torch.Tensor, weight: torch.Tensor, band: Band, steps_out: int, transposed: bool
+) -> torch.Tensor:
     """The product written out: x (T, C_in), weight (C_out, C_in, taps) -> (steps_out, C_out)."""
     if transposed:
         weight = weight.transpose(0, 1)
@@ -25,7 +27,9 @@ def banded_product(x, weight, band: Band, steps_out: int, transposed: bool):
 @pytest.mark.parametrize("steps", [1, 2, 7, 30])
 @pytest.mark.parametrize(("kernel", "stride"), [(21, 1), (21, 2), (9, 1), (9, 2), (1, 1), (3, 2), (5, 3)])
 @pytest.mark.parametrize(("channels_in", "channels_out"), [(1, 10), (40, 30), (3, 150)])
-def test_it_gives_the_convolution_and_its_gradient(steps, kernel, stride, channels_in, channels_out):
+def test_it_gives_the_convolution_and_its_gradient(
+    steps: int, kernel: int, stride: int, channels_in: int, channels_out: int
+) -> None:
     torch.manual_seed(steps + kernel)
     x = torch.randn(steps, channels_in, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(channels_out, channels_in, kernel, dtype=torch.float64)
@@ -41,6 +45,6 @@ def test_it_gives_the_convolution_and_its_gradient(steps, kernel, stride, channe
 
 
 @pytest.mark.parametrize("channels", [1, 6, 10, 14, 16, 128, 200])
-def test_its_columns_suit_a_tile(channels):
+def test_its_columns_suit_a_tile(channels: int) -> None:
     assert forward_band(21, 1, channels).outputs * channels <= max(128, channels)
     assert backward_band(21, 2, channels).outputs * channels <= max(128, 2 * channels)

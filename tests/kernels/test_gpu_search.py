@@ -1,6 +1,7 @@
 """The GPU's search, against the plain one."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from priormatch.kernels.gpu_search import GpuSearch, LanguageModel, search_on_gp
 LONGEST = 20
 
 
-def make(classes, size, end, seed=0):
+def make(classes: Any, size: Any, end: Any, seed: int = 0) -> Any:
     """A decoder whose hypotheses end now and then, and frames for it."""
     torch.manual_seed(seed)
     decoder = AttentionDecoder(classes, size).cuda().eval()
@@ -32,7 +33,7 @@ def make(classes, size, end, seed=0):
     return decoder, decoder.memory(torch.randn(5, 70, 2 * size, device="cuda"), frames)
 
 
-def plain_search(decoder, memory, beam_size, classes):
+def plain_search(decoder: Any, memory: Any, beam_size: Any, classes: Any) -> Any:
     state = decoder.first_state(len(memory.keys), beam_size)
     return beam_search(DecoderSteps(decoder, memory), state, classes - 1, LONGEST)
 
@@ -42,7 +43,9 @@ def plain_search(decoder, memory, beam_size, classes):
 @pytest.mark.parametrize("beam_size", [1, 4, 5, 8])
 @pytest.mark.parametrize(("classes", "size"), [(37, 24), (5001, 512)])
 @torch.no_grad()
-def test_it_finds_what_the_plain_search_finds(classes, size, beam_size, end, recorded):
+def test_it_finds_what_the_plain_search_finds(
+    classes: Any, size: Any, beam_size: Any, end: Any, recorded: Any
+) -> None:
     decoder, memory = make(classes, size, end)
     expected = plain_search(decoder, memory, beam_size, classes)
     search = GpuSearch(decoder, memory, beam_size, classes - 1, LONGEST, Arena(), recorded=recorded)
@@ -50,7 +53,7 @@ def test_it_finds_what_the_plain_search_finds(classes, size, beam_size, end, rec
         assert_alike(search(memory), expected)
 
 
-def assert_alike(found, expected):
+def assert_alike(found: Any, expected: Any) -> None:
     """The same scores, and the same hypotheses but for ties."""
     torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
     assert torch.equal(found.ended, expected.ended)
@@ -63,7 +66,7 @@ def assert_alike(found, expected):
     assert torch.equal(found.classes[clear][:, :width], expected.classes[clear][:, :width])
 
 
-def make_lm(classes, settings):
+def make_lm(classes: Any, settings: Any) -> Any:
     torch.manual_seed(1)
     lm = ConvLM(settings, classes).cuda()
     lm.fuse()
@@ -88,8 +91,8 @@ FUSIONS = [
 @pytest.mark.parametrize(("classes", "size", "wanted"), [(37, 24, NARROW), (501, 256, WIDE)])
 @torch.no_grad()
 def test_with_a_language_model_it_finds_what_the_plain_search_finds(
-    classes, size, wanted, end, fusion, recorded
-):
+    classes: Any, size: Any, wanted: Any, end: Any, fusion: Any, recorded: Any
+) -> None:
     decoder, memory = make(classes, size, end)
     lm, shape = make_lm(classes, wanted), (len(memory.keys), fusion.beam_size)
     states = decoder.first_state(*shape), lm.first_cache(*shape)
@@ -106,10 +109,10 @@ def test_with_a_language_model_it_finds_what_the_plain_search_finds(
         assert_alike(search(memory), expected)
 
 
-def step32(lm):
+def step32(lm: Any) -> Any:
     """The language model's step in the precision of its weights."""
 
-    def step(cache, classes):
+    def step(cache: Any, classes: Any) -> Any:
         if classes is None:
             classes = torch.full(cache.shape[:-1], lm.eos, device=cache.device)
         windows = OneMore(cache)
@@ -119,7 +122,7 @@ def step32(lm):
 
 
 @torch.no_grad()
-def test_a_language_model_in_half_precision_changes_scores_little():
+def test_a_language_model_in_half_precision_changes_scores_little() -> None:
     decoder, memory = make(501, 256, 0.5)
     lm, fusion = make_lm(501, WIDE), FUSIONS[0]
     with torch.autocast(
@@ -131,7 +134,7 @@ def test_a_language_model_in_half_precision_changes_scores_little():
 
 
 @torch.no_grad()
-def test_a_recorded_search_follows_the_weights():
+def test_a_recorded_search_follows_the_weights() -> None:
     decoder, memory = make(37, 24, 0.5)
     search = GpuSearch(decoder, memory, 4, 36, LONGEST, Arena())
     search(memory)

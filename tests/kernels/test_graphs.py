@@ -1,5 +1,7 @@
 """Recorded functions on a GPU; on the CPU they are just called."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -9,10 +11,10 @@ from priormatch.kernels.graphs import Arena, Graphed, Recording
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def test_on_the_cpu_a_function_is_called_with_its_options():
+def test_on_the_cpu_a_function_is_called_with_its_options() -> None:
     calls = []
 
-    def function(x, window=None):
+    def function(x: torch.Tensor, window: bool | None = None) -> torch.Tensor:
         calls.append(window)
         return x + 1
 
@@ -21,7 +23,7 @@ def test_on_the_cpu_a_function_is_called_with_its_options():
     assert calls == [True, None]
 
 
-def test_an_arena_is_as_large_as_the_largest():
+def test_an_arena_is_as_large_as_the_largest() -> None:
     arena = Arena()
     large = arena.copy("x", torch.arange(6.0).view(2, 3))
     small = arena.copy("x", torch.full((4,), 7.0))
@@ -35,11 +37,11 @@ def test_an_arena_is_as_large_as_the_largest():
 
 
 @needs_gpu
-def test_each_shape_and_option_is_recorded_once():
+def test_each_shape_and_option_is_recorded_once() -> None:
     pytest.importorskip("triton")
     calls = []
 
-    def function(x, double):
+    def function(x: Any, double: Any) -> Any:
         calls.append((x.shape, double))
         return x * (2 if double else 3)
 
@@ -52,11 +54,11 @@ def test_each_shape_and_option_is_recorded_once():
 
 
 @needs_gpu
-def test_gradients_add_up_and_are_not_touched_by_the_recording():
+def test_gradients_add_up_and_are_not_touched_by_the_recording() -> None:
     pytest.importorskip("triton")
     model = nn.Linear(3, 1, bias=False).cuda()
 
-    def step(x):
+    def step(x: Any) -> Any:
         loss = model(x).sum()
         loss.backward()
         return loss.detach()
@@ -71,10 +73,10 @@ def test_gradients_add_up_and_are_not_touched_by_the_recording():
 
 
 @needs_gpu
-def test_noise_is_that_of_the_seed_at_replay():
+def test_noise_is_that_of_the_seed_at_replay() -> None:
     recording = Recording(lambda: torch.rand(4, device="cuda"))
 
-    def draw(seed):
+    def draw(seed: Any) -> Any:
         torch.manual_seed(seed)
         return recording().tolist()
 

@@ -1,18 +1,25 @@
 """Batches padded to round shapes train as they did."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
 from priormatch.config import AudioSettings, TrainingSettings
-from priormatch.data.batches import Corpus, UtteranceReader, once
+from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
 from priormatch.decoding.beam import Hypotheses, pad
 from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, SENTENCES, pad_batch, pad_sentences
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 
 QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0, ctc_weight=0.3)
 
 
 @pytest.mark.parametrize(("utterances", "rows"), [(3, 3), (2 * ROWS, 2 * ROWS), (2 * ROWS + 1, 3 * ROWS)])
-def test_padding_adds_neither_utterances_nor_loss(tiny_recognizer, tiny_corpus, utterances, rows):
+def test_padding_adds_neither_utterances_nor_loss(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path], utterances: int, rows: int
+) -> None:
     corpus = Corpus.load(tiny_corpus(utterances), AudioSettings(workers=0))
     batch = next(once(UtteranceReader(corpus, tiny_recognizer.tokenizer), 1000.0))
     padded = pad_batch(batch, tiny_recognizer.tokenizer.eos)
@@ -20,7 +27,7 @@ def test_padding_adds_neither_utterances_nor_loss(tiny_recognizer, tiny_corpus, 
     assert padded.waveforms.shape[0] == rows
     assert padded.waveforms.shape[1] % SAMPLES == padded.labels.shape[1] % LABELS == 0
 
-    def losses(of):
+    def losses(of: Batch) -> torch.Tensor:
         spoken = Hypotheses(of.labels[:, None], of.label_lengths[:, None], tiny_recognizer.tokenizer)
         return tiny_recognizer.losses(of, spoken, QUIET)[:, 0]
 
@@ -30,7 +37,9 @@ def test_padding_adds_neither_utterances_nor_loss(tiny_recognizer, tiny_corpus, 
     assert torch.all(found[utterances:] == 0)
 
 
-def test_round_batches_stay_as_they_are(tiny_recognizer, tiny_corpus):
+def test_round_batches_stay_as_they_are(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path]
+) -> None:
     corpus = Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
     eos = tiny_recognizer.tokenizer.eos
     once_padded = pad_batch(next(once(UtteranceReader(corpus, tiny_recognizer.tokenizer), 1000.0)), eos)
@@ -39,7 +48,7 @@ def test_round_batches_stay_as_they_are(tiny_recognizer, tiny_corpus):
     assert torch.equal(again.labels, once_padded.labels)
 
 
-def test_padded_sentences_have_the_same_loss(tiny_prior):
+def test_padded_sentences_have_the_same_loss(tiny_prior: ConvPrior) -> None:
     eos = tiny_prior.lm.eos
     labels, lengths = pad([[3, 1, 4, eos], [5, eos], [9, 2, 6, 5, 3, 5, 8, 9, 7, eos]])
     wide, long = pad_sentences(labels, lengths, eos)

@@ -5,6 +5,7 @@ They need a GPU; with Triton installed and TRITON_INTERPRET=1 they run on the CP
 
 import copy
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ LAYERS = [
 ]
 
 
-def kept(like, seed, share):
+def kept(like: Any, seed: Any, share: Any) -> Any:
     """What dropout keeps: the kernels' hash, in 64-bit integers."""
     bits = (torch.arange(like.numel(), device=like.device) * 0x9E3779B9 + int(seed)) & 0xFFFFFFFF
     bits = ((bits ^ (bits >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
@@ -41,10 +42,10 @@ def kept(like, seed, share):
     return ((bits ^ (bits >> 16)) >= int(share * 2**32)).view_as(like)
 
 
-def plain(layer, x, lengths, share):
+def plain(layer: Any, x: Any, lengths: Any, share: Any) -> Any:
     """The layer in the dtype of x, with the kernels' dropout."""
 
-    def drop(value, seed):
+    def drop(value: Any, seed: Any) -> Any:
         return value * kept(value, seed, share) / (1 - share)
 
     steps = layer.conv(x).shape[1]
@@ -57,7 +58,7 @@ def plain(layer, x, lengths, share):
     return layer.linear_norm((y + drop(z, SEEDS[3])) * mask, mask, count)
 
 
-def make_layer(kind, channels, share):
+def make_layer(kind: Any, channels: Any, share: Any) -> Any:
     torch.manual_seed(0)
     layer = kind(WIDTH, *channels, kernel=21, dropout=share).to(DEVICE)
     for each in layer.modules():
@@ -67,16 +68,16 @@ def make_layer(kind, channels, share):
     return layer
 
 
-def make_input(channels):
+def make_input(channels: Any) -> Any:
     exists = torch.arange(STEPS, device=DEVICE)[None, :, None] < LENGTHS[:, None, None]
     return (torch.randn(len(LENGTHS), STEPS, WIDTH * channels, device=DEVICE) * exists).to(DTYPE)
 
 
-def relative_error(found, expected):
+def relative_error(found: Any, expected: Any) -> Any:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
-def outcome(layer, x, lengths, run):
+def outcome(layer: Any, x: Any, lengths: Any, run: Any) -> Any:
     """What a layer makes of x, and the gradients of x and of its parameters; in bfloat16 unless in float64."""
     exact = layer.conv.conv.weight.dtype == torch.float64
     given = x.to(torch.float64 if exact else DTYPE).requires_grad_()
@@ -90,7 +91,7 @@ def outcome(layer, x, lengths, run):
 
 @pytest.mark.parametrize("share", [0.0, 0.2])
 @pytest.mark.parametrize(("kind", "channels"), LAYERS)
-def test_a_layer_and_its_gradients(kind, channels, share):
+def test_a_layer_and_its_gradients(kind: Any, channels: Any, share: Any) -> None:
     layer = make_layer(kind, channels, share)
     x = make_input(channels[0])
     lengths = (LENGTHS + 1) // 2 if kind is SubSampling else LENGTHS
@@ -111,7 +112,7 @@ def test_a_layer_and_its_gradients(kind, channels, share):
 
 
 @pytest.mark.parametrize(("kind", "channels"), LAYERS)
-def test_an_utterance_does_not_hear_its_neighbors(kind, channels):
+def test_an_utterance_does_not_hear_its_neighbors(kind: Any, channels: Any) -> None:
     layer = make_layer(kind, channels, 0.0).eval()
     x = make_input(channels[0])
     lengths = (LENGTHS + 1) // 2 if kind is SubSampling else LENGTHS
@@ -124,11 +125,11 @@ def test_an_utterance_does_not_hear_its_neighbors(kind, channels):
 
 
 @pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
-def test_an_encoder_draws_its_dropout_from_the_seed():
+def test_an_encoder_draws_its_dropout_from_the_seed() -> None:
     encoder = TDSEncoder(WIDTH, [4, 6], [1, 1], 32, kernel=9, dropout=0.5).cuda().train()
     features, lengths = torch.randn(3, 200, WIDTH, device="cuda"), torch.tensor([200, 150, 20], device="cuda")
 
-    def encode(seed):
+    def encode(seed: Any) -> Any:
         torch.manual_seed(seed)
         with torch.autocast("cuda", torch.bfloat16):
             return fused_encode(encoder, features, lengths)[0]

@@ -1,11 +1,13 @@
 """A label cache (slimIPL) and an averaged proposal (TopIPL)."""
 
+import pytest
 import torch
 
 from priormatch.data.batches import Batch
 from priormatch.matching import baselines
 from priormatch.matching.baselines import AveragedProposal, CachedTargets
 from priormatch.matching.lpm import Targets
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 
 WATCH = Stopwatch(torch.device("cpu"))
@@ -15,10 +17,10 @@ EOS = 9
 class Counted:
     """Targets that tell how often they were made: the n-th time the label n, n labels long."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, batch, watch):
+    def __call__(self, batch: Batch, watch: Stopwatch) -> tuple[Targets, dict[str, torch.Tensor]]:
         self.calls += 1
         rows = len(batch.waveforms)
         labels = torch.full((rows, 1, self.calls), self.calls)
@@ -26,17 +28,17 @@ class Counted:
         return Targets(labels, lengths, torch.ones(rows, 1)), {"survivors": torch.tensor(1.0)}
 
 
-def batch_of(*ids, rows=0):
+def batch_of(*ids: str, rows: int = 0) -> Batch:
     count = max(len(ids), rows)
     nothing = torch.zeros(count, 0, dtype=torch.long)
     return Batch([*ids], [None] * len(ids), torch.zeros(count, 4), torch.full((count,), 4), nothing, nothing)
 
 
-def labels_of(targets):
+def labels_of(targets: Targets) -> list[list[int]]:
     return [row[0].tolist() for row in targets.labels]
 
 
-def test_what_was_made_is_given_again_until_it_is_due():
+def test_what_was_made_is_given_again_until_it_is_due() -> None:
     made = Counted()
     cached = CachedTargets(made, 0.0, EOS)
     cached(batch_of("a", "b"), WATCH)
@@ -47,7 +49,7 @@ def test_what_was_made_is_given_again_until_it_is_due():
     assert figures.keys() == {"survivors"}
 
 
-def test_a_share_is_made_anew():
+def test_a_share_is_made_anew() -> None:
     made = Counted()
     cached = CachedTargets(made, 0.5, EOS)
     names = [str(number) for number in range(400)]
@@ -58,12 +60,12 @@ def test_a_share_is_made_anew():
     assert 0.4 < renewed < 0.6
 
 
-def test_rows_that_fill_a_shape_up_teach_nothing():
+def test_rows_that_fill_a_shape_up_teach_nothing() -> None:
     targets, _ = CachedTargets(Counted(), 0.5, EOS)(batch_of("a", rows=3), WATCH)
     assert targets.weights.tolist() == [[1.0], [0.0], [0.0]]
 
 
-def test_its_state_comes_back():
+def test_its_state_comes_back() -> None:
     cached = CachedTargets(Counted(), 0.0, EOS)
     cached(batch_of("a"), WATCH)
     cached(batch_of("b"), WATCH)
@@ -77,7 +79,9 @@ def test_its_state_comes_back():
     assert empty.kept == {}
 
 
-def test_an_average_moves_a_little_at_every_update(tiny_recognizer, monkeypatch):
+def test_an_average_moves_a_little_at_every_update(
+    tiny_recognizer: SpeechRecognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(baselines, "DECAY", 0.75)
     proposal = AveragedProposal(tiny_recognizer, 20.0)
     before = proposal.model.decoder.start.clone()

@@ -1,8 +1,11 @@
 """Beams as matching sees them: the paper's Table 1 by hand, and tiny models."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +15,11 @@ from priormatch.data.batches import Corpus
 from priormatch.decoding.beam import Beam, Hypotheses, pad
 from priormatch.matching.hypotheses import inspect, inspect_beam, of_row
 from priormatch.matching.lpm import LengthFilter, Weighing
+from priormatch.models.conv_lm import ConvLM
 from priormatch.recognizers import decode as decoding
 from priormatch.recognizers.decode import decode, plain_search, search_with_prior
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.alignment import AlignedWord
 
 WORDS = ["she", "walked", "looked", "very", "fast", "as", "after", "left", "the", "house"]
@@ -28,15 +33,15 @@ LPM = [
 ]
 
 
-def decode_words(classes):
+def decode_words(classes: list[int]) -> str:
     return " ".join(WORDS[each] for each in classes if each != EOS)
 
 
-def table_of(rows):
+def table_of(rows: list[tuple[str, float]]) -> SimpleNamespace:
     """A prior that gives texts the scores of a table."""
     scores = dict(rows)
 
-    def score(hypotheses: Hypotheses, context=None):
+    def score(hypotheses: Hypotheses, context: Any = None) -> torch.Tensor:
         return torch.tensor([[scores.get(text, 0.0) for text in row] for row in hypotheses.texts])
 
     return SimpleNamespace(score=score)
@@ -47,13 +52,13 @@ TOKENIZER = SimpleNamespace(
 )
 
 
-def beam_of(*texts, ended=True):
+def beam_of(*texts: str, ended: bool = True) -> Beam:
     classes, lengths = pad([[*map(WORDS.index, text.split()), EOS] for text in texts])
     scores = torch.arange(len(texts)) * -0.5 - 1.0
     return Beam(classes[None], lengths[None], scores[None], torch.tensor([ended]))
 
 
-def test_the_papers_table_1():
+def test_the_papers_table_1() -> None:
     found = inspect_beam(
         beam_of(*(text for text, _ in LPM)), "u", REFERENCE, TOKENIZER, table_of(LPM), Weighing()
     )
@@ -70,14 +75,16 @@ def test_the_papers_table_1():
 
 
 @pytest.mark.parametrize(("exponents", "log_weights"), [((0, 0), [0] * 4), ((0, 1), [0, -0.5, -1, -1.5])])
-def test_weights_are_those_that_the_exponents_ask_for(exponents, log_weights):
+def test_weights_are_those_that_the_exponents_ask_for(
+    exponents: tuple[int, int], log_weights: list[float]
+) -> None:
     beam, weighing = beam_of(*(text for text, _ in LPM)), Weighing(exponents=exponents)
     found = inspect_beam(beam, "u", None, TOKENIZER, table_of(LPM), weighing)
     expected = torch.tensor(log_weights, dtype=torch.float).softmax(0)
     assert [each.weight for each in found.hypotheses] == pytest.approx(expected.tolist())
 
 
-def test_what_the_length_filter_drops_and_why():
+def test_what_the_length_filter_drops_and_why() -> None:
     texts = ["she left", "she left the", "she left the house", "she left the very house", ""]
     prior, weighing = table_of([]), Weighing(LengthFilter(0.9, 1.1), {"u": 3, "silent": 0})  # L = 4: 3 to 5
     found = inspect_beam(beam_of(*texts, ended=False), "u", None, TOKENIZER, prior, weighing)
@@ -94,7 +101,7 @@ def test_what_the_length_filter_drops_and_why():
         assert [each.weight for each in found.hypotheses] == [0.0] * 5
 
 
-def test_a_text_that_is_spelled_twice_counts_once_if_so_wanted():
+def test_a_text_that_is_spelled_twice_counts_once_if_so_wanted() -> None:
     beam = beam_of("she left", "the house", "she left")
     ways = [Weighing(merge_spellings=merge) for merge in (False, True)]
     rows = [inspect_beam(beam, "u", None, TOKENIZER, table_of([]), way) for way in ways]
@@ -103,7 +110,7 @@ def test_a_text_that_is_spelled_twice_counts_once_if_so_wanted():
     assert rows[1].hypotheses[2].dropped == "spelled otherwise above"
 
 
-def test_places_of_a_beam_that_hold_nothing_are_not_shown():
+def test_places_of_a_beam_that_hold_nothing_are_not_shown() -> None:
     beam = beam_of("she left", "the", "the")
     beam.lengths[0, 2], beam.scores[0, 2] = 0, -math.inf
     found = inspect_beam(beam, "u", None, TOKENIZER, table_of([]), Weighing())
@@ -111,12 +118,14 @@ def test_places_of_a_beam_that_hold_nothing_are_not_shown():
     assert sum(each.weight for each in found.hypotheses) == pytest.approx(1)
 
 
-def test_a_row_of_a_batch():
+def test_a_row_of_a_batch() -> None:
     beam = Beam(*(torch.arange(3) + 10 * i for i in range(4)))
     assert [getattr(of_row(beam, 1), name).tolist() for name in ("classes", "ended")] == [[1], [31]]
 
 
-def test_tiny_models(tiny_recognizer, tiny_prior, tiny_corpus):
+def test_tiny_models(
+    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, tiny_corpus: Callable[..., Path]
+) -> None:
     corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
     lengths = {cut.id: 12 for cut in corpus.cuts}
     found = inspect(tiny_recognizer, tiny_prior, corpus, 3, Weighing(LengthFilter(0.5, 2.0), lengths))
@@ -134,7 +143,9 @@ def test_tiny_models(tiny_recognizer, tiny_prior, tiny_corpus):
         assert [one.weight for one in each.hypotheses] == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-def test_beams_of_a_search_with_the_prior(tiny_recognizer, tiny_prior, tiny_corpus):
+def test_beams_of_a_search_with_the_prior(
+    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, tiny_corpus: Callable[..., Path]
+) -> None:
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
     corpus, fusion = Corpus.load(tiny_corpus(3), AudioSettings(workers=0)), FusionSettings(beam_size=2)
@@ -157,11 +168,14 @@ def test_beams_of_a_search_with_the_prior(tiny_recognizer, tiny_prior, tiny_corp
 
 
 def test_a_search_with_the_prior_is_made_once_for_all_batches(
-    tiny_recognizer, tiny_prior, tiny_corpus, monkeypatch
-):
+    tiny_recognizer: SpeechRecognizer,
+    tiny_prior: ConvPrior,
+    tiny_corpus: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = []
 
-    def counted(prior):
+    def counted(prior: ConvPrior) -> ConvLM:
         made.append(prior)
         return prior.lm
 
@@ -173,7 +187,12 @@ def test_a_search_with_the_prior_is_made_once_for_all_batches(
     assert made == [tiny_prior]
 
 
-def test_an_unreadable_utterance_is_named_and_left_out(tiny_recognizer, tiny_prior, tiny_corpus, capsys):
+def test_an_unreadable_utterance_is_named_and_left_out(
+    tiny_recognizer: SpeechRecognizer,
+    tiny_prior: ConvPrior,
+    tiny_corpus: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
     with open(corpus.cuts[1].recording.sources[0].source, "r+b") as file:
         file.truncate(300)

@@ -1,10 +1,12 @@
 """Filters of pseudo-labels, by hand and by their properties."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies._internal.random import ArtificialRandom
 
 from priormatch.matching.label_filters import (
     EMPTY,
@@ -29,11 +31,11 @@ from priormatch.matching.label_filters import (
         ("the cat that  cat", 1, 2),  # words, not letters
     ],
 )
-def test_repeats_by_hand(text, ngram, expected):
+def test_repeats_by_hand(text: str, ngram: int, expected: int) -> None:
     assert repeats(text, ngram) == expected
 
 
-def test_each_reason_by_hand():
+def test_each_reason_by_hand() -> None:
     rows = [
         ("at nine", 2, -3.0, True),  # -1 a piece
         ("", 0, -0.1, True),
@@ -52,14 +54,14 @@ def test_each_reason_by_hand():
     ]
 
 
-def test_a_long_hypothesis_is_not_unsure_for_its_length():
+def test_a_long_hypothesis_is_not_unsure_for_its_length() -> None:
     assert LabelFilter(keep_best=0.5)(["long", "short"], [19, 1], [-10.0, -4.0], [True, True]) == [
         None,
         UNSURE,
     ]
 
 
-def test_without_a_share_scores_do_not_matter():
+def test_without_a_share_scores_do_not_matter() -> None:
     assert LabelFilter()(["at", "at"], [1, 1], [math.nan, math.nan], [True, True]) == [None, None]
 
 
@@ -73,11 +75,11 @@ def test_without_a_share_scores_do_not_matter():
         ([], 0.9, []),
     ],
 )
-def test_the_best_share_by_hand(scores, share, expected):
+def test_the_best_share_by_hand(scores: list[float], share: float, expected: list[bool]) -> None:
     assert best_share(scores, share) == expected
 
 
-def test_a_share_is_not_rounded_up_by_the_arithmetic():
+def test_a_share_is_not_rounded_up_by_the_arithmetic() -> None:
     assert 0.07 * 100 > 7
     assert sum(best_share(range(100), 0.07)) == 7
 
@@ -96,12 +98,14 @@ FILTERS = st.builds(
 )
 
 
-def columns(rows):
+def columns(rows: list[tuple[str, int, float, bool]]) -> list[list[Any]] | zip:
     return zip(*rows, strict=True) if rows else [[], [], [], []]
 
 
 @given(LABELS, FILTERS)
-def test_nothing_is_kept_that_must_be_dropped(rows, keep):
+def test_nothing_is_kept_that_must_be_dropped(
+    rows: list[tuple[str, int, float, bool]], keep: LabelFilter
+) -> None:
     reasons = keep(*columns(rows))
     kept = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
     for text, _, _, ended in kept:
@@ -117,7 +121,9 @@ def test_nothing_is_kept_that_must_be_dropped(rows, keep):
 
 
 @given(LABELS, FILTERS, st.randoms())
-def test_the_order_does_not_matter(rows, keep, random):
+def test_the_order_does_not_matter(
+    rows: list[tuple[str, int, float, bool]], keep: LabelFilter, random: ArtificialRandom
+) -> None:
     order = random.sample(range(len(rows)), len(rows))
     reasons = keep(*columns(rows))
     assert keep(*columns([rows[i] for i in order])) == [reasons[i] for i in order]

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def test_a_chosen_license_replaces_the_request_for_one_of_any_version(asked: str
     assert (chosen.facts, chosen.sections) == ({"license": "cc-by-4.0"}, {"Use": "So."})
 
 
-def test_speech_is_named_without_its_place(tiny_corpus) -> None:
+def test_speech_is_named_without_its_place(tiny_corpus: Callable[..., Path]) -> None:
     corpus = Corpus.load(tiny_corpus(["monday"] * 5, name="train"), AudioSettings())
     assert heard("speech", corpus, Settings()).startswith("speech: train (")
     assert heard("speech", corpus, Settings()).endswith("s, 5 utterances)")
@@ -137,7 +138,7 @@ def test_a_set_without_words_has_no_result(tiny_recognizer: SpeechRecognizer) ->
 
 
 def test_an_edited_card_is_left_alone_and_that_is_said(
-    tiny_recognizer: SpeechRecognizer, tmp_path: Path, capsys
+    tiny_recognizer: SpeechRecognizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leave_card(tmp_path, trained(tiny_recognizer))
     edited = (tmp_path / CARD).read_text().replace("Trained.", "Trained by me.")

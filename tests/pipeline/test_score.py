@@ -3,7 +3,9 @@
 import json
 import math
 import shutil
+from collections.abc import Callable
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,9 +17,10 @@ from tiny_run import command, files
 from priormatch.data.batches import read_cuts
 from priormatch.errors import UserError
 from priormatch.pipeline.label import with_texts
-from priormatch.pipeline.score import perplexities, score
+from priormatch.pipeline.score import Scoring, perplexities, score
 from priormatch.pipeline.score_files import found_sets, pairs_of
 from priormatch.pipeline.score_page import alignment, as_json, page
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.alignment import AlignedUtterance, AlignedWord
 from priormatch.scoring.transcripts import Transcript, write_transcripts
 
@@ -25,28 +28,28 @@ SAID = ["monday at ten", "at nine", "with doctor"]
 HEARD = ["monday at", "at ten", "with doctor"]  # one deletion and one substitution in seven words
 
 
-def write(path, hypotheses, references=SAID, first=0):
+def write(path: Path, hypotheses: list[str], references: list[str | None] = SAID, first: int = 0) -> Path:
     rows = enumerate(zip(hypotheses, references, strict=True), first)
     write_transcripts(path, [Transcript(f"tiny-{i}", heard, 3, said, []) for i, (heard, said) in rows])
     return path
 
 
-def text_of(scoring, details=None, width=110):
+def text_of(scoring: Scoring, details: int | None = None, width: int = 110) -> str:
     return "\n".join(line.plain for line in page(scoring, details, width))
 
 
 @pytest.fixture
-def decoded(tmp_path):
+def decoded(tmp_path: Path) -> Path:
     return write(tmp_path / "decoded.jsonl", HEARD)
 
 
 @pytest.fixture
-def bare(tmp_path):
+def bare(tmp_path: Path) -> Path:
     return write(tmp_path / "bare.jsonl", HEARD, [None] * 3)
 
 
 @pytest.fixture
-def runs(tmp_path):
+def runs(tmp_path: Path) -> tuple[Path, Path]:
     """Two runs of two systems on two sets; the second run's lpm makes no errors."""
     for run, of_lpm in (("one", HEARD), ("two", SAID)):
         for system, heard in (("supervised", HEARD), ("lpm", of_lpm)):
@@ -55,7 +58,7 @@ def runs(tmp_path):
     return tmp_path / "one", tmp_path / "two"
 
 
-def test_a_score_by_hand(decoded):
+def test_a_score_by_hand(decoded: Path) -> None:
     (found,) = score([decoded]).scores
     assert (found.utterances, found.words, found.normalizer) == (3, 7, "none")
     assert found.wer == pytest.approx(200 / 7)
@@ -65,7 +68,7 @@ def test_a_score_by_hand(decoded):
     assert "confusions" not in entry
 
 
-def test_every_line_names_its_normalizer_and_both_sides_go_through_it(tmp_path):
+def test_every_line_names_its_normalizer_and_both_sides_go_through_it(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", ["Hello, world", "it’s U.S. law"], ["hello WORLD!", "it's us law"])
     found = score([path], normalizers=["none", "basic", "english"])
     assert [round(each.wer) for each in found.scores] == [80, 40, 0]  # u s for us is one of each
@@ -77,7 +80,7 @@ def test_every_line_names_its_normalizer_and_both_sides_go_through_it(tmp_path):
         assert f" {name} " in line or f"normalizer {name}" in line
 
 
-def test_a_note_on_many_files_stands_there_once(runs, tmp_path):
+def test_a_note_on_many_files_stands_there_once(runs: tuple[Path, Path], tmp_path: Path) -> None:
     write(runs[1] / "decoded" / "lpm" / "clean.jsonl", ["", *HEARD[1:]])
     text = text_of(score(runs, normalizers=["none", "basic"]))
     assert text.count("too few to resample") == 1
@@ -85,7 +88,7 @@ def test_a_note_on_many_files_stands_there_once(runs, tmp_path):
     assert f"- {runs[1]}/decoded/lpm/clean.jsonl, normalizer none, basic: hypotheses without words: 1" in text
 
 
-def test_equal_systems_are_level(decoded):
+def test_equal_systems_are_level(decoded: Path) -> None:
     line = text_of(score([decoded, decoded])).splitlines()[-1]
     assert "the second is equal to the first in WER (95 % 0.00 to 0.00, p = 1.0000); paired" in line
 
@@ -105,17 +108,19 @@ def test_equal_systems_are_level(decoded):
         (["at", "ten"], ["at", "ten"], "none", "2 utterances are too few to resample"),
     ],
 )
-def test_what_a_reader_should_know_is_said(tmp_path, heard, said, normalizer, note):
+def test_what_a_reader_should_know_is_said(
+    tmp_path: Path, heard: list[str], said: list[str], normalizer: str, note: str
+) -> None:
     found = score([write(tmp_path / "x.jsonl", heard, said)], normalizers=[normalizer])
     assert f"- {tmp_path / 'x.jsonl'}, normalizer {normalizer}: {note}" in text_of(found)
 
 
-def test_many_utterances_with_words_need_no_note(tmp_path):
+def test_many_utterances_with_words_need_no_note(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", ["at 9"] * 10, ["at nine"] * 10)
     assert "Notes:" not in text_of(score([path], normalizers=["none", "basic"]))
 
 
-def test_no_word_at_all_has_no_rate(tmp_path):
+def test_no_word_at_all_has_no_rate(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", ["at", ""], ["", ""])
     found = score([path, path])
     assert math.isnan(found.scores[0].wer)
@@ -127,7 +132,7 @@ def test_no_word_at_all_has_no_rate(tmp_path):
     assert entry["comparisons"][0]["p_value"] == 1
 
 
-def test_details_are_aligned_and_counted(tmp_path):
+def test_details_are_aligned_and_counted(tmp_path: Path) -> None:
     heard = ["we mete at ten today", "a|b at nine", "now at"]
     path = write(tmp_path / "x.jsonl", heard, ["we meet at ten", "b at nine", "at"])
     lines = text_of(score([path]), 2).splitlines()
@@ -160,14 +165,14 @@ def test_details_are_aligned_and_counted(tmp_path):
     ]
 
 
-def test_errors_are_colored(decoded):
+def test_errors_are_colored(decoded: Path) -> None:
     worst = score([decoded]).scores[0].misheard[0]
     (said, *_) = alignment(worst, 80)
     assert [said.plain[span.start : span.end] for span in said.spans if span.style == "red"] == ["nine"]
 
 
 @given(st.integers(10, 60), st.lists(st.sampled_from(["a", "abcdef", "日本語", "e\u0301"]), min_size=1))
-def test_folding_loses_nothing_and_keeps_to_the_width(width, words):
+def test_folding_loses_nothing_and_keeps_to_the_width(width: int, words: list[str]) -> None:
     utterance = AlignedUtterance("u", [AlignedWord("heard", word) for word in words])
     lines = [line.plain for line in alignment(utterance, width)]
     said = [line.removeprefix("    REF ").split() for line in lines[::3]]
@@ -178,7 +183,7 @@ def test_folding_loses_nothing_and_keeps_to_the_width(width, words):
         assert cell_len(line) <= width or len(row) == 1
 
 
-def test_two_files_are_compared_on_what_they_share(tmp_path, decoded):
+def test_two_files_are_compared_on_what_they_share(tmp_path: Path, decoded: Path) -> None:
     second = write(tmp_path / "second.jsonl", ["at nine", "with doctor", "ten"], [*SAID[1:], "ten"], first=1)
     found = score([decoded, second], normalizers=["none", "basic"])
     assert [each.normalizer for each in found.comparisons] == ["none", "basic"]
@@ -194,7 +199,9 @@ def test_two_files_are_compared_on_what_they_share(tmp_path, decoded):
 
 
 @given(st.lists(st.tuples(*[st.sampled_from(["at", "at ten", ""])] * 2), min_size=1, max_size=4))
-def test_a_system_against_itself_is_no_different(tmp_path_factory, pairs):
+def test_a_system_against_itself_is_no_different(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
+) -> None:
     path = tmp_path_factory.mktemp("x") / "x.jsonl"
     write(path, *map(list, zip(*pairs, strict=True)))
     (found,) = score([path, path]).comparisons
@@ -203,7 +210,7 @@ def test_a_system_against_itself_is_no_different(tmp_path_factory, pairs):
     assert len(score([path, path]).scores) == 1
 
 
-def test_runs_are_compared_set_by_set(runs, tmp_path):
+def test_runs_are_compared_set_by_set(runs: tuple[Path, Path], tmp_path: Path) -> None:
     found = score(runs)
     assert [each.name for each in found.comparisons] == [
         f"{system}/{test}" for system in ("lpm", "supervised") for test in ("clean", "noisy")
@@ -218,7 +225,7 @@ def test_runs_are_compared_set_by_set(runs, tmp_path):
     ]
 
 
-def test_sets_without_a_counterpart_are_named_and_old_work_is_left_alone(runs):
+def test_sets_without_a_counterpart_are_named_and_old_work_is_left_alone(runs: tuple[Path, Path]) -> None:
     one, two = runs
     (two / "decoded" / "lpm" / "noisy.jsonl").unlink()
     shutil.copytree(one / "decoded" / "lpm", one / "decoded" / "lpm.1")
@@ -229,7 +236,7 @@ def test_sets_without_a_counterpart_are_named_and_old_work_is_left_alone(runs):
     assert f"- lpm/noisy: only in {one}, so not compared" in text_of(found)
 
 
-def test_what_cannot_be_compared_is_refused(runs, tmp_path, decoded):
+def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: Path, decoded: Path) -> None:
     with pytest.raises(UserError, match=r"\(clean, noisy\) have no set name in common: give two that do"):
         score([runs[0], runs[1] / "decoded" / "lpm"])
     with pytest.raises(UserError, match=r"decoded\.jsonl and .*other\.jsonl have no utterance in common"):
@@ -241,19 +248,21 @@ def test_what_cannot_be_compared_is_refused(runs, tmp_path, decoded):
         score([tmp_path / "empty"])
 
 
-def test_references_that_a_normalizer_makes_one_can_be_compared(tmp_path, decoded):
+def test_references_that_a_normalizer_makes_one_can_be_compared(tmp_path: Path, decoded: Path) -> None:
     loud = write(tmp_path / "loud.jsonl", SAID, [text.upper() for text in SAID])
     (found,) = score([decoded, loud], normalizers=["basic"]).comparisons
     assert found.test.difference == pytest.approx(200 / 7)
 
 
-def test_an_utterance_that_stands_there_twice_is_refused(tmp_path, decoded):
+def test_an_utterance_that_stands_there_twice_is_refused(tmp_path: Path, decoded: Path) -> None:
     decoded.write_text(decoded.read_text() * 2)
     with pytest.raises(UserError, match="3 utterances occur more than once, the first is tiny-0: keep"):
         score([decoded])
 
 
-def test_speakers_are_drawn_where_the_references_know_them(bare, tiny_corpus, tmp_path):
+def test_speakers_are_drawn_where_the_references_know_them(
+    bare: Path, tiny_corpus: Callable[..., Path], tmp_path: Path
+) -> None:
     cuts = tiny_corpus(SAID)  # ann says the first and the third, bob the second
     (found,) = score([bare], [cuts], resampled="speakers").scores
     assert (found.units, found.resampled) == (2, "speakers")
@@ -266,7 +275,9 @@ def test_speakers_are_drawn_where_the_references_know_them(bare, tiny_corpus, tm
     assert "bootstrap samples of speakers" in text_of(score([bare], [cuts], resampled="speakers"))
 
 
-def test_speakers_are_known_from_the_runs_own_data(runs, tiny_corpus):
+def test_speakers_are_known_from_the_runs_own_data(
+    runs: tuple[Path, Path], tiny_corpus: Callable[..., Path]
+) -> None:
     one, two = runs
     (one / "data").mkdir()
     shutil.copy(tiny_corpus(SAID), one / "data" / "test-clean.jsonl.gz")
@@ -277,7 +288,9 @@ def test_speakers_are_known_from_the_runs_own_data(runs, tiny_corpus):
         score([two / "decoded" / "lpm" / "clean.jsonl"], resampled="speakers")
 
 
-def test_labels_of_a_manifest_are_scored_as_far_as_they_go(bare, tmp_path, tiny_corpus):
+def test_labels_of_a_manifest_are_scored_as_far_as_they_go(
+    bare: Path, tmp_path: Path, tiny_corpus: Callable[..., Path]
+) -> None:
     cuts = tiny_corpus(SAID)
     labeled = tmp_path / "labeled.jsonl.gz"
     some = [with_texts(cut, [text]) for cut, text in zip(read_cuts(cuts), HEARD, strict=True)][1:]
@@ -288,7 +301,7 @@ def test_labels_of_a_manifest_are_scored_as_far_as_they_go(bare, tmp_path, tiny_
     assert found.scores[1].notes[0] == ("reference utterances without a hypothesis, not counted: 1")
 
 
-def test_several_references_are_taken_together(tmp_path, tiny_corpus):
+def test_several_references_are_taken_together(tmp_path: Path, tiny_corpus: Callable[..., Path]) -> None:
     manifests = [tiny_corpus(SAID), tiny_corpus(["at ten", "at"], "more")]
     write_transcripts(tmp_path / "x.jsonl", [Transcript("more-0", "at ten", 2, None, [])])
     (found,) = score([tmp_path / "x.jsonl"], manifests).scores
@@ -296,7 +309,9 @@ def test_several_references_are_taken_together(tmp_path, tiny_corpus):
     assert found.notes[0].endswith("without a hypothesis, not counted: 1"), "of the cuts it is of"
 
 
-def test_an_utterance_without_text_is_no_empty_reference(bare, tmp_path, tiny_corpus):
+def test_an_utterance_without_text_is_no_empty_reference(
+    bare: Path, tmp_path: Path, tiny_corpus: Callable[..., Path]
+) -> None:
     cuts = list(read_cuts(tiny_corpus(SAID)))
     cuts[1].supervisions[0].text = None
     CutSet.from_cuts(cuts).to_file(tmp_path / "some.jsonl.gz")
@@ -310,7 +325,13 @@ def test_an_utterance_without_text_is_no_empty_reference(bare, tmp_path, tiny_co
         score([bare], [tiny_corpus(2, "none", transcribed=False)])
 
 
-def test_a_priors_perplexity_of_hypotheses_and_references(bare, tmp_path, tiny_prior, tiny_corpus, capsys):
+def test_a_priors_perplexity_of_hypotheses_and_references(
+    bare: Path,
+    tmp_path: Path,
+    tiny_prior: ConvPrior,
+    tiny_corpus: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     tiny_prior.save(tmp_path / "prior")
     transcripts = [Transcript(f"u{i}", h, 3, r, []) for i, (h, r) in enumerate(zip(HEARD, SAID, strict=True))]
     ((of_heard, of_said),) = perplexities([transcripts], tmp_path / "prior")
@@ -328,7 +349,9 @@ def test_a_priors_perplexity_of_hypotheses_and_references(bare, tmp_path, tiny_p
     assert entry["reference_perplexity"] == pytest.approx(of_said)
 
 
-def test_the_verb_writes_what_it_shows(decoded, tmp_path, capsys):
+def test_the_verb_writes_what_it_shows(
+    decoded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("score", decoded, "--details", 5, "--normalizer", "none,english")
     assert command(*words, "--out", tmp_path / "new" / "score.md") == 0
     assert (tmp_path / "new" / "score.md").read_text() == capsys.readouterr().out
@@ -357,7 +380,14 @@ def test_the_verb_writes_what_it_shows(decoded, tmp_path, capsys):
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
-def test_what_the_verb_refuses(decoded, tmp_path, monkeypatch, capsys, words, said):
+def test_what_the_verb_refuses(
+    decoded: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    said: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.md").write_text("kept")
     before = files(tmp_path)
@@ -366,7 +396,7 @@ def test_what_the_verb_refuses(decoded, tmp_path, monkeypatch, capsys, words, sa
     assert files(tmp_path) == before
 
 
-def write_lines(path, *lines):
+def write_lines(path: Path, *lines: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
@@ -374,7 +404,9 @@ def write_lines(path, *lines):
 
 @pytest.mark.parametrize("said", ["kaldi", "data/test", "trn", "table.csv", "cuts"])
 @pytest.mark.parametrize("heard", ["kaldi", "trn", "table.tsv", "text.jsonl", "whole.json", "transcribed"])
-def test_text_from_elsewhere_is_scored_whatever_its_form(tmp_path, tiny_corpus, heard, said):
+def test_text_from_elsewhere_is_scored_whatever_its_form(
+    tmp_path: Path, tiny_corpus: Callable[..., Path], heard: str, said: str
+) -> None:
     """Two errors in seven words, each side in each form."""
     ids = [f"tiny-{number}" for number in range(3)]
     pairs = list(zip(ids, HEARD, strict=True))
@@ -399,7 +431,7 @@ def test_text_from_elsewhere_is_scored_whatever_its_form(tmp_path, tiny_corpus, 
     assert found.wer == pytest.approx(200 / 7)
 
 
-def test_nemos_manifest_holds_both_sides(tmp_path):
+def test_nemos_manifest_holds_both_sides(tmp_path: Path) -> None:
     rows = [{"audio_filepath": "/a/1.wav", "text": "at nine", "pred_text": "at ten"}]
     (found,) = score([write_lines(tmp_path / "nemo.json", *map(json.dumps, rows))]).scores
     assert found.wer == 50
@@ -427,7 +459,14 @@ def test_nemos_manifest_holds_both_sides(tmp_path):
         ("x.txt", ["a at", "a ten"], "1 utterances occur more than once, the first is a"),
     ],
 )
-def test_what_is_missing_in_text_from_elsewhere_is_named(tmp_path, monkeypatch, capsys, name, lines, said):
+def test_what_is_missing_in_text_from_elsewhere_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    lines: list[str],
+    said: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "said", "tiny-0 monday at ten")
     write_lines(tmp_path / name, *lines)
@@ -435,7 +474,9 @@ def test_what_is_missing_in_text_from_elsewhere_is_named(tmp_path, monkeypatch, 
     assert said in capsys.readouterr().err
 
 
-def test_references_that_contradict_each_other_or_are_no_text(tmp_path, bare, decoded):
+def test_references_that_contradict_each_other_or_are_no_text(
+    tmp_path: Path, bare: Path, decoded: Path
+) -> None:
     with pytest.raises(UserError, match="line 2: a occurs before with a different text"):
         score([bare], [write_lines(tmp_path / "said", "a one", "a two")])
     (tmp_path / "said").write_bytes(b"\xff\xfea\0")
@@ -448,7 +489,7 @@ def test_references_that_contradict_each_other_or_are_no_text(tmp_path, bare, de
         score([bare], [said], resampled="speakers")
 
 
-def test_names_of_sets(runs):
+def test_names_of_sets(runs: tuple[Path, Path]) -> None:
     assert list(found_sets(runs[0] / "decoded" / "lpm" / "clean.jsonl")) == ["clean"]
     assert list(found_sets(runs[0] / "decoded" / "lpm")) == ["clean", "noisy"]
     three = [found_sets(each) for each in (*runs, runs[0])]

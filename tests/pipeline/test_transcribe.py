@@ -27,13 +27,13 @@ BAD = {"text.wav", "empty.wav", "cut.wav"}
 
 
 @pytest.fixture
-def model(tmp_path: Path, tiny_recognizer) -> Path:
+def model(tmp_path: Path, tiny_recognizer: SpeechRecognizer) -> Path:
     tiny_recognizer.save(tmp_path / "model")
     return tmp_path / "model"
 
 
 @pytest.fixture
-def prior(tmp_path: Path, tiny_prior) -> Path:
+def prior(tmp_path: Path, tiny_prior: ConvPrior) -> Path:
     tiny_prior.save(tmp_path / "prior")
     return tmp_path / "prior"
 
@@ -65,7 +65,9 @@ def transcripts(out: Path) -> dict[str, bytes]:
     return {name: content for name, content in files(out).items() if name != RECORD}
 
 
-def test_one_file_a_recording_and_bad_ones_named_at_the_end(model, folder, tmp_path, capsys) -> None:
+def test_one_file_a_recording_and_bad_ones_named_at_the_end(
+    model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     formats = [word for each in ("txt", "json", "srt", "vtt") for word in ("--format", each)]
     assert command("transcribe", model, folder, "--out", out, *formats) == 1
@@ -96,7 +98,7 @@ def test_one_file_a_recording_and_bad_ones_named_at_the_end(model, folder, tmp_p
 
 
 def test_recordings_that_must_be_converted_are_named_and_those_that_are_converted_are_not(
-    model, folder, tmp_path, capsys
+    model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     speech = folder / "deep"
     for name in ("call.m4a", "film.MP4", "talk.m4a", "._call.m4a"):
@@ -111,7 +113,9 @@ def test_recordings_that_must_be_converted_are_named_and_those_that_are_converte
     assert film.startswith(f"  {speech / 'film.MP4'}: cannot be opened")
 
 
-def test_where_nothing_can_be_read_nothing_is_said_to_be_transcribed(model, folder, capsys) -> None:
+def test_where_nothing_can_be_read_nothing_is_said_to_be_transcribed(
+    model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     only = folder / "only"
     only.mkdir()
     (only / "call.m4a").write_bytes(b"not read")
@@ -122,13 +126,15 @@ def test_where_nothing_can_be_read_nothing_is_said_to_be_transcribed(model, fold
     assert "transcribed" not in said
 
 
-def test_segments_are_as_long_as_the_model_has_learned_from(tiny_recognizer, tmp_path) -> None:
+def test_segments_are_as_long_as_the_model_has_learned_from(
+    tiny_recognizer: SpeechRecognizer, tmp_path: Path
+) -> None:
     tiny_recognizer.longest_heard = 1.5
     tiny_recognizer.save(tmp_path / "model")
     talk = np.pad(speak(" ".join(["monday at nine"] * 10)), 16_000)
     soundfile.write(tmp_path / "talk.wav", talk, 16_000)
 
-    def longest(*words):
+    def longest(*words: str) -> float:
         call = ("--out", tmp_path / "out", "--format", "json", "--overwrite", *words)
         assert command("transcribe", tmp_path / "model", tmp_path / "talk.wav", *call) == 0
         found = json.loads((tmp_path / "out" / "talk.json").read_text())["segments"]
@@ -137,7 +143,9 @@ def test_segments_are_as_long_as_the_model_has_learned_from(tiny_recognizer, tmp
     assert longest() <= 1.5 < longest("--longest", "3") <= 3
 
 
-def test_a_name_that_is_no_text_is_reported(model, folder, tmp_path, capsys) -> None:
+def test_a_name_that_is_no_text_is_reported(
+    model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     odd = folder / "deep" / os.fsdecode(b"caf\xe9.wav")
     shutil.copy(folder / "silent.wav", odd)
     assert command("transcribe", model, folder / "deep", "--out", tmp_path / "out") == 1
@@ -145,7 +153,9 @@ def test_a_name_that_is_no_text_is_reported(model, folder, tmp_path, capsys) -> 
     assert set(transcripts(tmp_path / "out")) == {"phone.txt", "talk.txt"}
 
 
-def test_transcripts_that_are_there_stay_until_told_otherwise(model, folder, tmp_path, capsys) -> None:
+def test_transcripts_that_are_there_stay_until_told_otherwise(
+    model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, speech = tmp_path / "out", folder / "deep"
     assert command("transcribe", model, speech, "--out", out) == 0
     (out / "talk.txt").write_text("mended by hand")
@@ -160,7 +170,9 @@ def test_transcripts_that_are_there_stay_until_told_otherwise(model, folder, tmp
     assert (out / "talk.txt").read_text() != "mended by hand"
 
 
-def test_what_was_stopped_goes_on(model, folder, tmp_path, capsys) -> None:
+def test_what_was_stopped_goes_on(
+    model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert command("transcribe", model, folder / "deep", "--out", out) == 0
     whole = transcripts(out)
@@ -175,7 +187,9 @@ def test_what_was_stopped_goes_on(model, folder, tmp_path, capsys) -> None:
 
 
 @pytest.fixture
-def refusal(model, folder, tmp_path, capsys) -> Callable[..., str]:
+def refusal(
+    model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
     """Transcribe once, then otherwise into the same folder, which must be refused; tells the reason."""
     out, speech = tmp_path / "out", folder / "deep"
     assert command("transcribe", model, speech, "--out", out) == 0
@@ -190,7 +204,7 @@ def refusal(model, folder, tmp_path, capsys) -> Callable[..., str]:
     return refusal
 
 
-def test_transcripts_of_other_settings_are_refused(refusal, prior) -> None:
+def test_transcripts_of_other_settings_are_refused(refusal: Callable[..., str], prior: Path) -> None:
     assert "was made with another search.beam_size: give another --out" in refusal("--beam-size", 2)
     assert "was made with another cutting.longest:" in refusal("--longest", 3)
     assert "was made with another cutting.pause:" in refusal(
@@ -200,7 +214,7 @@ def test_transcripts_of_other_settings_are_refused(refusal, prior) -> None:
 
 
 def test_transcripts_of_another_model_or_recording_are_refused_until_told_otherwise(
-    refusal, folder, tmp_path, tiny_recognizer
+    refusal: Callable[..., str], folder: Path, tmp_path: Path, tiny_recognizer: SpeechRecognizer
 ) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     with torch.no_grad():
@@ -216,12 +230,14 @@ def test_transcripts_of_another_model_or_recording_are_refused_until_told_otherw
     assert "talk.txt was made with another model" in refusal(model=other), "the first one's still"
 
 
-def test_files_of_unknown_making_are_refused(refusal, tmp_path) -> None:
+def test_files_of_unknown_making_are_refused(refusal: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "out" / RECORD).unlink()
     assert f"exists, and {tmp_path / 'out' / RECORD} does not record how it was made" in refusal()
 
 
-def test_without_a_folder_the_text_is_printed(model, folder, capsys) -> None:
+def test_without_a_folder_the_text_is_printed(
+    model: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command("transcribe", model, folder / "talk.wav") == 0
     alone = capsys.readouterr().out
     assert "==>" not in alone
@@ -230,7 +246,9 @@ def test_without_a_folder_the_text_is_printed(model, folder, capsys) -> None:
     assert capsys.readouterr().out == expected
 
 
-def test_without_a_folder_json_is_printed_a_line_a_recording(model, prior, folder, capsys) -> None:
+def test_without_a_folder_json_is_printed_a_line_a_recording(
+    model: Path, prior: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("--prior", prior, "--format", "json")
     assert command("transcribe", model, folder / "talk.wav", folder / "silent.wav", *words) == 0
     talk, silent = map(json.loads, capsys.readouterr().out.splitlines())
@@ -243,7 +261,7 @@ def test_without_a_folder_json_is_printed_a_line_a_recording(model, prior, folde
 
 @pytest.mark.parametrize("form", ["srt", "vtt"])
 def test_without_a_folder_subtitles_are_printed_as_they_are_written(
-    model, folder, tmp_path, form, capsys
+    model: Path, folder: Path, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("transcribe", model, folder / "talk.wav", "--format", form)
     assert command(*words) == 0
@@ -252,7 +270,7 @@ def test_without_a_folder_subtitles_are_printed_as_they_are_written(
     assert printed == (tmp_path / f"out/talk.{form}").read_text() != ""
 
 
-def test_threads_are_as_asked_for(model, folder, monkeypatch) -> None:
+def test_threads_are_as_asked_for(model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     assert command("transcribe", model, folder / "silent.wav") == 0
@@ -262,7 +280,12 @@ def test_threads_are_as_asked_for(model, folder, monkeypatch) -> None:
 
 
 def test_a_prior_and_its_tuned_values_change_the_search(
-    model, prior, folder, tmp_path, capsys, monkeypatch
+    model: Path,
+    prior: Path,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_tuned(tmp_path / "fusion.yaml", FusionSettings(beam_size=3, lm_weight=0.7), {})
     used = []
@@ -308,7 +331,13 @@ def test_a_prior_and_its_tuned_values_change_the_search(
     ],
 )
 def test_a_call_that_makes_no_sense_is_one_sentence(
-    model, folder, tmp_path, monkeypatch, capsys, words, expected
+    model: Path,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    expected: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = files(tmp_path)
@@ -318,7 +347,7 @@ def test_a_call_that_makes_no_sense_is_one_sentence(
     assert files(tmp_path) == before
 
 
-def test_another_folder_is_no_model(folder, capsys) -> None:
+def test_another_folder_is_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("transcribe", folder, folder) == 2
     assert "holds no recognizer" in capsys.readouterr().err
 
@@ -329,7 +358,7 @@ def places(root: Path, given: list[str]) -> dict[str, str]:
     return {str(path.relative_to(root)): str(place) for path, place in found.items()}
 
 
-def test_every_recording_has_a_place_of_its_own(tmp_path) -> None:
+def test_every_recording_has_a_place_of_its_own(tmp_path: Path) -> None:
     for name in ("a/x.wav", "a/x.mp3", "a/x.wav.flac", "a/y.wav", "b/x.wav", "b/c/z.v2.ogg", "b/bare"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

@@ -1,25 +1,36 @@
 """`priormatch tune` from files to a file, and `priormatch decode` with it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from tiny_run import command, files
 
-from priormatch.config import FusionSettings
+from priormatch.config import ConvLMSettings, FusionSettings
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.tuning import MATCHING_SHARE, STARTS
 from priormatch.pipeline import tune as module
 from priormatch.pipeline import work
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.transcripts import read_transcripts
 
 GRID = {"lm_weight": (0.0, 0.5, 1.0), "token_bonus": (0.0, 1.0)}
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch, tiny_recognizer, tiny_prior, tiny_corpus):
+def home(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_recognizer: SpeechRecognizer,
+    tiny_prior: ConvPrior,
+    tiny_corpus: Callable[..., Path],
+) -> Path:
     """A folder with a recognizer whose hypotheses end, a prior and two validation sets."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "GRID", GRID)
@@ -32,7 +43,7 @@ def home(tmp_path, monkeypatch, tiny_recognizer, tiny_prior, tiny_corpus):
     return tmp_path
 
 
-def tune(*words, out="exp/fusion.yaml", model="model", prior="prior"):
+def tune(*words: str, out: str = "exp/fusion.yaml", model: str = "model", prior: str = "prior") -> int:
     sets = ("--validation", "dev.jsonl.gz", "--validation", "other.jsonl.gz")
     return command(
         "tune",
@@ -49,16 +60,16 @@ def tune(*words, out="exp/fusion.yaml", model="model", prior="prior"):
     )
 
 
-def decode(out, *words):
+def decode(out: str, *words: int | str) -> int:
     speech = ("--cuts", "dev.jsonl.gz", "--out", out, "audio.workers=0")
     return command("decode", "--model", "model", *speech, *words)
 
 
-def said_last(capsys):
+def said_last(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err.strip().splitlines()[-1]
 
 
-def test_what_is_written_is_the_best_that_was_tried(home, capsys):
+def test_what_is_written_is_the_best_that_was_tried(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert tune() == 0
     tuned = yaml.safe_load((home / "exp/fusion.yaml").read_text())
     trials = [json.loads(line) for line in (home / "exp/fusion.yaml.trials.jsonl").read_text().splitlines()]
@@ -82,7 +93,7 @@ def test_what_is_written_is_the_best_that_was_tried(home, capsys):
     assert with_prior == pytest.approx(best[0])
 
 
-def test_for_matching_what_the_prior_expects_costs_nothing(home):
+def test_for_matching_what_the_prior_expects_costs_nothing(home: Path) -> None:
     assert tune("--for-matching") == 0
     trials = [json.loads(line) for line in (home / "exp/fusion.yaml.trials.jsonl").read_text().splitlines()]
     names = "lm_weight", "centered", "token_bonus"
@@ -99,7 +110,7 @@ def test_for_matching_what_the_prior_expects_costs_nothing(home):
     assert [tuned[name] for name in names] == [best["fusion"][name] for name in names]
 
 
-def decoded_wer(*words):
+def decoded_wer(*words: str) -> float:
     """The mean WER of the two sets as `decode` gives it."""
     rates = []
     for name in ("dev", "other"):
@@ -109,10 +120,12 @@ def decoded_wer(*words):
     return sum(rates) / 2
 
 
-def test_a_stopped_tuning_goes_on_and_ends_with_the_same_files(home, monkeypatch):
+def test_a_stopped_tuning_goes_on_and_ends_with_the_same_files(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, tried = module.search_with_prior, []
 
-    def stopping(prior, fusion):
+    def stopping(prior: ConvPrior, fusion: FusionSettings) -> Callable[..., Any]:
         if len(tried) == 2:
             raise KeyboardInterrupt
         tried.append(astuple(fusion))
@@ -123,7 +136,7 @@ def test_a_stopped_tuning_goes_on_and_ends_with_the_same_files(home, monkeypatch
         assert tune() == 130
     assert not (home / "exp/fusion.yaml").exists()
 
-    def recording(prior, fusion):
+    def recording(prior: ConvPrior, fusion: FusionSettings) -> Callable[..., Any]:
         tried.append(astuple(fusion))
         return real(prior, fusion)
 
@@ -134,7 +147,7 @@ def test_a_stopped_tuning_goes_on_and_ends_with_the_same_files(home, monkeypatch
     assert files(home / "exp") == files(home / "whole")
 
 
-def test_another_model_is_tried_anew(home, tiny_recognizer):
+def test_another_model_is_tried_anew(home: Path, tiny_recognizer: SpeechRecognizer) -> None:
     assert tune() == 0
     before = (home / "exp/fusion.yaml.trials.jsonl").read_text()
     with torch.no_grad():
@@ -146,7 +159,7 @@ def test_another_model_is_tried_anew(home, tiny_recognizer):
     assert len(after.splitlines()) >= len(before.splitlines()) + 4
 
 
-def test_the_weight_changes_what_is_decoded(home):
+def test_the_weight_changes_what_is_decoded(home: Path) -> None:
     found = {}
     for weight in (0.0, 5.0):
         off = ("fusion.token_bonus=0", "fusion.eos_threshold=.inf")
@@ -163,7 +176,9 @@ def test_the_weight_changes_what_is_decoded(home):
     )
 
 
-def test_what_a_kill_leaves_of_one_search_is_not_taken_for_that_of_another(home, monkeypatch):
+def test_what_a_kill_leaves_of_one_search_is_not_taken_for_that_of_another(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = []
     monkeypatch.setattr(work, "decode_to_file", lambda model, corpus, out, key, search: keys.append(key))
     searches = [(), ("--beam-size", 2), ("--prior", "prior"), ("--prior", "prior", "fusion.token_margin=5")]
@@ -172,7 +187,7 @@ def test_what_a_kill_leaves_of_one_search_is_not_taken_for_that_of_another(home,
     assert keys[:4] == keys[4:]
 
 
-def test_overrides_beat_the_file_of_tuned_values(home):
+def test_overrides_beat_the_file_of_tuned_values(home: Path) -> None:
     (home / "fusion.yaml").write_text("fusion: {lm_weight: 5.0, beam_size: 3}\n")
     words = ("--prior", "prior", "--fusion", "fusion.yaml")
     assert decode("tuned.jsonl", *words) == 0
@@ -181,10 +196,15 @@ def test_overrides_beat_the_file_of_tuned_values(home):
     assert files(home)["again.jsonl"] == files(home)["plain.jsonl"] != files(home)["tuned.jsonl"]
 
 
-def test_what_makes_no_sense_is_refused_in_one_sentence(home, capsys, other_tokenizer, tiny_prior_settings):
+def test_what_makes_no_sense_is_refused_in_one_sentence(
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    other_tokenizer: Tokenizer,
+    tiny_prior_settings: ConvLMSettings,
+) -> None:
     from priormatch.recognizers.prior import ConvPrior
 
-    def refused(code):
+    def refused(code: int) -> str:
         assert code == 2
         said = said_last(capsys)
         assert said.startswith("priormatch: ")

@@ -1,5 +1,8 @@
 """Choosing utterances to validate and to match on, and pseudo-labels."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from lhotse import CutSet
 
@@ -9,20 +12,21 @@ from priormatch.errors import UserError
 from priormatch.pipeline.match import transcribed_sample, with_lengths
 from priormatch.pipeline.recipe import recipe_of_matching
 from priormatch.pipeline.work import load_validation, schedule_of, thin
+from priormatch.training.loop import Schedule
 from priormatch.training.optimizer import learning_rate
 
 
 @pytest.fixture
-def corpus(tiny_corpus):
+def corpus(tiny_corpus: Callable[..., Path]) -> Corpus:
     return Corpus.load(tiny_corpus(9), AudioSettings(workers=0))
 
 
-def ids(corpus):
+def ids(corpus: Corpus) -> list[str]:
     return [cut.id for cut in corpus.cuts]
 
 
 @pytest.mark.parametrize("most", [1, 4, 8])
-def test_thinning_keeps_an_exact_number_always_the_same_in_order(corpus, most):
+def test_thinning_keeps_an_exact_number_always_the_same_in_order(corpus: Corpus, most: int) -> None:
     kept = ids(thin(corpus, most))
     assert len(kept) == most
     assert kept == ids(thin(corpus, most))
@@ -30,23 +34,23 @@ def test_thinning_keeps_an_exact_number_always_the_same_in_order(corpus, most):
     assert thin(corpus, most).name == corpus.name
 
 
-def test_thinning_does_not_take_the_first(corpus):
+def test_thinning_does_not_take_the_first(corpus: Corpus) -> None:
     assert ids(thin(corpus, 4)) != ids(corpus)[:4]  # they may all be of one speaker
 
 
 @pytest.mark.parametrize("most", [0, 9, 100])
-def test_nothing_to_thin(corpus, most):
+def test_nothing_to_thin(corpus: Corpus, most: int) -> None:
     assert thin(corpus, most) is corpus
 
 
-def test_validation_sets_are_thinned_each(tiny_corpus):
+def test_validation_sets_are_thinned_each(tiny_corpus: Callable[..., Path]) -> None:
     settings = load_settings(None, ["training.validate_on=3", "audio.workers=0"])
     sets = load_validation({"many": tiny_corpus(5, "many"), "few": tiny_corpus(2, "few")}, settings)
     assert {name: len(each) for name, each in sets.items()} == {"many": 3, "few": 2}
 
 
 @pytest.fixture
-def transcribed(corpus, tmp_path):
+def transcribed(corpus: Corpus, tmp_path: Path) -> Path:
     """The corpus with its transcripts, but for that of tiny-2."""
     path = tmp_path / "known.jsonl.gz"
     CutSet.from_cuts(cut.drop_supervisions() if cut.id == "tiny-2" else cut for cut in corpus.cuts).to_file(
@@ -55,39 +59,45 @@ def transcribed(corpus, tmp_path):
     return path
 
 
-def sample(transcribed, corpus, *overrides):
+def sample(transcribed: Path, corpus: Corpus, *overrides: str) -> Corpus | None:
     return transcribed_sample(transcribed, corpus, load_settings(None, ["audio.workers=0", *overrides]))
 
 
-def test_labels_are_scored_on_unlabeled_utterances_whose_transcripts_are_known(transcribed, corpus):
+def test_labels_are_scored_on_unlabeled_utterances_whose_transcripts_are_known(
+    transcribed: Path, corpus: Corpus
+) -> None:
     unlabeled = Corpus(corpus.cuts[:6], corpus.audio)
     known = sample(transcribed, unlabeled)
     assert ids(known) == ["tiny-0", "tiny-1", "tiny-3", "tiny-4", "tiny-5"]
     assert all(cut_text(cut) for cut in known.cuts)
 
 
-def test_they_are_so_many_and_the_same_for_every_seed(transcribed, corpus):
+def test_they_are_so_many_and_the_same_for_every_seed(transcribed: Path, corpus: Corpus) -> None:
     few, more = (ids(sample(transcribed, corpus, f"matching.score_labels_on={most}")) for most in (3, 5))
     assert (len(few), len(more)) == (3, 5)
     assert set(few) < set(more)
     assert few == ids(sample(transcribed, corpus, "matching.score_labels_on=3", "training.seed=7"))
 
 
-def test_labels_are_not_scored_where_none_is_wanted_or_known(transcribed, corpus, tiny_corpus, capsys):
+def test_labels_are_not_scored_where_none_is_wanted_or_known(
+    transcribed: Path, corpus: Corpus, tiny_corpus: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert sample(transcribed, corpus, "matching.score_labels_on=0") is None
     assert capsys.readouterr().err == ""
     assert sample(tiny_corpus(3, "others"), corpus) is None
     assert "the proposal's labels are not scored" in capsys.readouterr().err
 
 
-def test_what_is_scored_does_not_make_another_work():
+def test_what_is_scored_does_not_make_another_work() -> None:
     plain = recipe_of_matching(load_settings(None))
     told = ["matching.score_labels_on=7", "matching.inspect_on=3"]
     assert recipe_of_matching(load_settings(None, told)) == plain
     assert recipe_of_matching(load_settings(None, ["matching.baseline=slimipl"])) != plain
 
 
-def test_utterances_in_which_nothing_was_heard_are_left_out(corpus, capsys):
+def test_utterances_in_which_nothing_was_heard_are_left_out(
+    corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
     lengths = dict.fromkeys(ids(corpus), 3) | {"tiny-2": 0, "stranger": 5}
     del lengths["tiny-5"]
     kept = with_lengths(corpus, lengths)
@@ -95,13 +105,15 @@ def test_utterances_in_which_nothing_was_heard_are_left_out(corpus, capsys):
     assert "2 of 9 utterances have no reference length and are left out" in capsys.readouterr().err
 
 
-def test_with_a_length_for_all_nothing_is_left_out(corpus, capsys):
+def test_with_a_length_for_all_nothing_is_left_out(
+    corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert with_lengths(corpus, dict.fromkeys(ids(corpus), 1)) is corpus
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("lengths", [{}, {"stranger": 4}, {"tiny-0": 0}])
-def test_lengths_of_nothing_here_are_refused(corpus, lengths):
+def test_lengths_of_nothing_here_are_refused(corpus: Corpus, lengths: dict[str, int]) -> None:
     with pytest.raises(
         UserError, match=r"no utterance of .*tiny\.jsonl\.gz has a reference length: .*decode"
     ):
@@ -109,11 +121,11 @@ def test_lengths_of_nothing_here_are_refused(corpus, lengths):
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
-def test_a_longer_training_goes_through_the_same_rates(kind):
+def test_a_longer_training_goes_through_the_same_rates(kind: str) -> None:
     settings = load_settings(None, [f"training.optimizer.kind={kind}", "training.optimizer.warm_up=0"])
     usual, longer = (schedule_of(settings.training, settings.training.updates * n, settings) for n in (1, 10))
 
-    def rates(schedule):
+    def rates(schedule: Schedule) -> list[float]:
         shares = (0.0, 0.3, 0.6, 0.99)
         return [
             learning_rate(schedule.optimizer, int(share * schedule.updates), schedule.updates)

@@ -1,6 +1,8 @@
 """Samples of speech and text as found, and the summary of a prepared manifest."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,13 +24,13 @@ from priormatch.prepare.overview import (
 )
 
 
-def write(path, seconds=1.0):
+def write(path: Any, seconds: float = 1.0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, np.zeros(round(8000 * seconds)), 8000)
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Any:
     write(tmp_path / "speech" / "ann" / "one.wav", 1.0)
     (tmp_path / "speech" / "ann" / "one.txt").write_text("Hello there.")
     write(tmp_path / "speech" / "bob" / "deep" / "two.flac", 2.0)
@@ -37,7 +39,7 @@ def folder(tmp_path):
     return tmp_path / "speech"
 
 
-def test_a_folder(folder):
+def test_a_folder(folder: Any) -> None:
     found = sample_speech(folder)
     assert (len(found.utterances), found.transcribed, found.speakers) == (3, 1, 2)
     assert found.hours == pytest.approx(6 / 3600)
@@ -45,7 +47,7 @@ def test_a_folder(folder):
     assert str(found) == "3 utterances, 1 of them transcribed, 6s, 2 speakers"
 
 
-def test_a_table(folder):
+def test_a_table(folder: Any) -> None:
     (folder / "table.csv").write_text(
         "path,text,speaker,start,end\nthree.wav,hello,ann,0.5,1.0\nthree.wav,,,,\n"
     )
@@ -54,7 +56,7 @@ def test_a_table(folder):
     assert found.durations == [0.5, 3.0]
 
 
-def test_a_kaldi_folder(folder):
+def test_a_kaldi_folder(folder: Any) -> None:
     (folder / "wav.scp").write_text(f"long three.wav\nother {folder}/ann/one.wav\n")
     (folder / "segments").write_text("a long 0 1.5\nb long 1.5 -1\nc other 0 1\n")
     (folder / "text").write_text("a Hello there\n")
@@ -65,7 +67,7 @@ def test_a_kaldi_folder(folder):
     assert decode_some(found, 5) == (2, [])
 
 
-def test_a_nemo_manifest(folder):
+def test_a_nemo_manifest(folder: Any) -> None:
     lines = [
         '{"audio_filepath": "three.wav", "duration": 2, "text": "one"}',
         '{"audio_filepath": "gone.wav"}',
@@ -78,7 +80,7 @@ def test_a_nemo_manifest(folder):
     assert "No such file" in reason
 
 
-def test_recordings_and_supervisions_of_lhotse(folder):
+def test_recordings_and_supervisions_of_lhotse(folder: Any) -> None:
     recording = Recording.from_file(folder / "three.wav")
     said = SupervisionSegment("a", recording.id, 1.0, 0.5, text="hello", speaker="ann")
     (folder / "lhotse").mkdir()
@@ -89,7 +91,7 @@ def test_recordings_and_supervisions_of_lhotse(folder):
     assert decode_some(found, 5) == (1, [])
 
 
-def test_a_data_set_that_holds_its_audio(folder, tmp_path):
+def test_a_data_set_that_holds_its_audio(folder: Any, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     audio = [{"bytes": path.read_bytes(), "path": None} for path in sorted(folder.rglob("*.[wf][al]*"))]
@@ -105,21 +107,21 @@ def test_a_data_set_that_holds_its_audio(folder, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before, "nothing is written beside it"
 
 
-def test_cuts_without_audio_are_counted_as_bad(tmp_path):
+def test_cuts_without_audio_are_counted_as_bad(tmp_path: Path) -> None:
     cut = MonoCut("a", 0.0, 2.0, 0, [SupervisionSegment("a", "r", 0.0, 2.0, text="hello")])
     CutSet.from_cuts([cut]).to_file(tmp_path / "cuts.jsonl.gz")
     found = sample_speech(tmp_path / "cuts.jsonl.gz")
     assert decode_some(found, 5) == (1, [(Path("a"), "the cut has no audio")])
 
 
-def test_cuts(tiny_corpus):
+def test_cuts(tiny_corpus: Callable[..., Path]) -> None:
     found = sample_speech(tiny_corpus(["monday", "at ten"]))
     assert found.transcripts() == ["monday", "at ten"]
     assert found.durations == pytest.approx([0.2, 0.4])
     assert decode_some(found, 5) == (2, [])
 
 
-def test_damage_is_found_by_decoding_and_headers_that_lie_are_left_out_of_the_hours(folder):
+def test_damage_is_found_by_decoding_and_headers_that_lie_are_left_out_of_the_hours(folder: Any) -> None:
     (folder / "ann" / "one.wav").write_bytes(b"RIFF, but no more")
     found = sample_speech(folder)
     assert len(found.durations) == 2
@@ -131,20 +133,20 @@ def test_damage_is_found_by_decoding_and_headers_that_lie_are_left_out_of_the_ho
 
 
 @pytest.mark.parametrize(("name", "words"), [("nowhere", "no such"), ("empty", "holds no audio")])
-def test_what_is_not_there(tmp_path, name, words):
+def test_what_is_not_there(tmp_path: Path, name: Any, words: Any) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=words):
         sample_speech(tmp_path / name)
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 19, 20, 21, 105])
-def test_a_sample_is_spread_and_no_larger_than_wanted(count):
+def test_a_sample_is_spread_and_no_larger_than_wanted(count: Any) -> None:
     drawn = spread(range(count), 10)
     assert 0 < len(drawn) <= 10
     assert len(drawn) == count or drawn[-1] >= count // 2
 
 
-def test_text_is_taken_from_all_files(tmp_path):
+def test_text_is_taken_from_all_files(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(f"\n{name.upper()} one!\n{name} two\n{name} three\n")
     assert sample_text(tmp_path, most=3) == ["a one", "b one", "c one"]
@@ -158,16 +160,16 @@ def test_text_is_taken_from_all_files(tmp_path):
         sample_text(tmp_path / "blank")
 
 
-def test_letters():
+def test_letters() -> None:
     assert letters(["ab a", "b"]) == {"a": 2, "b": 2}
 
 
-def cut(name, seconds, text=None, speaker=None):
+def cut(name: str, seconds: float, text: str | None = None, speaker: str | None = None) -> MonoCut:
     recording = Recording(name, [], 16_000, round(16_000 * seconds), seconds)
     return utterance(name, recording, text, speaker)
 
 
-def test_overview():
+def test_overview() -> None:
     cuts = [cut(f"u{i}", 1 + i, "guten morgen" if i else None, "ann" if i % 2 else None) for i in range(7)]
     printed = overview([*cuts, cut("short", 0.05), cut("long", 40)], ENGLISH, AudioSettings())
     assert printed.splitlines() == [
@@ -181,16 +183,16 @@ def test_overview():
     ]
 
 
-def test_fewer_than_three():
+def test_fewer_than_three() -> None:
     assert overview([cut("u", 1)], ENGLISH, AudioSettings()).count("no transcript") == 1
 
 
-def test_long_samples_are_cut():
+def test_long_samples_are_cut() -> None:
     (line,) = overview([cut("u", 1, "hello " * 50, "x" * 128)], ENGLISH, AudioSettings()).splitlines()[-1:]
     assert line == f"  u, 1.0 s, {'x' * 23}…: {'hello ' * 16}hel…"
 
 
-def test_transcribed_utterances_that_are_not_cut_are_reported():
+def test_transcribed_utterances_that_are_not_cut_are_reported() -> None:
     cuts = [cut("a", 30, "hello"), cut("b", 30), cut("c", 10, "you")]
     printed = overview(cuts, ENGLISH, AudioSettings(segment=20))
     assert (
@@ -201,20 +203,20 @@ def test_transcribed_utterances_that_are_not_cut_are_reported():
     assert "not cut" not in overview(cuts[1:], ENGLISH, AudioSettings(segment=20))
 
 
-def test_letters_outside_the_alphabet_are_counted_with_an_example():
+def test_letters_outside_the_alphabet_are_counted_with_an_example() -> None:
     texts = ["the café is a café", "naïve", *["plain words that are many"] * 100]
     assert letter_lines(texts, ENGLISH) == ["not in the alphabet (english): é 2 (café), ï 1 (naïve)"]
     assert letter_lines(["plain"], ENGLISH) == letter_lines([], ENGLISH) == []
 
 
-def test_text_that_is_not_english_is_questioned():
+def test_text_that_is_not_english_is_questioned() -> None:
     assert letter_lines(["größe"], ENGLISH) == [
         "not in the alphabet (english): ß 1 (größe), ö 1 (größe)",
         "is that English? if not, give --normalizer unicode (in a run language.normalizer=unicode)",
     ]
 
 
-def test_a_derived_alphabet_is_shown_with_its_rare_letters():
+def test_a_derived_alphabet_is_shown_with_its_rare_letters() -> None:
     texts = ["große"] * 4000 + ["el niño"]
     assert letter_lines(texts, Normalizer("unicode")) == [
         "letters (unicode, 9): e g i l n o r ß ñ",
@@ -222,13 +224,13 @@ def test_a_derived_alphabet_is_shown_with_its_rare_letters():
     ]
 
 
-def test_long_lists_are_cut():
+def test_long_lists_are_cut() -> None:
     texts = ["x" * 10_000 + " " + "".join(map(chr, range(0x430, 0x450)))]
     (line, *_) = letter_lines(texts, ENGLISH)
     assert line.endswith(") and 20 more")
 
 
-def test_marks_and_invisible_letters_can_be_seen():
+def test_marks_and_invisible_letters_can_be_seen() -> None:
     (line,) = letter_lines(["नमस्ते می\u200cخ"], Normalizer("unicode"))
     assert " \N{DOTTED CIRCLE}\N{DEVANAGARI SIGN VIRAMA} " in line
     assert " U+200C" in line

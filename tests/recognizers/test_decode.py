@@ -1,4 +1,7 @@
 import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,32 +27,34 @@ from priormatch.recognizers.decode import (
     transcribe,
     validation_errors,
 )
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.transcripts import Transcript, read_transcripts
 
 
 @pytest.fixture
-def corpus(tiny_corpus):
+def corpus(tiny_corpus: Callable[..., Path]) -> Corpus:
     return Corpus.load(tiny_corpus(7), AudioSettings(workers=0))
 
 
 @pytest.fixture
-def out(tmp_path):
+def out(tmp_path: Path) -> Path:
     return tmp_path / "exp" / "decoded.jsonl"
 
 
 @pytest.fixture
-def alone(monkeypatch):
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every utterance is a batch of its own."""
     monkeypatch.setattr(module, "BATCH_SECONDS", 0.01)
 
 
-def together(batches):
+def together(batches: Iterator[Any] | list[list[Transcript]]) -> list[Transcript]:
     return [each for batch in batches for each in batch]
 
 
 def test_transcripts_come_in_the_order_of_the_corpus_and_know_their_references(
-    tiny_recognizer, corpus, out, alone
-):
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, alone: None
+) -> None:
     decode_to_file(tiny_recognizer, corpus, out, "key")
     found = read_transcripts(out)
     assert [each.id for each in found] == [cut.id for cut in corpus.cuts]
@@ -58,8 +63,13 @@ def test_transcripts_come_in_the_order_of_the_corpus_and_know_their_references(
 
 @pytest.mark.parametrize(("beam_size", "with_prior"), [(1, False), (3, False), (3, True)])
 def test_batches_do_not_change_the_transcripts(
-    tiny_recognizer, tiny_prior, corpus, monkeypatch, beam_size, with_prior
-):
+    tiny_recognizer: SpeechRecognizer,
+    tiny_prior: ConvPrior,
+    corpus: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+    beam_size: int,
+    with_prior: bool,
+) -> None:
     fusion = FusionSettings(beam_size, token_margin=8.0, attention_jump=20.0)
     search = search_with_prior(tiny_prior, fusion) if with_prior else plain_search(beam_size)
     (batch,) = decode(tiny_recognizer, corpus, search)
@@ -77,14 +87,16 @@ def test_batches_do_not_change_the_transcripts(
         assert 1 <= len(scores) <= beam_size
 
 
-def test_decoding_leaves_the_mode_of_the_model_as_it_was(tiny_recognizer, corpus):
+def test_decoding_leaves_the_mode_of_the_model_as_it_was(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus
+) -> None:
     for training in (True, False):
         tiny_recognizer.train(training)
         list(decode(tiny_recognizer, corpus))
         assert tiny_recognizer.training is training
 
 
-def test_decoding_is_without_dropout(tiny_recognizer, corpus):
+def test_decoding_is_without_dropout(tiny_recognizer: SpeechRecognizer, corpus: Corpus) -> None:
     tiny_recognizer.train()
     torch.manual_seed(1)
     one = list(decode(tiny_recognizer, corpus, plain_search(2)))
@@ -93,7 +105,9 @@ def test_decoding_is_without_dropout(tiny_recognizer, corpus):
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_what_was_encoded_before_is_transcribed_alike(tiny_recognizer, corpus, alone, beam_size):
+def test_what_was_encoded_before_is_transcribed_alike(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, alone: None, beam_size: int
+) -> None:
     search = plain_search(beam_size)
     batches = [batch.to("cpu") for batch in encode(tiny_recognizer, corpus)]
     expected = list(decode(tiny_recognizer, corpus, search))
@@ -101,16 +115,16 @@ def test_what_was_encoded_before_is_transcribed_alike(tiny_recognizer, corpus, a
     assert [batch.ids for batch in batches] == [[each.id] for each in together(expected)]
 
 
-def test_a_search_that_came_to_no_end_says_so(tiny_recognizer, corpus):
+def test_a_search_that_came_to_no_end_says_so(tiny_recognizer: SpeechRecognizer, corpus: Corpus) -> None:
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] = -50.0
     assert not any(each.ended for each in together(decode(tiny_recognizer, corpus, GREEDY)))
 
 
-def looping(phrase, rounds, ended=False):
+def looping(phrase: str, rounds: int, ended: bool = False) -> Callable[..., Beam]:
     """A search that finds a phrase so many times in every utterance."""
 
-    def search(model, frames):
+    def search(model: SpeechRecognizer, frames: Any) -> Beam:
         batch, classes = len(frames.values), [*model.tokenizer.encode(phrase) * rounds, model.tokenizer.eos]
         beam = torch.tensor(classes).expand(batch, 1, -1)
         lengths = torch.full((batch, 1), len(classes))
@@ -121,8 +135,12 @@ def looping(phrase, rounds, ended=False):
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_what_was_broken_off_is_told_without_its_loop_and_as_long_as_it_then_is(
-    tiny_recognizer, corpus, out, capsys, ended
-):
+    tiny_recognizer: SpeechRecognizer,
+    corpus: Corpus,
+    out: Path,
+    capsys: pytest.CaptureFixture[str],
+    ended: bool,
+) -> None:
     decode_to_file(tiny_recognizer, corpus, out, "key", looping("monday at nine", 4, ended))
     expected = " ".join(["monday at nine"] * (4 if ended else 1))
     pieces = len(tiny_recognizer.tokenizer.encode(expected))
@@ -132,7 +150,9 @@ def test_what_was_broken_off_is_told_without_its_loop_and_as_long_as_it_then_is(
     assert ("7 of 7 utterances" in capsys.readouterr().err) == (not ended)
 
 
-def test_validation_is_by_set_and_its_mean_is_not_weighted(tiny_recognizer, tiny_corpus, corpus):
+def test_validation_is_by_set_and_its_mean_is_not_weighted(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path], corpus: Corpus
+) -> None:
     other = Corpus.load(tiny_corpus(2, "other"), AudioSettings(workers=0))
     errors = validation_errors(tiny_recognizer, {"many": corpus, "few": other})
     assert errors.keys() == {"many", "few"}
@@ -140,19 +160,21 @@ def test_validation_is_by_set_and_its_mean_is_not_weighted(tiny_recognizer, tiny
     assert (mean_cer(errors), mean_rate(errors, "wer")) == (20.0, 55.0)
 
 
-def test_error_rates_by_hand():
+def test_error_rates_by_hand() -> None:
     found = [Transcript("a", "at nine", 2, "at ten", []), Transcript("b", "", 0, "nine", [])]
     assert error_rates(found) == {"wer": pytest.approx(100 * 2 / 3), "cer": pytest.approx(100 * 7 / 10)}
 
 
-def break_audio(corpus, *numbers):
+def break_audio(corpus: Corpus, *numbers: int) -> None:
     for number in numbers:
         source = corpus.cuts[number].recording.sources[0].source
         with open(source, "r+b") as file:
             file.truncate(300)
 
 
-def test_one_unreadable_utterance_is_named_and_left_out(tiny_recognizer, corpus, out, capsys):
+def test_one_unreadable_utterance_is_named_and_left_out(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     break_audio(corpus, 2)
     decode_to_file(tiny_recognizer, corpus, out, "key")
     assert [each.id for each in read_transcripts(out)] == [
@@ -161,7 +183,9 @@ def test_one_unreadable_utterance_is_named_and_left_out(tiny_recognizer, corpus,
     assert f"{corpus.cuts[2].id} cannot be read and is skipped" in capsys.readouterr().err
 
 
-def test_too_many_unreadable_utterances_stop(tiny_recognizer, corpus, out):
+def test_too_many_unreadable_utterances_stop(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path
+) -> None:
     break_audio(corpus, 1, 2, 3)
     with pytest.raises(UserError, match=r"3 of 7 utterances cannot be read: .*audio\.max_bad_share"):
         decode_to_file(tiny_recognizer, corpus, out, "key")
@@ -172,14 +196,18 @@ def test_too_many_unreadable_utterances_stop(tiny_recognizer, corpus, out):
         greedy_transcripts(tiny_recognizer, corpus)
 
 
-def test_greedy_transcripts_are_those_of_all_utterances(tiny_recognizer, corpus):
+def test_greedy_transcripts_are_those_of_all_utterances(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus
+) -> None:
     found = {each.id: each for each in greedy_transcripts(tiny_recognizer, corpus)}
     assert found == {each.id: each for each in together(decode(tiny_recognizer, corpus))}
     assert found.keys() == {cut.id for cut in corpus.cuts}
 
 
 @pytest.fixture
-def killed(tiny_recognizer, corpus, out, alone, monkeypatch):
+def killed(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, alone: None, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
     """A decoding that was stopped after three batches; gives the names of those done."""
     with monkeypatch.context() as patch:
         patch.setattr(module.Meter, "advance", stop_at(3))
@@ -193,10 +221,10 @@ def killed(tiny_recognizer, corpus, out, alone, monkeypatch):
     return done
 
 
-def stop_at(count):
+def stop_at(count: int) -> Callable[..., None]:
     advance = Meter.advance
 
-    def stop(self, amount=1, note=None):
+    def stop(self: Meter, amount: int = 1, note: Any = None) -> None:
         advance(self, amount, note)
         if self.done == count:
             raise KeyboardInterrupt
@@ -204,16 +232,18 @@ def stop_at(count):
     return stop
 
 
-def partial(out):
+def partial(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
 @pytest.fixture
-def heard(monkeypatch):
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The names of the utterances that are decoded from now on."""
     names = []
 
-    def recording(model, corpus, search=GREEDY):
+    def recording(
+        model: SpeechRecognizer, corpus: Corpus, search: Callable[..., Any] = GREEDY
+    ) -> Iterator[list[Transcript]]:
         for batch in decode(model, corpus, search):
             names.extend(each.id for each in batch)
             yield batch
@@ -223,8 +253,13 @@ def heard(monkeypatch):
 
 
 def test_a_stopped_decoding_goes_on_and_ends_with_the_same_file(
-    tiny_recognizer, corpus, out, killed, heard, tmp_path
-):
+    tiny_recognizer: SpeechRecognizer,
+    corpus: Corpus,
+    out: Path,
+    killed: list[str],
+    heard: list[Any],
+    tmp_path: Path,
+) -> None:
     decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
     assert sorted(heard + killed) == sorted(cut.id for cut in corpus.cuts)
     whole = tmp_path / "whole.jsonl"
@@ -233,12 +268,16 @@ def test_a_stopped_decoding_goes_on_and_ends_with_the_same_file(
     assert [each.name for each in out.parent.iterdir()] == [out.name]
 
 
-def test_another_key_begins_anew(tiny_recognizer, corpus, out, killed, heard):
+def test_another_key_begins_anew(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, killed: list[str], heard: list[Any]
+) -> None:
     decode_to_file(tiny_recognizer, corpus, out, "other", plain_search(2))
     assert sorted(heard) == sorted(cut.id for cut in corpus.cuts)
 
 
-def test_an_utterance_whose_line_was_cut_off_is_decoded_again(tiny_recognizer, corpus, out, killed, heard):
+def test_an_utterance_whose_line_was_cut_off_is_decoded_again(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, killed: list[str], heard: list[Any]
+) -> None:
     content = partial(out).read_bytes()
     partial(out).write_bytes(content[:-9])
     decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
@@ -248,8 +287,13 @@ def test_an_utterance_whose_line_was_cut_off_is_decoded_again(tiny_recognizer, c
 
 
 def test_a_decoding_stopped_at_its_very_end_decodes_nothing_again(
-    tiny_recognizer, corpus, out, alone, heard, monkeypatch
-):
+    tiny_recognizer: SpeechRecognizer,
+    corpus: Corpus,
+    out: Path,
+    alone: None,
+    heard: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module.Meter, "advance", stop_at(7))
         with pytest.raises(KeyboardInterrupt):
@@ -260,21 +304,27 @@ def test_a_decoding_stopped_at_its_very_end_decodes_nothing_again(
     assert len(read_transcripts(out)) == 7
 
 
-def test_what_was_decoded_of_a_larger_corpus_stays_out(tiny_recognizer, corpus, out, killed):
+def test_what_was_decoded_of_a_larger_corpus_stays_out(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, killed: list[str]
+) -> None:
     """The key tells the corpus too; should it ever not, no stranger slips into the file."""
     smaller = Corpus([cut for cut in corpus.cuts if cut.id != killed[0]], corpus.audio, "smaller")
     decode_to_file(tiny_recognizer, smaller, out, "key", plain_search(2))
     assert [each.id for each in read_transcripts(out)] == [cut.id for cut in smaller.cuts]
 
 
-def test_a_validation_set_is_read_once(tiny_recognizer, tiny_corpus, monkeypatch):
+def test_a_validation_set_is_read_once(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
     first = validation_errors(tiny_recognizer, {"dev": corpus})
     monkeypatch.setattr(UtteranceReader, "__getitems__", lambda *_: pytest.fail("read again"))
     assert validation_errors(tiny_recognizer, {"dev": corpus}) == first
 
 
-def test_a_set_too_large_to_keep_is_read_again(tiny_recognizer, tiny_corpus, monkeypatch):
+def test_a_set_too_large_to_keep_is_read_again(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MOST_KEPT", 1000)
     corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
     assert validation_errors(tiny_recognizer, {"dev": corpus}) == validation_errors(
@@ -283,7 +333,9 @@ def test_a_set_too_large_to_keep_is_read_again(tiny_recognizer, tiny_corpus, mon
     assert corpus.kept == []
 
 
-def test_a_set_that_was_not_read_to_its_end_is_not_kept(tiny_recognizer, tiny_corpus, monkeypatch):
+def test_a_set_that_was_not_read_to_its_end_is_not_kept(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "BATCH_SECONDS", 0.1)
     corpus = Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
     next(batches_of(tiny_recognizer, corpus, keep=True))

@@ -20,6 +20,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.recognizers import export as exporting
 from priormatch.recognizers.export import ENCODER, FACTS, STEP, LogMelByConvolution, check, export
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 PAGE = ROOT / "docs" / "export.md"
@@ -127,7 +128,9 @@ def test_an_export_that_is_another_model_is_noticed(home: Path, model: SpeechRec
         check(model, home / "exported")
 
 
-def test_a_prior_is_refused(tiny_prior, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prior_is_refused(
+    tiny_prior: ConvPrior, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny_prior.save(tmp_path / "prior")
     assert command("export", tmp_path / "prior", "--out", tmp_path / "out") == 2
     assert "holds a prior, not a recognizer" in capsys.readouterr().err

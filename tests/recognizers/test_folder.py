@@ -9,7 +9,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from priormatch.config import ModelSettings
+from priormatch.config import ConvLMSettings, ModelSettings
 from priormatch.data.normalizer import Normalizer
 from priormatch.data.tokenizer import train_tokenizer
 from priormatch.errors import UserError
@@ -65,7 +65,9 @@ def test_the_damaged_file_is_named(folder: Path) -> None:
     assert "model.safetensors is damaged (the SHA-256 of " in refusal(SpeechRecognizer.load, folder)
 
 
-def test_a_language_that_is_gone_is_noticed(tmp_path: Path, tiny_prior_settings, tiny_sentences) -> None:
+def test_a_language_that_is_gone_is_noticed(
+    tmp_path: Path, tiny_prior_settings: ConvLMSettings, tiny_sentences: list[str]
+) -> None:
     turkish = train_tokenizer(tiny_sentences, 31, Normalizer("turkic"))
     ConvPrior(tiny_prior_settings, turkish).save(tmp_path)
     assert ConvPrior.load(tmp_path).tokenizer.normalizer.kind == "turkic"

@@ -1,7 +1,7 @@
 """Models that travel: pushed to a stand-in of the Hub and loaded from there, and what is said when they cannot."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -259,7 +259,9 @@ def test_a_folder_here_comes_before_the_hub(
     assert hub.requests == []
 
 
-def test_a_verb_takes_a_model_of_the_hub(hub: Hub, folder: Path, tiny_corpus, tmp_path: Path) -> None:
+def test_a_verb_takes_a_model_of_the_hub(
+    hub: Hub, folder: Path, tiny_corpus: Callable[..., Path], tmp_path: Path
+) -> None:
     publish(folder, "ann/tones")
     cuts = tiny_corpus(3)
     here = ("decode", "--model", folder, "--cuts", cuts, "--out", "here.jsonl", "audio.workers=0")

@@ -2,9 +2,11 @@
 
 import copy
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +19,13 @@ from priormatch.data.audio import BadAudio
 from priormatch.data.batches import Batch
 from priormatch.data.clips import Clip, Recording, open_samples
 from priormatch.data.pauses import Cutting
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.tuning import write_tuned
 from priormatch.errors import UserError
 from priormatch.recognizers import transcribing
 from priormatch.recognizers.decode import GREEDY, plain_search, search_with_prior
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.transcribing import (
     Segment,
     Transcription,
@@ -43,11 +47,11 @@ def talk(*texts: str) -> np.ndarray:
 
 
 @pytest.fixture
-def batches(monkeypatch) -> list[list[Clip]]:
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[Clip]]:
     """Replace the hearing of batches by one that tells when each clip began, and remembers the batches."""
     heard: list[list[Clip]] = []
 
-    def pretend(model, clips, search):
+    def pretend(model: SpeechRecognizer, clips: list[Clip], search: Callable[..., Any]) -> list[Segment]:
         heard.append(list(clips))
         return [Segment(each.start, each.start + each.seconds, f"{each.start:g}", 0.5) for each in clips]
 
@@ -55,7 +59,9 @@ def batches(monkeypatch) -> list[list[Clip]]:
     return heard
 
 
-def test_every_recording_gets_its_words_in_order_and_batches_are_bounded(batches, tiny_recognizer) -> None:
+def test_every_recording_gets_its_words_in_order_and_batches_are_bounded(
+    batches: list[list[Clip]], tiny_recognizer: SpeechRecognizer
+) -> None:
     random = np.random.default_rng(0)
     clips = [[clip(10 * i, random.uniform(0.2, 4)) for i in range(count)] for count in (30, 0, 1, 25)]
     sources = [partial(Recording, 300.0, iter(each)) for each in clips]
@@ -68,10 +74,12 @@ def test_every_recording_gets_its_words_in_order_and_batches_are_bounded(batches
     assert sum(done) == pytest.approx(1200.0)
 
 
-def test_a_long_recording_is_not_read_ahead_of_what_is_heard(batches, tiny_recognizer) -> None:
+def test_a_long_recording_is_not_read_ahead_of_what_is_heard(
+    batches: list[list[Clip]], tiny_recognizer: SpeechRecognizer
+) -> None:
     taken = 0
 
-    def endless():
+    def endless() -> Iterator[Clip]:
         nonlocal taken
         for number in range(1000):
             taken += 1
@@ -82,11 +90,11 @@ def test_a_long_recording_is_not_read_ahead_of_what_is_heard(batches, tiny_recog
     assert len(outcome.segments) == 1000
 
 
-def test_a_bad_recording_stops_no_other(batches, tiny_recognizer) -> None:
+def test_a_bad_recording_stops_no_other(batches: list[list[Clip]], tiny_recognizer: SpeechRecognizer) -> None:
     def bad() -> Recording:
         raise BadAudio(Path("b.wav"), "the file is empty")
 
-    def broken():
+    def broken() -> Iterator[Clip]:
         yield clip(0, 1.0)
         raise BadAudio(Path("c.wav"), "truncated")
 
@@ -102,7 +110,9 @@ def test_a_bad_recording_stops_no_other(batches, tiny_recognizer) -> None:
     assert (second.reason, third.reason) == ("the file is empty", "truncated")
 
 
-def test_the_confidence_is_the_geometric_mean_of_the_pieces_and_the_end(tiny_recognizer, tiny_prior) -> None:
+def test_the_confidence_is_the_geometric_mean_of_the_pieces_and_the_end(
+    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior
+) -> None:
     samples = talk("monday at nine").astype(np.float32)
     waves, length = torch.from_numpy(samples)[None], torch.tensor([len(samples)])
     beam = tiny_recognizer.propose(Batch.of_audio(waves, length), 1)
@@ -125,7 +135,9 @@ def test_the_confidence_is_the_geometric_mean_of_the_pieces_and_the_end(tiny_rec
 
 
 @pytest.mark.parametrize(("ended", "said"), [(False, "monday at nine"), (True, "monday at nine " * 3)])
-def test_a_segment_that_was_broken_off_is_told_without_its_loop(tiny_recognizer, ended, said) -> None:
+def test_a_segment_that_was_broken_off_is_told_without_its_loop(
+    tiny_recognizer: SpeechRecognizer, ended: bool, said: str
+) -> None:
     def heard(rounds: int, ended: bool) -> Segment:
         tokenizer = tiny_recognizer.tokenizer
         classes = torch.tensor([[[*tokenizer.encode("monday at nine") * rounds, tokenizer.eos]]])
@@ -139,7 +151,7 @@ def test_a_segment_that_was_broken_off_is_told_without_its_loop(tiny_recognizer,
     assert (segment.confidence == pytest.approx(once.confidence)) == (not ended), "of what is told"
 
 
-def test_recordings_are_heard_together_as_alone(tiny_recognizer) -> None:
+def test_recordings_are_heard_together_as_alone(tiny_recognizer: SpeechRecognizer) -> None:
     talks = [talk("monday at nine", "ten"), talk("doctor"), talk("with", "evening meeting at ten", "at")]
     sources = [partial(open_samples, each, 16_000, Cutting()) for each in talks]
     together = list(transcribe_all(tiny_recognizer, sources))
@@ -152,20 +164,22 @@ def test_recordings_are_heard_together_as_alone(tiny_recognizer) -> None:
 
 
 @pytest.mark.parametrize(("heard", "longest"), [(0.0, 20.0), (0.4, 1.0), (5.5, 5.5), (36.0, 20.0)])
-def test_segments_are_no_longer_than_what_a_model_has_learned_from(tiny_recognizer, heard, longest) -> None:
+def test_segments_are_no_longer_than_what_a_model_has_learned_from(
+    tiny_recognizer: SpeechRecognizer, heard: float, longest: float
+) -> None:
     tiny_recognizer.longest_heard = heard
     assert cutting_for(tiny_recognizer) == Cutting(longest)
     assert cutting_for(tiny_recognizer, longest=30.0, pause=0.6) == Cutting(30.0, pause=0.6)
 
 
-def test_a_recognizer_cuts_for_itself(tiny_recognizer) -> None:
+def test_a_recognizer_cuts_for_itself(tiny_recognizer: SpeechRecognizer) -> None:
     tiny_recognizer.longest_heard = 1.2
     found = tiny_recognizer.transcribe(talk(" ".join(["monday at nine"] * 10)))
     assert len(found.segments) > 4
     assert max(each.end - each.start for each in found.segments) <= 1.2
 
 
-def test_a_recognizer_transcribes_files_and_arrays(tiny_recognizer, tmp_path) -> None:
+def test_a_recognizer_transcribes_files_and_arrays(tiny_recognizer: SpeechRecognizer, tmp_path: Path) -> None:
     import soundfile
 
     samples = talk("monday at nine", "ten with doctor")
@@ -180,7 +194,9 @@ def test_a_recognizer_transcribes_files_and_arrays(tiny_recognizer, tmp_path) ->
     assert of_array.duration == len(samples) / 16_000
 
 
-def test_a_recognizer_searches_with_a_prior(tiny_recognizer, tiny_prior, tmp_path) -> None:
+def test_a_recognizer_searches_with_a_prior(
+    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, tmp_path: Path
+) -> None:
     samples = talk("monday at nine", "ten with doctor", "evening meeting")
     fusion = FusionSettings(beam_size=3, lm_weight=3.0)
     write_tuned(tmp_path / "fusion.yaml", fusion, {})
@@ -202,7 +218,7 @@ def test_a_recognizer_searches_with_a_prior(tiny_recognizer, tiny_prior, tmp_pat
 
 
 def test_a_search_that_cannot_be_is_a_sentence(
-    tiny_recognizer, tiny_prior, other_tokenizer, tmp_path
+    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, other_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     refused = partial(tiny_recognizer.transcribe, talk("ten"))
     with pytest.raises(UserError, match="give prior too"):
@@ -220,7 +236,7 @@ def test_silence_is_empty(tiny_recognizer: SpeechRecognizer) -> None:
     assert (found.text, found.segments, found.duration) == ("", [], 10.0)
 
 
-def test_a_bad_file_is_a_sentence(tiny_recognizer: SpeechRecognizer, tmp_path) -> None:
+def test_a_bad_file_is_a_sentence(tiny_recognizer: SpeechRecognizer, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_text("no audio")
     with pytest.raises(UserError, match=r"a\.wav: cannot be opened"):
         tiny_recognizer.transcribe(tmp_path / "a.wav")

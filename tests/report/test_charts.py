@@ -26,7 +26,7 @@ from priormatch.report.run_folder import Estimate
 numbers = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 0 or abs(value) > 1e-9)
 
 
-def test_a_line_by_hand():
+def test_a_line_by_hand() -> None:
     chart = line_chart("loss", [Series("a", [(0, 0), (50, 10), (100, 20)])], level=(20, "most"), marks=[50])
     middle, right = (LEFT + WIDTH - RIGHT) / 2, WIDTH - RIGHT
     low, high = HEIGHT - BOTTOM, TOP
@@ -39,14 +39,14 @@ def test_a_line_by_hand():
     assert chart.lines[0].dots[1][2] == "a: 10 at update 50"
 
 
-def test_charts_of_nothing():
+def test_charts_of_nothing() -> None:
     assert line_chart("loss", [Series("a", [])]) is None
     assert interval_chart("wer", {"": []}) is None
     assert interval_chart("wer", {"": [("a", 0, Estimate(1.0, float("nan"), 2.0))]}) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**7), numbers), min_size=1, max_size=300))
-def test_all_points_lie_inside(points):
+def test_all_points_lie_inside(points: list[tuple[int, float]]) -> None:
     points = sorted(points)
     chart = line_chart("loss", [Series("a", points)])
     dots = chart.lines[0].dots
@@ -57,7 +57,7 @@ def test_all_points_lie_inside(points):
 
 
 @given(st.lists(st.tuples(numbers, numbers, numbers).map(sorted), min_size=1, max_size=9))
-def test_all_intervals_lie_inside(figures):
+def test_all_intervals_lie_inside(figures: list[list[float]]) -> None:
     rows = [
         (f"system {row}", 0, Estimate(value, low, high)) for row, (low, value, high) in enumerate(figures)
     ]
@@ -67,13 +67,13 @@ def test_all_intervals_lie_inside(figures):
         assert bar.y < chart.height - BOTTOM
 
 
-def test_a_long_name_keeps_its_end():
+def test_a_long_name_keeps_its_end() -> None:
     chart = interval_chart("wer", {"": [("/a/very/long/folder/of/runs: lpm", 0, Estimate(1, 0, 2))]})
     assert chart.bars[0].name == "…/folder/of/runs: lpm"
     assert "/a/very/long" in chart.description
 
 
-def test_groups_have_lines_of_their_own():
+def test_groups_have_lines_of_their_own() -> None:
     low = Estimate(1, 0, 2)
     chart = interval_chart(
         "wer", {"first": [("a", 0, low), ("b", 0, low)], "none": [], "last": [("a", 1, low)]}
@@ -87,7 +87,7 @@ def test_groups_have_lines_of_their_own():
 
 
 @given(numbers, numbers)
-def test_ticks_are_few_and_round(one, other):
+def test_ticks_are_few_and_round(one: float, other: float) -> None:
     low, high = min(one, other, 0), max(one, other, 0)
     axis = Axis(low, high).rounded()
     little = 1e-6 * (high - low)
@@ -108,5 +108,5 @@ def test_ticks_are_few_and_round(one, other):
         (100, "100"),
     ],
 )
-def test_short_numbers(value, text):
+def test_short_numbers(value: float, text: str) -> None:
     assert short(value) == text

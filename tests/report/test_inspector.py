@@ -1,6 +1,7 @@
 """What the inspector sums up: which utterances are counted, and which are left out."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from tiny_report import beam, make_cut
 
@@ -16,7 +17,7 @@ def inspected(reference: str | None, *texts: str, filtered: int | None = None) -
     return Utterance("u", reference, Sound(None), [Beam(0, each) for each in found])
 
 
-def test_utterances_without_a_hypothesis_are_left_out_and_counted():
+def test_utterances_without_a_hypothesis_are_left_out_and_counted() -> None:
     utterances = [
         inspected("meeting at nine", "meeting ten", "meeting at ten"),
         inspected("doctor at ten", "at", "doctor at ten", filtered=0),
@@ -28,7 +29,7 @@ def test_utterances_without_a_hypothesis_are_left_out_and_counted():
     assert error_change(utterances[1:]) is None
 
 
-def test_audio_is_small_cut_short_and_never_in_the_way(tmp_path):
+def test_audio_is_small_cut_short_and_never_in_the_way(tmp_path: Path) -> None:
     sound = embed(make_cut(tmp_path, 0).to_dict())
     assert sound.uri.startswith("data:audio/mpeg;base64,")
     assert len(sound.uri) < 10_000

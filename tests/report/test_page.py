@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from tiny_report import SCRIPT, make_run, write_metrics
@@ -18,14 +19,14 @@ VOID = {"meta"}
 class Page(HTMLParser):
     """Collects tags, ids and what elements hold, and minds that they are closed in order."""
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.tags, self.ids, self.hrefs, self.open, self.headings = [], [], [], [], []
         self.feed(text)
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag, attributes):
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         found = dict(attributes)
         self.tags.append((tag, found))
         self.ids += [found["id"]] if "id" in found else []
@@ -34,19 +35,19 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag, attributes):
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str]]) -> None:
         self.tags.append((tag, dict(attributes)))
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "tiny")
 
 
-def test_a_page_holds_everything_of_its_run(run):
+def test_a_page_holds_everything_of_its_run(run: Path) -> None:
     text = render([read_run(run)])
     for part in (
         "66.7 % of the gap to the topline closed",
@@ -67,7 +68,7 @@ def test_a_page_holds_everything_of_its_run(run):
         assert part in text, part
 
 
-def test_the_page_is_well_formed_and_needs_nothing_else(run):
+def test_the_page_is_well_formed_and_needs_nothing_else(run: Path) -> None:
     page = Page(render([read_run(run)]))
     assert len(set(page.ids)) == len(page.ids)
     assert {href[1:] for href in page.hrefs} <= set(page.ids), "links lead to places in the page"
@@ -80,7 +81,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(run):
     assert seen and all(each.get("aria-label") for each in seen)
 
 
-def test_what_was_said_stays_text(run):
+def test_what_was_said_stays_text(run: Path) -> None:
     (run / "settings.yaml").write_text(f"name: '{SCRIPT}'\ntest: {{'<b>': '\"><script>'}}\n")
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "<script>", "update": 1, "loss": 1.0}\n')
@@ -92,7 +93,7 @@ def test_what_was_said_stays_text(run):
     assert SCRIPT not in text
 
 
-def test_the_script_is_the_one_the_policy_allows(run):
+def test_the_script_is_the_one_the_policy_allows(run: Path) -> None:
     import base64
     import hashlib
 
@@ -103,7 +104,7 @@ def test_the_script_is_the_one_the_policy_allows(run):
     assert f"script-src 'sha256-{digest}'" in allowed
 
 
-def test_an_unfinished_run_has_a_page(tmp_path):
+def test_an_unfinished_run_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text("name: begun\n")
     text = render([read_run(tmp_path)])
     Page(text)
@@ -111,14 +112,14 @@ def test_an_unfinished_run_has_a_page(tmp_path):
         assert part in text
 
 
-def test_alarms_are_shown(run):
+def test_alarms_are_shown(run: Path) -> None:
     write_metrics(run, [{"stage": "lpm", "update": 10, "length_ratio": 0.2}])
     text = render([read_run(run)])
     assert "outputs are getting shorter" in text.replace("\n", " ")
     assert "No alarm" not in text
 
 
-def test_runs_side_by_side(tmp_path):
+def test_runs_side_by_side(tmp_path: Path) -> None:
     one, other = make_run(tmp_path / "one" / "run"), make_run(tmp_path / "other" / "run")
     begun = tmp_path / "begun"
     begun.mkdir()
@@ -134,7 +135,7 @@ def test_runs_side_by_side(tmp_path):
         assert f"<code>{name}</code></th><td" in text.split('id="run1"')[0], "in the settings that differ"
 
 
-def test_what_taught_nothing_is_not_passed_over_in_silence(run):
+def test_what_taught_nothing_is_not_passed_over_in_silence(run: Path) -> None:
     path = run / "lpm" / "inspected.jsonl"
     *others, last = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*others, last.replace('"weight": 1.0', '"weight": 0.0')]))
@@ -146,21 +147,21 @@ def test_what_taught_nothing_is_not_passed_over_in_silence(run):
     assert "The other 1 had none in one beam or both, and is not counted." in text
 
 
-def test_the_history_of_the_proposal(run):
+def test_the_history_of_the_proposal(run: Path) -> None:
     found = [
         (each.update, each.online, each.before, each.taken) for each in refreshes(read_run(run).matching)
     ]
     assert found == [(0, 20.0, None, False), (20, 15.0, 20.0, True), (40, 16.0, 15.0, False)]
 
 
-def test_the_same_run_gives_the_same_page(run):
+def test_the_same_run_gives_the_same_page(run: Path) -> None:
     path = write_report([run])
     before = path.read_bytes()
     assert write_report([run]) == path == run / "report.html"
     assert path.read_bytes() == before
 
 
-def test_no_other_file_is_written_over(run, tmp_path):
+def test_no_other_file_is_written_over(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "notes.html"
     other.write_text("mine")
     with pytest.raises(UserError, match="exists and is not a priormatch report"):
@@ -173,7 +174,9 @@ def test_no_other_file_is_written_over(run, tmp_path):
     assert not (tmp_path / "new.html").exists()
 
 
-def test_the_verb(run, tmp_path, capsys, monkeypatch):
+def test_the_verb(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert command("report", run, "--out", "deep/page.html") == 0
     assert "report: deep/page.html" in capsys.readouterr().err

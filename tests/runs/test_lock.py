@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ with alone_in(Path(sys.argv[1]), sys.argv[2]):
 
 
 @contextmanager
-def held_elsewhere(folder: Path, name: str):
+def held_elsewhere(folder: Path, name: str) -> Iterator[subprocess.Popen[str]]:
     """Another process holds the folder; yields that process."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-c", HOLD, str(folder), name]
@@ -49,7 +50,7 @@ def take_and_tell(folder: Path, file: Path) -> None:
     file.write_text(take(folder) or "taken")
 
 
-def test_a_run_excludes_other_runs_and_stages_in_its_folder(tmp_path):
+def test_a_run_excludes_other_runs_and_stages_in_its_folder(tmp_path: Path) -> None:
     stage = tmp_path / "run" / "decoded" / "lpm"
     stage.mkdir(parents=True)
     with held_elsewhere(tmp_path / "run", RUN_LOCK) as other:
@@ -61,7 +62,7 @@ def test_a_run_excludes_other_runs_and_stages_in_its_folder(tmp_path):
     assert (tmp_path / "run" / RUN_LOCK).read_text() == ""
 
 
-def test_stages_share_the_folder_of_a_run_that_is_not_running(tmp_path):
+def test_stages_share_the_folder_of_a_run_that_is_not_running(tmp_path: Path) -> None:
     for name in ("run/a", "run/b"):
         (tmp_path / name).mkdir(parents=True)
     assert take(tmp_path / "run", RUN_LOCK) == ""
@@ -71,7 +72,7 @@ def test_stages_share_the_folder_of_a_run_that_is_not_running(tmp_path):
         assert "another process is at work" in take(tmp_path / "run", RUN_LOCK)
 
 
-def test_a_process_holds_what_it_opens_twice(tmp_path):
+def test_a_process_holds_what_it_opens_twice(tmp_path: Path) -> None:
     """Closing a second descriptor would give the lock up."""
     stage = tmp_path / "stage"
     stage.mkdir()
@@ -85,7 +86,7 @@ def test_a_process_holds_what_it_opens_twice(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_inherits_no_lock(tmp_path):
+def test_a_forked_child_inherits_no_lock(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with alone_in(tmp_path):
         child = os.fork()
@@ -102,7 +103,7 @@ def test_a_forked_child_inherits_no_lock(tmp_path):
         os.waitpid(child, 0)
 
 
-def test_the_processes_of_a_pool_work_under_the_lock_of_their_parent(tmp_path):
+def test_the_processes_of_a_pool_work_under_the_lock_of_their_parent(tmp_path: Path) -> None:
     (tmp_path / "study/systems").mkdir(parents=True)
     told = tmp_path / "told"
     with alone_in(tmp_path / "study", RUN_LOCK), Pool(2) as pool:
@@ -111,13 +112,13 @@ def test_the_processes_of_a_pool_work_under_the_lock_of_their_parent(tmp_path):
     assert told.read_text() == "taken"
 
 
-def test_a_lock_that_is_no_file_is_one_sentence(tmp_path):
+def test_a_lock_that_is_no_file_is_one_sentence(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / STAGE_LOCK)
     with pytest.raises(UserError, match=r"stage\.lock cannot be locked"), alone_in(tmp_path):
         pass
 
 
-def test_a_folder_of_links_in_a_circle_does_not_stop_the_lock(tmp_path):
+def test_a_folder_of_links_in_a_circle_does_not_stop_the_lock(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="loop"), alone_in(tmp_path / "loop"):
         pass

@@ -1,6 +1,8 @@
 import io
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,7 +23,7 @@ BETTER = ["meeting at nine", "doctor with ten", "monday morning", "monday"]
 BEST = ["meeting at nine", "doctor at ten", "monday morning", "monday"]
 
 
-def write(path, hypotheses, references=REFERENCES):
+def write(path: Path, hypotheses: list[str], references: list[str | None] = REFERENCES) -> Path:
     rows = zip(hypotheses, references, strict=True)
     transcripts = [
         Transcript(f"u{i}", hypothesis, 3, reference, []) for i, (hypothesis, reference) in enumerate(rows)
@@ -30,19 +32,19 @@ def write(path, hypotheses, references=REFERENCES):
     return path
 
 
-def shown(results) -> str:
+def shown(results: dict[str, dict[str, Any]]) -> str:
     console = Console(width=200, file=io.StringIO())
     console.print(table(results, "title"))
     return console.file.getvalue()
 
 
 @pytest.fixture
-def decoded(tmp_path):
+def decoded(tmp_path: Path) -> dict[str, dict[str, Path]]:
     systems = {"supervised": WORSE, "pseudo_label": BETTER, "lpm": BEST, "topline": REFERENCES}
     return {name: {"test": write(tmp_path / f"{name}.jsonl", texts)} for name, texts in systems.items()}
 
 
-def test_rates_gains_and_recovery_by_hand(decoded):
+def test_rates_gains_and_recovery_by_hand(decoded: dict[str, dict[str, Path]]) -> None:
     results = score_systems(decoded)
     systems = {name: tests["test"] for name, tests in results["systems"].items()}
     assert [systems[name]["wer"] for name in decoded] == pytest.approx([100 * n / 9 for n in (3, 2, 1, 0)])
@@ -57,14 +59,16 @@ def test_rates_gains_and_recovery_by_hand(decoded):
     assert set(results["werr"]) == {"pseudo_label", "lpm"}
 
 
-def test_the_table_shows_recovery_where_there_is_a_topline(decoded):
+def test_the_table_shows_recovery_where_there_is_a_topline(decoded: dict[str, dict[str, Path]]) -> None:
     text = shown(score_systems(decoded))
     assert "WERR %" in text
     assert "66.7" in text
     assert "local prior matching" in text
 
 
-def test_without_a_topline_the_relative_gain_and_its_p_value_are_shown(decoded):
+def test_without_a_topline_the_relative_gain_and_its_p_value_are_shown(
+    decoded: dict[str, dict[str, Path]],
+) -> None:
     del decoded["topline"], decoded["pseudo_label"]
     results = score_systems(decoded)
     assert results["werr"] == {}
@@ -74,7 +78,7 @@ def test_without_a_topline_the_relative_gain_and_its_p_value_are_shown(decoded):
     assert f"66.7 (p = {results['gain']['lpm']['test']['p_value']:.4f})" in text
 
 
-def test_utterances_without_a_reference_do_not_count(tmp_path):
+def test_utterances_without_a_reference_do_not_count(tmp_path: Path) -> None:
     references = [*REFERENCES[:2], None, None]
     decoded = {
         name: {"test": write(tmp_path / f"{name}.jsonl", texts, references)}
@@ -85,7 +89,9 @@ def test_utterances_without_a_reference_do_not_count(tmp_path):
     assert systems["lpm"]["test"]["wer"] == pytest.approx(100 * 1 / 6)
 
 
-def test_no_gap_is_null_in_the_file_and_no_crash_on_the_screen(tmp_path, decoded):
+def test_no_gap_is_null_in_the_file_and_no_crash_on_the_screen(
+    tmp_path: Path, decoded: dict[str, dict[str, Path]]
+) -> None:
     decoded["topline"] = decoded["supervised"]
     results = score_systems(decoded)
     assert math.isnan(results["werr"]["lpm"]["test"])
@@ -93,7 +99,7 @@ def test_no_gap_is_null_in_the_file_and_no_crash_on_the_screen(tmp_path, decoded
     path = tmp_path / "results.json"
     write_results(path, results)
 
-    def forbidden(constant):
+    def forbidden(constant: Any) -> None:
         raise ValueError(constant)
 
     read = json.loads(path.read_text(), parse_constant=forbidden)
@@ -101,7 +107,7 @@ def test_no_gap_is_null_in_the_file_and_no_crash_on_the_screen(tmp_path, decoded
     assert read["systems"] == results["systems"]
 
 
-def test_results_are_compared_by_their_systems(tmp_path, decoded):
+def test_results_are_compared_by_their_systems(tmp_path: Path, decoded: dict[str, dict[str, Path]]) -> None:
     results, path = score_systems(decoded), tmp_path / "results.json"
     write_results(path, {**results, "seed": 1})
     assert same_systems(path, {**results, "seed": 2})
@@ -111,13 +117,13 @@ def test_results_are_compared_by_their_systems(tmp_path, decoded):
     assert not same_systems(path, results)
 
 
-def test_a_picture_is_drawn(tmp_path, decoded):
+def test_a_picture_is_drawn(tmp_path: Path, decoded: dict[str, dict[str, Path]]) -> None:
     pytest.importorskip("matplotlib")
     assert draw(score_systems(decoded), tmp_path / "results.png")
     assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_difference_and_its_interval_point_the_same_way():
+def test_a_difference_and_its_interval_point_the_same_way() -> None:
     assert (
         difference_in_words(2.0, (1.0, 3.5), 0.01, "x")
         == "2.00 points of WER below x (95 % 1.00 to 3.50, p = 0.0100)"

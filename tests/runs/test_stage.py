@@ -2,8 +2,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,13 @@ from priormatch.runs.stage import FILE, Stage, differences, fingerprint, kept_as
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
 
 
-def do(folder, settings, inputs=(), keep_old=False, text="work"):
+def do(
+    folder: Path,
+    settings: dict[str, Any],
+    inputs: dict[str, Path] | tuple[Any, ...] = (),
+    keep_old: bool = False,
+    text: str = "work",
+) -> bool:
     """One stage that writes a file; tells whether there was anything to do."""
     with Stage(folder, settings, dict(inputs), keep_old).work() as todo:
         if todo:
@@ -25,7 +33,7 @@ def do(folder, settings, inputs=(), keep_old=False, text="work"):
     return todo
 
 
-def test_work_is_done_once(tmp_path, capsys):
+def test_work_is_done_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "runs" / "stage"
     assert do(out, {"updates": 3})
     assert not do(out, {"updates": 3}, text="other")
@@ -34,7 +42,9 @@ def test_work_is_done_once(tmp_path, capsys):
     assert list(tmp_path.rglob(f"{TEMPORARY}*")) == []
 
 
-def test_work_that_another_process_did_meanwhile_is_reused(tmp_path, capsys):
+def test_work_that_another_process_did_meanwhile_is_reused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     late = Stage(tmp_path / "stage", {"updates": 3}, {})
     assert do(tmp_path / "stage", {"updates": 3})
     with late.work() as todo:
@@ -43,7 +53,7 @@ def test_work_that_another_process_did_meanwhile_is_reused(tmp_path, capsys):
     assert "finished by another process, reused" in capsys.readouterr().err
 
 
-def test_the_record_tells_settings_time_memory_and_versions(tmp_path):
+def test_the_record_tells_settings_time_memory_and_versions(tmp_path: Path) -> None:
     do(tmp_path / "stage", {"batch": BatchSettings(seconds=3.0), "updates": 5})
     record = json.loads((tmp_path / "stage" / FILE).read_text())
     assert record["finished"] is True
@@ -54,13 +64,15 @@ def test_the_record_tells_settings_time_memory_and_versions(tmp_path):
     assert record["device"].startswith("CPU (")
 
 
-def test_whole_settings_can_be_remembered(tmp_path):
+def test_whole_settings_can_be_remembered(tmp_path: Path) -> None:
     settings = {"training": load_settings(None).training, "matching": load_settings(None).matching}
     assert do(tmp_path / "stage", settings)
     assert not do(tmp_path / "stage", settings)
 
 
-def test_other_settings_set_the_old_work_aside_in_a_run(tmp_path, capsys):
+def test_other_settings_set_the_old_work_aside_in_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "stage"
     do(out, {"matching": {"beam_size": 4, "updates": 9}})
     assert do(out, {"matching": {"beam_size": 8, "updates": 9}}, keep_old=True, text="new")
@@ -71,7 +83,7 @@ def test_other_settings_set_the_old_work_aside_in_a_run(tmp_path, capsys):
     assert "matching.beam_size changed" in capsys.readouterr().err
 
 
-def test_other_settings_are_refused_for_a_single_verb(tmp_path):
+def test_other_settings_are_refused_for_a_single_verb(tmp_path: Path) -> None:
     out = tmp_path / "stage"
     do(out, {"matching": {"beam_size": 4}})
     with pytest.raises(UserError, match=r"stage was made with other settings \(matching.beam_size\)"):
@@ -79,13 +91,13 @@ def test_other_settings_are_refused_for_a_single_verb(tmp_path):
     assert (out / "work.txt").read_text() == "work"
 
 
-def test_another_format_makes_it_anew(tmp_path, monkeypatch):
+def test_another_format_makes_it_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     do(tmp_path / "stage", {})
     monkeypatch.setattr(module, "FORMAT", 99)
     assert do(tmp_path / "stage", {}, keep_old=True)
 
 
-def test_an_input_that_changed_makes_it_anew(tmp_path):
+def test_an_input_that_changed_makes_it_anew(tmp_path: Path) -> None:
     source, out = tmp_path / "text.txt", tmp_path / "stage"
     source.write_text("one")
     do(out, {}, {"text": source})
@@ -96,7 +108,7 @@ def test_an_input_that_changed_makes_it_anew(tmp_path):
     assert do(out, {}, {"text": source}, keep_old=True)
 
 
-def test_an_input_of_the_same_size_but_another_time_has_changed(tmp_path):
+def test_an_input_of_the_same_size_but_another_time_has_changed(tmp_path: Path) -> None:
     source = tmp_path / "text.txt"
     source.write_text("one")
     before = fingerprint(source)
@@ -104,7 +116,7 @@ def test_an_input_of_the_same_size_but_another_time_has_changed(tmp_path):
     assert fingerprint(source) != before
 
 
-def test_an_input_folder_is_told_by_all_its_files(tmp_path):
+def test_an_input_folder_is_told_by_all_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "audio"
     (folder / "below").mkdir(parents=True)
     (folder / "below" / "a.wav").write_text("a")
@@ -114,7 +126,7 @@ def test_an_input_folder_is_told_by_all_its_files(tmp_path):
     assert fingerprint(folder) != before
 
 
-def test_the_card_of_a_model_is_no_part_of_it(tmp_path):
+def test_the_card_of_a_model_is_no_part_of_it(tmp_path: Path) -> None:
     given, out = tmp_path / "given", tmp_path / "stage"
     given.mkdir()
     (given / "model.yaml").write_text("kind: prior")
@@ -127,7 +139,7 @@ def test_the_card_of_a_model_is_no_part_of_it(tmp_path):
     assert not do(out, {})
 
 
-def test_work_of_a_stage_is_told_by_what_it_was_made_from(tmp_path):
+def test_work_of_a_stage_is_told_by_what_it_was_made_from(tmp_path: Path) -> None:
     """A model made again under the same settings is the same model, whenever its file was written."""
     first = tmp_path / "first"
     do(first, {"updates": 3})
@@ -139,7 +151,7 @@ def test_work_of_a_stage_is_told_by_what_it_was_made_from(tmp_path):
     assert fingerprint(first / "work.txt") != before
 
 
-def test_seconds_add_up_over_attempts(tmp_path, monkeypatch):
+def test_seconds_add_up_over_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     out = tmp_path / "stage"
@@ -158,7 +170,7 @@ def test_seconds_add_up_over_attempts(tmp_path, monkeypatch):
     assert read_record(out)["finished"] is True
 
 
-def test_work_that_came_to_nothing_is_no_hindrance(tmp_path):
+def test_work_that_came_to_nothing_is_no_hindrance(tmp_path: Path) -> None:
     """A mistyped path or a refused proposal leaves a record alone; the next try may ask for other things."""
     out = tmp_path / "stage"
     with pytest.raises(UserError, match="no such"), Stage(out, {"bar": 60}, {}).work():
@@ -167,14 +179,14 @@ def test_work_that_came_to_nothing_is_no_hindrance(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["stage"]
 
 
-def test_a_kill_before_the_first_record_is_no_hindrance(tmp_path):
+def test_a_kill_before_the_first_record_is_no_hindrance(tmp_path: Path) -> None:
     out = tmp_path / "stage"
     out.mkdir()
     (out / f"{TEMPORARY}{FILE}").write_text('{"half')
     assert do(out, {})
 
 
-def test_what_a_kill_left_half_written_is_removed(tmp_path):
+def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
     out = tmp_path / "stage"
     with pytest.raises(KeyboardInterrupt), Stage(out, {}, {}).work():
         (out / "model").mkdir()
@@ -185,7 +197,7 @@ def test_what_a_kill_left_half_written_is_removed(tmp_path):
     assert sorted(read_record(out)["files"]) == ["model/.tmp", "model/model.yaml", "work.txt"]
 
 
-def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
+def test_a_foreign_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     for keep_old in (False, True):
         out = tmp_path / f"thesis-{keep_old}"
         out.mkdir()
@@ -195,20 +207,20 @@ def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
         assert [each.name for each in out.iterdir()] == ["chapter.txt"]
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("something")
     with pytest.raises(UserError, match="is a file"):
         do(tmp_path / "out", {})
     assert (tmp_path / "out").read_text() == "something"
 
 
-def test_an_empty_folder_is_taken(tmp_path):
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert do(tmp_path / "out", {})
 
 
 @pytest.mark.parametrize("content", [b"{half", b"\xff\xfe", b""])
-def test_a_damaged_record_names_itself(tmp_path, content):
+def test_a_damaged_record_names_itself(tmp_path: Path, content: bytes) -> None:
     do(tmp_path / "stage", {})
     (tmp_path / "stage" / FILE).write_bytes(content)
     with pytest.raises(UserError, match=r"stage\.json is damaged .*remove"):
@@ -217,7 +229,7 @@ def test_a_damaged_record_names_itself(tmp_path, content):
 
 
 @pytest.mark.parametrize("content", ["[1, 2]", '{"scene": 1}', "3"])
-def test_a_record_of_something_else_is_foreign(tmp_path, content):
+def test_a_record_of_something_else_is_foreign(tmp_path: Path, content: str) -> None:
     out = tmp_path / "theatre"
     out.mkdir()
     (out / FILE).write_text(content)
@@ -226,14 +238,14 @@ def test_a_record_of_something_else_is_foreign(tmp_path, content):
         do(out, {})
 
 
-def test_differences_are_dotted():
+def test_differences_are_dotted() -> None:
     old = {"settings": {"a": {"b": 1, "c": [1, 2]}, "d": 3}, "inputs": {"text": "x"}}
     new = {"settings": {"a": {"b": 2, "c": [1, 2]}, "e": 3}, "inputs": {"text": "y"}}
     assert sorted(differences(old, new)) == ["a.b", "d", "e", "inputs.text"]
     assert differences(old, old) == []
 
 
-def test_setting_aside_takes_the_first_free_number(tmp_path):
+def test_setting_aside_takes_the_first_free_number(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / "file.json").write_text(str(number))
         set_aside(tmp_path / "file.json")
@@ -241,14 +253,14 @@ def test_setting_aside_takes_the_first_free_number(tmp_path):
     assert (tmp_path / "file.json.2").read_text() == "1"
 
 
-def test_what_was_set_aside_is_found_by_its_number(tmp_path):
+def test_what_was_set_aside_is_found_by_its_number(tmp_path: Path) -> None:
     for name in ("file", "file.1", "file.2", "file.10", "file.old", "other.3", "file.2.1", ".tmp-file.4"):
         (tmp_path / name).touch()
     assert [each.name for each in kept_aside(tmp_path / "file")] == ["file.10", "file.2", "file.1"]
     assert kept_aside(tmp_path / "nowhere" / "file") == []
 
 
-def test_unfinished_work_is_told_by_its_files(tmp_path):
+def test_unfinished_work_is_told_by_its_files(tmp_path: Path) -> None:
     """A model that is still being trained is not the one that will stand there in the end."""
     out = tmp_path / "stage"
     with pytest.raises(KeyboardInterrupt), Stage(out, {}, {}).work():
@@ -259,7 +271,9 @@ def test_unfinished_work_is_told_by_its_files(tmp_path):
     assert fingerprint(out / "work.txt") != before
 
 
-def test_work_whose_file_is_gone_or_changed_is_done_again_and_the_rest_kept(tmp_path, capsys):
+def test_work_whose_file_is_gone_or_changed_is_done_again_and_the_rest_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "stage"
     for number, harm in enumerate((lambda file: file.unlink(), lambda file: file.write_text("wor")), 1):
         with Stage(out, {}, {}).work() as todo:
@@ -281,7 +295,7 @@ def test_work_whose_file_is_gone_or_changed_is_done_again_and_the_rest_kept(tmp_
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_finished_stage_does_without_its_checkpoint(tmp_path, name):
+def test_a_finished_stage_does_without_its_checkpoint(tmp_path: Path, name: str) -> None:
     out = tmp_path / "stage"
     with Stage(out, {}, {}).work():
         (out / name).write_text("large")
@@ -290,7 +304,7 @@ def test_a_finished_stage_does_without_its_checkpoint(tmp_path, name):
     assert not do(out, {})
 
 
-def test_the_record_lists_the_files_of_finished_work(tmp_path):
+def test_the_record_lists_the_files_of_finished_work(tmp_path: Path) -> None:
     out = tmp_path / "stage"
     with Stage(out, {}, {}).work():
         (out / "below").mkdir()
@@ -312,7 +326,7 @@ with Stage(folder, {}, {}).work():
 """
 
 
-def test_a_second_process_is_locked_out_until_the_first_has_ended(tmp_path):
+def test_a_second_process_is_locked_out_until_the_first_has_ended(tmp_path: Path) -> None:
     out = tmp_path / "stage"
     source = str(Path(__file__).parents[2] / "src")
     command = [sys.executable, "-c", HOLD, str(out)]
@@ -335,8 +349,10 @@ def test_a_second_process_is_locked_out_until_the_first_has_ended(tmp_path):
 
 
 @pytest.mark.parametrize("recipe", [recipe_of_training, recipe_of_schedule, recipe_of_matching])
-def test_settings_that_change_nothing_learned_redo_nothing(tmp_path, recipe):
-    def redone(*overrides):
+def test_settings_that_change_nothing_learned_redo_nothing(
+    tmp_path: Path, recipe: Callable[..., Any]
+) -> None:
+    def redone(*overrides: str) -> bool:
         return do(tmp_path / "stage", recipe(load_settings(None, overrides)), keep_old=True)
 
     assert redone()
@@ -348,8 +364,8 @@ def test_settings_that_change_nothing_learned_redo_nothing(tmp_path, recipe):
     assert redone("training.seed=7", "audio.longest=20")
 
 
-def test_each_kind_of_training_depends_on_its_own_part_of_matching():
-    def changes(override):
+def test_each_kind_of_training_depends_on_its_own_part_of_matching() -> None:
+    def changes(override: str) -> list[bool]:
         recipes = (recipe_of_training, recipe_of_schedule, recipe_of_matching)
         old, new = load_settings(None), load_settings(None, [override])
         return [
@@ -362,7 +378,9 @@ def test_each_kind_of_training_depends_on_its_own_part_of_matching():
     assert changes("model.dropout=0.7") == [True, True, True]
 
 
-def test_the_commit_is_that_of_the_clone_and_tells_of_changes(tmp_path, monkeypatch):
+def test_the_commit_is_that_of_the_clone_and_tells_of_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git = ("git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@b.c")
     monkeypatch.setattr(module, "__file__", str(tmp_path / "src/priormatch/runs/stage.py"))
     commit = module.commit.__wrapped__
@@ -376,7 +394,7 @@ def test_the_commit_is_that_of_the_clone_and_tells_of_changes(tmp_path, monkeypa
     assert commit() == f"{head[:12]}-dirty"
 
 
-def test_records_of_hostile_content_are_named_and_not_waited_for(tmp_path):
+def test_records_of_hostile_content_are_named_and_not_waited_for(tmp_path: Path) -> None:
     whole = {"recipe": {}, "finished": True, "seconds": 1.0}
     for content in (
         "[" * 100_000,
@@ -394,6 +412,6 @@ def test_records_of_hostile_content_are_named_and_not_waited_for(tmp_path):
         read_record(tmp_path)
 
 
-def test_an_input_of_links_in_a_circle_has_a_fingerprint(tmp_path):
+def test_an_input_of_links_in_a_circle_has_a_fingerprint(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert fingerprint(tmp_path / "loop").startswith(str(tmp_path))

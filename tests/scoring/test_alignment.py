@@ -1,5 +1,7 @@
 """Alignments and confusions, against hand counts and jiwer's totals."""
 
+from typing import Any
+
 import jiwer
 import pytest
 from hypothesis import given
@@ -22,19 +24,21 @@ SENTENCES = st.lists(st.sampled_from(["a", "b", "ab", "été", "日本"]), max_s
         ("at nine", "at ten", ["equal", "substitute"]),
     ],
 )
-def test_alignment_by_hand(reference, hypothesis, kinds):
+def test_alignment_by_hand(reference: Any, hypothesis: Any, kinds: list[str]) -> None:
     assert [each.kind for each in align(reference, hypothesis)] == kinds
 
 
 @given(SENTENCES.filter(bool), SENTENCES)
-def test_an_alignment_holds_all_words_and_as_many_errors_as_are_counted(reference, hypothesis):
+def test_an_alignment_holds_all_words_and_as_many_errors_as_are_counted(
+    reference: Any, hypothesis: Any
+) -> None:
     words = align(reference, hypothesis)
     assert " ".join(each.reference for each in words if each.reference) == reference
     assert " ".join(each.hypothesis for each in words if each.hypothesis) == hypothesis
     assert sum(each.kind != "equal" for each in words) == word_errors([reference], [hypothesis]).errors[0]
 
 
-def decoded(*pairs):
+def decoded(*pairs: Any) -> Any:
     return [
         Transcript(f"u{i}", hypothesis, 0, reference, []) for i, (reference, hypothesis) in enumerate(pairs)
     ]
@@ -53,7 +57,7 @@ FOUND = misheard(
 )
 
 
-def test_the_worst_come_first_and_the_right_ones_not_at_all():
+def test_the_worst_come_first_and_the_right_ones_not_at_all() -> None:
     assert [(each.id, each.errors, each.length) for each in FOUND] == [
         ("u4", 2, 0),
         ("u5", 2, 2),
@@ -63,7 +67,7 @@ def test_the_worst_come_first_and_the_right_ones_not_at_all():
     ]
 
 
-def test_confusions_by_hand():
+def test_confusions_by_hand() -> None:
     counts = confusions(FOUND)
     assert counts == {
         AlignedWord("bat", "cat"): 2,
@@ -80,7 +84,7 @@ def test_confusions_by_hand():
 
 
 @given(st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=5))
-def test_counts_add_up_to_those_of_jiwer(pairs):
+def test_counts_add_up_to_those_of_jiwer(pairs: Any) -> None:
     references, hypotheses = map(list, zip(*pairs, strict=True))
     found = misheard(decoded(*pairs))
     counts, theirs = confusions(found), jiwer.process_words(references, hypotheses)

@@ -2,7 +2,7 @@
 
 import math
 import unicodedata
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -113,26 +113,26 @@ def test_word_error_rate_recovered() -> None:
         ("snake_case", "snake case"),
     ],
 )
-def test_basic_by_hand(text, wanted):
+def test_basic_by_hand(text: Any, wanted: Any) -> None:
     assert basic(text) == wanted
 
 
-def test_none_only_squeezes_white_space():
+def test_none_only_squeezes_white_space() -> None:
     assert none(" Don’t \t stop,\u00a0e\u0301te\u0301 \n") == "Don’t stop, e\u0301te\u0301"
 
 
 @pytest.mark.parametrize("kind", get_args(NormalizerKind))
-def test_those_of_a_language_are_what_prepare_does(kind):
+def test_those_of_a_language_are_what_prepare_does(kind: Any) -> None:
     text = "'Tis U.S. law, since 1990! IŞIK"
     assert NORMALIZERS[kind](text) == normalizer_of(LanguageSettings(kind))(text)
 
 
-def test_english_by_hand():
+def test_english_by_hand() -> None:
     assert NORMALIZERS["english"]("'Tis U.S. law, since 1990!") == "'tis us law since"
 
 
 @given(st.text())
-def test_basic_is_unicode_that_keeps_numbers(text):
+def test_basic_is_unicode_that_keeps_numbers(text: Any) -> None:
     plain = "".join(" " if unicodedata.category(each)[0] == "N" else each for each in basic(text))
     assert NORMALIZERS["unicode"](plain) == NORMALIZERS["unicode"](basic(text))
     without = text.translate(
@@ -144,7 +144,7 @@ def test_basic_is_unicode_that_keeps_numbers(text):
 @given(st.text())
 @example("İ ŉ ΑΣ' ͅΑ")
 @example("a'\u0301b")
-def test_normalizing_twice_changes_nothing_more(text):
+def test_normalizing_twice_changes_nothing_more(text: Any) -> None:
     for name, normalize in NORMALIZERS.items():
         once = normalize(text)
         assert normalize(once) == once, name
@@ -152,6 +152,6 @@ def test_normalizing_twice_changes_nothing_more(text):
 
 
 @given(st.text())
-def test_basic_keeps_nothing_but_letters_marks_numbers_and_signs_inside_words(text):
+def test_basic_keeps_nothing_but_letters_marks_numbers_and_signs_inside_words(text: Any) -> None:
     kinds = {unicodedata.category(each)[0] for each in basic(text) if each not in f" {INSIDE}"}
     assert kinds <= {"L", "M", "N"}

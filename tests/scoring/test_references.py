@@ -1,5 +1,8 @@
 """References and bootstrap units, by utterance."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from lhotse import CutSet
 
@@ -11,7 +14,7 @@ DECODED = [Transcript("b", "at ten", 2, None, []), Transcript("a", "monday at", 
 REFERENCES = {"a": "monday at nine", "b": "at ten", "c": "doctor"}
 
 
-def test_references_are_those_of_cuts_with_text(tiny_corpus, tmp_path):
+def test_references_are_those_of_cuts_with_text(tiny_corpus: Callable[..., Path], tmp_path: Path) -> None:
     cuts = list(CutSet.from_file(tiny_corpus(["monday", "at ten"])))
     cuts[0].supervisions[0].text = None
     CutSet.from_cuts(cuts).to_file(tmp_path / "some.jsonl.gz")
@@ -20,12 +23,12 @@ def test_references_are_those_of_cuts_with_text(tiny_corpus, tmp_path):
         references_of(tiny_corpus(2, "none", transcribed=False))
 
 
-def test_references_are_replaced_and_unknown_ones_removed():
+def test_references_are_replaced_and_unknown_ones_removed() -> None:
     found = with_references([*DECODED, Transcript("d", "at", 1, "at", [])], REFERENCES)
     assert [each.reference for each in found] == ["at ten", "monday at nine", None]
 
 
-def test_units_are_the_speakers_or_the_recordings(tiny_corpus, tmp_path):
+def test_units_are_the_speakers_or_the_recordings(tiny_corpus: Callable[..., Path], tmp_path: Path) -> None:
     cuts = list(CutSet.from_file(tiny_corpus(3)))
     cuts[1].supervisions[0].speaker = None
     cuts[2].custom = {"part_of": ["book", 12.5]}

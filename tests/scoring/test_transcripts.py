@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from priormatch.scoring.transcripts import (
 )
 
 
-def test_transcripts_survive_being_written(tmp_path):
+def test_transcripts_survive_being_written(tmp_path: Path) -> None:
     several = [
         Transcript("a", "at nine", 2, "at ten", [("at nine", -1.5), ("at", -2.0)]),
         Transcript("b\u2028c\x85", "naïve\u2028", 2, "", [("x", -1.0), ("y", -2.0)]),
@@ -44,14 +45,14 @@ def test_transcripts_survive_being_written(tmp_path):
         b"[" * 100_000 + b"\n",
     ],
 )
-def test_what_is_no_transcript_names_file_and_line(tmp_path, content):
+def test_what_is_no_transcript_names_file_and_line(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "decoded.jsonl"
     path.write_bytes(b'{"id": "a", "hypothesis": "x"}\n' + content)
     with pytest.raises(UserError, match=r"decoded\.jsonl:2: not a transcript"):
         read_transcripts(path)
 
 
-def test_missing_and_empty_files_are_named(tmp_path):
+def test_missing_and_empty_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no transcripts at .*nowhere\.jsonl"):
         read_transcripts(tmp_path / "nowhere.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
@@ -59,14 +60,14 @@ def test_missing_and_empty_files_are_named(tmp_path):
         read_transcripts(tmp_path / "empty.jsonl")
 
 
-def test_only_what_says_something_is_written():
+def test_only_what_says_something_is_written() -> None:
     assert to_line(Transcript("a", "at", 1, None, [])) == '{"id": "a", "hypothesis": "at", "pieces": 1}\n'
     assert to_line(Transcript("a", "at", 1, None, [("at", -0.5)], False)) == (
         '{"id": "a", "hypothesis": "at", "pieces": 1, "ended": false, "score": -0.5}\n'
     )
 
 
-def test_the_score_is_that_of_the_best():
+def test_the_score_is_that_of_the_best() -> None:
     assert Transcript("a", "at", 1, None, [("at", -0.5), ("ten", -0.7)]).score == -0.5
     assert Transcript("a", "at", 1, None, []).score is None
 
@@ -82,7 +83,7 @@ TRANSCRIPTS = st.builds(
 
 
 @given(TRANSCRIPTS)
-def test_any_transcript_is_one_line_and_comes_back(transcript):
+def test_any_transcript_is_one_line_and_comes_back(transcript: Transcript) -> None:
     line = to_line(transcript).encode()
     assert line.splitlines(keepends=True) == [line]
     assert from_line(line) == transcript
@@ -94,7 +95,7 @@ def test_any_transcript_is_one_line_and_comes_back(transcript):
 A, B = Transcript("a", "at nine", 2, None, []), Transcript("b", "at ten", 2, "at ten", [])
 
 
-def test_what_is_put_down_is_found_again_under_the_same_key(tmp_path):
+def test_what_is_put_down_is_found_again_under_the_same_key(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out.jsonl"
     first = PartialTranscripts(out, "key")
     first.add([A])
@@ -104,7 +105,7 @@ def test_what_is_put_down_is_found_again_under_the_same_key(tmp_path):
     assert PartialTranscripts(out, "key").found == {}  # the other has begun anew
 
 
-def test_after_a_cut_off_line_lines_are_whole_again(tmp_path):
+def test_after_a_cut_off_line_lines_are_whole_again(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     before = PartialTranscripts(out, "key")
     before.add([A, B])
@@ -116,12 +117,12 @@ def test_after_a_cut_off_line_lines_are_whole_again(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b'{"ke', b"\xff\xfe\n", b'{"id": "a", "hypothesis": "x"}\n'])
-def test_a_partial_file_without_its_first_line_is_begun_anew(tmp_path, content):
+def test_a_partial_file_without_its_first_line_is_begun_anew(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "out.jsonl.partial").write_bytes(content)
     assert PartialTranscripts(tmp_path / "out.jsonl", "key").found == {}
 
 
-def test_nothing_is_left_after_the_end(tmp_path):
+def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
     partial = PartialTranscripts(tmp_path / "out.jsonl", "key")
     partial.add([A])
     partial.remove()

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import soundfile
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies import DataObject
 from tiny_language import speak
 
 from priormatch.config import FusionSettings
@@ -22,6 +24,8 @@ from priormatch.errors import UserError
 from priormatch.matching.hypotheses import inspect_beam
 from priormatch.matching.lpm import Weighing
 from priormatch.recognizers.decode import plain_search, search_with_prior
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import encode_clips, transcribe
 from priormatch.serve import beams
 from priormatch.serve.beams import PriorUse, Scored, Segment, Transcriber, Visit, decode_beams, weights
@@ -43,12 +47,12 @@ def talk(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def transcriber(tiny_recognizer, tiny_prior) -> Transcriber:
+def transcriber(tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior) -> Transcriber:
     return Transcriber(tiny_recognizer, tiny_prior, 3, FUSION, Cutting(), 60.0)
 
 
 @pytest.fixture
-def ending_recognizer(tiny_recognizer):
+def ending_recognizer(tiny_recognizer: SpeechRecognizer) -> SpeechRecognizer:
     """One that finds ends of sentences, though it has learned nothing."""
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 3
@@ -63,28 +67,30 @@ def ending_recognizer(tiny_recognizer):
         (PriorUse.search, [0.21, 0.58, 0.13, 0.08]),
     ],
 )
-def test_weights_by_hand(use, expected):
+def test_weights_by_hand(use: Any, expected: list[float]) -> None:
     assert [round(each, 2) for each in weights(TABLE_1, use)] == expected
 
 
-def test_without_a_prior_there_are_no_weights_of_its():
+def test_without_a_prior_there_are_no_weights_of_its() -> None:
     alone = [replace(each, log_prior=None) for each in TABLE_1]
     assert weights(alone, PriorUse.weights) is None
     assert weights(alone, PriorUse.none) == weights(TABLE_1, PriorUse.none)
 
 
-def test_the_priors_choice_is_the_heaviest():
+def test_the_priors_choice_is_the_heaviest() -> None:
     assert Segment(0.0, 1.0, TABLE_1).heaviest is TABLE_1[0]
     assert Segment(0.0, 1.0, TABLE_1[:0:-1]).heaviest is TABLE_1[2]
     assert Segment(0.0, 1.0, [replace(each, log_prior=None) for each in TABLE_1]).heaviest is None
     assert Segment(0.0, 1.0, []).heaviest is None
 
 
-def test_every_kind_that_the_page_takes_is_read():
+def test_every_kind_that_the_page_takes_is_read() -> None:
     assert set(beams.SUFFIXES) <= set(AUDIO_SUFFIXES)
 
 
-def test_beams_are_those_that_matching_sees(ending_recognizer, tiny_prior):
+def test_beams_are_those_that_matching_sees(
+    ending_recognizer: SpeechRecognizer, tiny_prior: ConvPrior
+) -> None:
     model = ending_recognizer
     clips = [Clip(3.0, speak("doctor ten").astype(np.float32)), Clip(9.0, speak("at").astype(np.float32))]
     found = decode_beams(model, tiny_prior, plain_search(3), clips)
@@ -104,7 +110,9 @@ def test_beams_are_those_that_matching_sees(ending_recognizer, tiny_prior):
         )
 
 
-def test_where_the_prior_searches_too_log_q_stays_the_recognizers(ending_recognizer, tiny_prior):
+def test_where_the_prior_searches_too_log_q_stays_the_recognizers(
+    ending_recognizer: SpeechRecognizer, tiny_prior: ConvPrior
+) -> None:
     clip = Clip(0.0, speak("doctor ten").astype(np.float32))
     (found,) = decode_beams(ending_recognizer, tiny_prior, search_with_prior(tiny_prior, FUSION), [clip])
     assert found.ended and len(found.beam) == 3
@@ -114,7 +122,7 @@ def test_where_the_prior_searches_too_log_q_stays_the_recognizers(ending_recogni
         assert (round(pieces) > 0) == bool(each.text)
 
 
-def test_a_search_without_an_end_of_sentence_is_marked(tiny_recognizer):
+def test_a_search_without_an_end_of_sentence_is_marked(tiny_recognizer: SpeechRecognizer) -> None:
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] -= 30
     clip = Clip(0.0, speak("doctor ten").astype(np.float32))
@@ -122,13 +130,13 @@ def test_a_search_without_an_end_of_sentence_is_marked(tiny_recognizer):
     assert not found.ended
 
 
-def test_a_loop_is_in_the_beam_and_not_in_the_transcript():
+def test_a_loop_is_in_the_beam_and_not_in_the_transcript() -> None:
     loop = Scored("ten " * 5, -1.0, -1.0)
     assert Segment(0.0, 1.0, [loop], ended=False).text == "ten"
     assert Segment(0.0, 1.0, [loop]).text == loop.text
 
 
-def test_the_words_are_those_of_transcribe(transcriber, talk):
+def test_the_words_are_those_of_transcribe(transcriber: Transcriber, talk: Path) -> None:
     done = []
     found = transcriber.decode(talk, PriorUse.none, lambda *seconds: done.append(seconds))
     assert len(found) == 2
@@ -143,7 +151,7 @@ def test_the_words_are_those_of_transcribe(transcriber, talk):
     ]
 
 
-def test_a_page_without_a_prior_decodes_too(tiny_recognizer, talk):
+def test_a_page_without_a_prior_decodes_too(tiny_recognizer: SpeechRecognizer, talk: Path) -> None:
     transcriber = Transcriber(tiny_recognizer, None, 3, FUSION, Cutting(), 60.0)
     assert {
         each.log_prior for segment in transcriber.decode(talk, PriorUse.weights) for each in segment.beam
@@ -152,12 +160,14 @@ def test_a_page_without_a_prior_decodes_too(tiny_recognizer, talk):
         transcriber.decode(talk, PriorUse.search)
 
 
-def test_silence_has_nothing_in_it(transcriber, tmp_path):
+def test_silence_has_nothing_in_it(transcriber: Transcriber, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "silent.wav", np.zeros(16_000), 16_000)
     assert transcriber.decode(tmp_path / "silent.wav", PriorUse.none) == []
 
 
-def test_what_cannot_be_decoded_gets_a_sentence_without_the_folder(transcriber, tmp_path, talk):
+def test_what_cannot_be_decoded_gets_a_sentence_without_the_folder(
+    transcriber: Transcriber, tmp_path: Path, talk: Path
+) -> None:
     (tmp_path / "empty.wav").touch()
     (tmp_path / "text.wav").write_text("no audio at all")
     (tmp_path / "cut.wav").write_bytes(talk.read_bytes()[:-5000])
@@ -179,7 +189,9 @@ def test_what_cannot_be_decoded_gets_a_sentence_without_the_folder(transcriber, 
     st.binary(max_size=200),
     st.sampled_from([b"", b"RIFF", b"fLaC", b"OggS", b"ID3", b"RIFF\x24\0\0\0WAVEfmt "]),
 )
-def test_any_bytes_are_decoded_or_get_a_sentence(tmp_path_factory, data, head):
+def test_any_bytes_are_decoded_or_get_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: DataObject, head: Any
+) -> None:
     path = tmp_path_factory.getbasetemp() / "bytes.wav"
     path.write_bytes(head + data)
     try:
@@ -190,11 +202,11 @@ def test_any_bytes_are_decoded_or_get_a_sentence(tmp_path_factory, data, head):
         assert all(clip.seconds <= 20 for clip in clips)
 
 
-def test_a_visit_decodes_once_for_each_search(talk):
+def test_a_visit_decodes_once_for_each_search(talk: Path) -> None:
     calls = []
 
     class Counting:
-        def decode(self, path, use, advance):
+        def decode(self, path: Any, use: Any, advance: Any) -> Any:
             calls.append((path, use))
             return [Segment(0.0, 1.0, [Scored(use.value, -1.0, -1.0)])]
 
@@ -207,10 +219,10 @@ def test_a_visit_decodes_once_for_each_search(talk):
     assert Visit().result(PriorUse.none) is None
 
 
-def test_one_recording_is_decoded_at_a_time(transcriber, talk):
+def test_one_recording_is_decoded_at_a_time(transcriber: Transcriber, talk: Path) -> None:
     plain, active, most = transcriber.plain, 0, 0
 
-    def watched(model, memory):
+    def watched(model: Any, memory: Any) -> Any:
         nonlocal active, most
         active += 1
         most = max(most, active)
@@ -226,11 +238,13 @@ def test_one_recording_is_decoded_at_a_time(transcriber, talk):
     assert all(each == found[0] for each in found)
 
 
-def test_closing_stops_decoding_after_the_batch_and_waits_for_it(transcriber, talk, monkeypatch):
+def test_closing_stops_decoding_after_the_batch_and_waits_for_it(
+    transcriber: Transcriber, talk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(beams, "batch_seconds", lambda device: 1.0)  # a segment a batch
     plain, searching, batches = transcriber.plain, Event(), []
 
-    def watched(model, memory):
+    def watched(model: Any, memory: Any) -> Any:
         batches.append(memory)
         searching.set()
         assert transcriber.closed.wait(60)
@@ -257,7 +271,9 @@ def test_what_takes_long_to_decode_is_refused_before_it_is(transcriber: Transcri
         transcriber.clips(dense)
 
 
-def test_a_request_that_computes_for_too_long_ends_with_a_sentence(transcriber, talk, monkeypatch):
+def test_a_request_that_computes_for_too_long_ends_with_a_sentence(
+    transcriber: Transcriber, talk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(beams, "batch_seconds", lambda _: 1.0)  # so that there are several batches
     monkeypatch.setattr(beams, "LONGEST_REQUEST", -1.0)
     with pytest.raises(UserError, match="to transcribe: give a shorter"):

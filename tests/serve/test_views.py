@@ -1,6 +1,7 @@
 """Beams and transcripts as HTML: what stands in them, and that words stay words."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ FUSION = FusionSettings(lm_weight=0.25, token_bonus=0.5)
         (PriorUse.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 per piece"),
     ],
 )
-def test_a_beam(use, weight, note):
+def test_a_beam(use: Any, weight: str, note: str) -> None:
     page = beam_table(Segment(1.0, 62.54, BEAM), use, FUSION)
     assert "The beam from 0:01.0 to 1:02.5" in page
     assert "&lt;b&gt;nine&lt;/b&gt;" in page and "<b>" not in page
@@ -28,14 +29,14 @@ def test_a_beam(use, weight, note):
     assert "(nothing)" in page and "found no end" not in page
 
 
-def test_without_a_prior_it_says_why_columns_are_empty():
+def test_without_a_prior_it_says_why_columns_are_empty() -> None:
     page = beam_table(Segment(0.0, 1.0, [Scored("at", -1.0, -1.0)], ended=False), PriorUse.weights, FUSION)
     assert page.count("no prior") == 2
     assert "this page has none" in page
     assert "the search found no end" in page
 
 
-def test_the_transcript_is_rank_1_and_the_priors_choice_is_shown_with_its_weights():
+def test_the_transcript_is_rank_1_and_the_priors_choice_is_shown_with_its_weights() -> None:
     beam = [Scored("at nine", -1.0, -1.0, -9.0), Scored("at ten", -2.0, -2.0, -3.0)]
     segment = Segment(0.0, 1.0, beam)
     rows = beam_table(segment, PriorUse.weights, FUSION).split("<tr")[2:]
@@ -48,7 +49,7 @@ def test_the_transcript_is_rank_1_and_the_priors_choice_is_shown_with_its_weight
     assert "of recognizer and prior" in transcript([segment], PriorUse.search)
 
 
-def test_loops_are_cut_from_transcript_and_choice():
+def test_loops_are_cut_from_transcript_and_choice() -> None:
     beam = [Scored("ten " * 5, -1.0, -1.0, -9.0), Scored("nine " * 5, -2.0, -2.0, -3.0)]
     segment = Segment(0.0, 1.0, beam, ended=False)
     page = transcript([segment], PriorUse.weights)
@@ -56,13 +57,13 @@ def test_loops_are_cut_from_transcript_and_choice():
     assert "ten ten" in beam_table(segment, PriorUse.weights, FUSION)
 
 
-def test_without_a_prior_nothing_is_its_choice():
+def test_without_a_prior_nothing_is_its_choice() -> None:
     alone = Segment(0.0, 1.0, [Scored("at <i>", -1.0, -1.0)])
     assert "choice" not in transcript([alone], PriorUse.weights) + beam_table(alone, PriorUse.weights, FUSION)
     assert "<p>at &lt;i&gt;</p>" in transcript([alone], PriorUse.weights)
 
 
-def test_a_sentence():
+def test_a_sentence() -> None:
     words = sentence("<x>.wav: the file is empty.")
     assert "&lt;x&gt;.wav" in words and 'role="alert"' in words and "Transcript" not in words
 
@@ -70,14 +71,14 @@ def test_a_sentence():
 @pytest.mark.parametrize(
     ("seconds", "limit"), [(60, "1 minute or"), (1800, "30 minutes"), (30, "0.5 minutes")]
 )
-def test_the_head_names_models_and_limits(seconds, limit):
+def test_the_head_names_models_and_limits(seconds: int, limit: Any) -> None:
     page = head(Path("runs/<b>/model"), None, seconds, 7)
     assert limit in page and "7 MB" in page
     assert "<code>runs/&lt;b&gt;/model</code>. Prior: none." in page
     assert "<code>runs/prior</code>" in head(Path("model"), Path("runs/prior"), seconds, 7)
 
 
-def test_a_model_of_the_hub_has_its_name_there():
+def test_a_model_of_the_hub_has_its_name_there() -> None:
     assert model_name(Path("/home/ann/hub/models--ann--calls--8k/snapshots/4fa2")) == "ann/calls--8k"
     assert model_name(Path("runs/demo/lpm/model")) == "runs/demo/lpm/model"
 
@@ -85,6 +86,6 @@ def test_a_model_of_the_hub_has_its_name_there():
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0, "0:00.0"), (59.96, "1:00.0"), (62.54, "1:02.5"), (3600, "60:00.0")]
 )
-def test_times_are_those_of_a_player(seconds, shown):
+def test_times_are_those_of_a_player(seconds: float, shown: str) -> None:
     assert clock(seconds) == shown
     assert segment_name(Segment(seconds, seconds + 1, BEAM)) == f"{shown} at <b>nine</b>"

@@ -12,7 +12,7 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs pidfds and /proc")
-def test_a_run_that_is_killed_ends_as_one_that_is_not():
+def test_a_run_that_is_killed_ends_as_one_that_is_not() -> None:
     here = Path(__file__)
     environment = {**os.environ, "PYTHONPATH": str(here.parents[2] / "src"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, here.with_name("soak.py"), "--kills", "6"]

@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def test_there_and_back(tmp_path):
+def test_there_and_back(tmp_path: Path) -> None:
     tensors = {"a": torch.randn(3, 2), "b": torch.tensor(5)}
     write_checkpoint(tmp_path / "new", tensors, {"update": 7, "best": float("inf"), "list": [1, 2]})
     found, state = read_checkpoint(tmp_path / "new")
@@ -57,7 +58,7 @@ def test_there_and_back(tmp_path):
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
 
 
-def test_tensors_that_share_memory_are_written_each(tmp_path):
+def test_tensors_that_share_memory_are_written_each(tmp_path: Path) -> None:
     whole = torch.randn(4, 4)
     write_checkpoint(tmp_path, {"whole": whole, "same": whole, "part": whole[:, 1], "turned": whole.T}, {})
     found, _ = read_checkpoint(tmp_path)
@@ -67,7 +68,7 @@ def test_tensors_that_share_memory_are_written_each(tmp_path):
     assert torch.equal(found["turned"], whole.T)
 
 
-def test_only_tensors_that_share_memory_are_copied(tmp_path, monkeypatch):
+def test_only_tensors_that_share_memory_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = {}
     monkeypatch.setattr(tensor_files, "save_file", lambda tensors, path, metadata: written.update(tensors))
     alone, shared = nn.Parameter(torch.randn(3)), torch.randn(4)
@@ -80,7 +81,7 @@ def test_only_tensors_that_share_memory_are_copied(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_checkpoint_takes_no_memory_on_the_gpu(tmp_path):
+def test_a_checkpoint_takes_no_memory_on_the_gpu(tmp_path: Path) -> None:
     tensors = {"a": torch.randn(256, 256, device="cuda")}
     tensors["b"] = tensors["a"][:8]
     before = torch.cuda.max_memory_allocated()
@@ -90,12 +91,12 @@ def test_a_checkpoint_takes_no_memory_on_the_gpu(tmp_path):
     assert all(torch.equal(found[name], tensors[name].cpu()) for name in tensors)
 
 
-def test_no_checkpoint_is_none(tmp_path):
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path) is None
     assert read_checkpoint(tmp_path / "nowhere") is None
 
 
-def test_a_half_written_file_is_not_looked_at(tmp_path):
+def test_a_half_written_file_is_not_looked_at(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {"a": torch.ones(2)}, {"update": 1})
     (tmp_path / f".tmp-{FILE}").write_bytes(b"half of a")
     assert read_checkpoint(tmp_path)[1] == {"update": 1}
@@ -105,7 +106,7 @@ def test_a_half_written_file_is_not_looked_at(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "no state"])
-def test_a_damaged_file_names_itself_and_the_way_out(tmp_path, damage):
+def test_a_damaged_file_names_itself_and_the_way_out(tmp_path: Path, damage: str) -> None:
     write_checkpoint(tmp_path, {"a": torch.randn(100)}, {"update": 1})
     file = tmp_path / FILE
     if damage == "no state":
@@ -116,7 +117,7 @@ def test_a_damaged_file_names_itself_and_the_way_out(tmp_path, damage):
         read_checkpoint(tmp_path)
 
 
-def two_checkpoints(folder):
+def two_checkpoints(folder: Path) -> bytes:
     """Write two generations; the content of the newer file."""
     for update in (1, 2):
         tensors = {
@@ -128,14 +129,16 @@ def two_checkpoints(folder):
     return (folder / FILE).read_bytes()
 
 
-def flipped(content, bits):
+def flipped(content: bytes, bits: list[int] | np.ndarray) -> bytes:
     damaged = bytearray(content)
     for bit in bits:
         damaged[bit // 8] ^= 1 << bit % 8
     return bytes(damaged)
 
 
-def test_flipped_bits_fall_back_to_the_checkpoint_before(tmp_path, capsys):
+def test_flipped_bits_fall_back_to_the_checkpoint_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = two_checkpoints(tmp_path)
     older = (tmp_path / OLD).read_bytes()
     random = np.random.default_rng(0)
@@ -152,14 +155,14 @@ def test_flipped_bits_fall_back_to_the_checkpoint_before(tmp_path, capsys):
     assert f"resuming from {OLD}, written at update 1" in said
 
 
-def test_the_tensor_that_is_damaged_is_named(tmp_path, capsys):
+def test_the_tensor_that_is_damaged_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = two_checkpoints(tmp_path)
     (tmp_path / FILE).write_bytes(flipped(content, [8 * (len(content) - 300)]))
     assert read_checkpoint(tmp_path)[1]["update"] == 1
     assert "SHA-256 of model/a is not what was written" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_damaged_checkpoint_is_kept_and_the_good_one_not_written_over(tmp_path):
+def test_a_damaged_checkpoint_is_kept_and_the_good_one_not_written_over(tmp_path: Path) -> None:
     damaged = two_checkpoints(tmp_path)[:-1]
     (tmp_path / FILE).write_bytes(damaged)
     read_checkpoint(tmp_path)
@@ -171,7 +174,7 @@ def test_a_damaged_checkpoint_is_kept_and_the_good_one_not_written_over(tmp_path
     assert read_checkpoint(tmp_path)[1]["update"] == 1
 
 
-def test_two_damaged_checkpoints_are_named(tmp_path):
+def test_two_damaged_checkpoints_are_named(tmp_path: Path) -> None:
     two_checkpoints(tmp_path)
     for name in (FILE, OLD):
         (tmp_path / name).write_bytes(b"damaged")
@@ -184,11 +187,13 @@ def test_two_damaged_checkpoints_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("moved", [0, 1], ids=["before the renames", "between the renames"])
-def test_a_kill_while_names_change_leaves_a_whole_checkpoint(tmp_path, monkeypatch, moved):
+def test_a_kill_while_names_change_leaves_a_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
     two_checkpoints(tmp_path)
     calls = []
 
-    def replace_until_killed(source, target):
+    def replace_until_killed(source: Path, target: Path) -> None:
         calls.append(target)
         if len(calls) > moved:
             raise KeyboardInterrupt
@@ -201,7 +206,9 @@ def test_a_kill_while_names_change_leaves_a_whole_checkpoint(tmp_path, monkeypat
     assert read_checkpoint(tmp_path)[1]["update"] == 2
 
 
-def test_a_checkpoint_is_on_the_disk_before_another_gives_up_its_name(tmp_path, monkeypatch):
+def test_a_checkpoint_is_on_the_disk_before_another_gives_up_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     two_checkpoints(tmp_path)
     done = []
     sync, replace = os.fsync, os.replace
@@ -213,7 +220,7 @@ def test_a_checkpoint_is_on_the_disk_before_another_gives_up_its_name(tmp_path, 
     assert done[-1] == "sync"
 
 
-def test_a_checkpoint_without_hashes_is_read(tmp_path):
+def test_a_checkpoint_without_hashes_is_read(tmp_path: Path) -> None:
     metadata = {"state": json.dumps({"update": 7, "best": float("inf")})}
     save_file({"a": torch.ones(2)}, tmp_path / FILE, metadata=metadata)
     tensors, state = read_checkpoint(tmp_path)
@@ -224,7 +231,7 @@ def test_a_checkpoint_without_hashes_is_read(tmp_path):
     assert read_checkpoint(tmp_path)[1]["update"] == 7
 
 
-def test_hashes_do_not_vanish_unnoticed(tmp_path):
+def test_hashes_do_not_vanish_unnoticed(tmp_path: Path) -> None:
     content = two_checkpoints(tmp_path)
     assert content.count(b'"priormatch"') == 1
     (tmp_path / OLD).unlink()
@@ -234,7 +241,7 @@ def test_hashes_do_not_vanish_unnoticed(tmp_path):
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=["momentum", "sgd", "adamw"])
-def test_an_optimizer_goes_on_to_the_bit(settings, tmp_path):
+def test_an_optimizer_goes_on_to_the_bit(settings: OptimizerSettings, tmp_path: Path) -> None:
     torch.manual_seed(1)
     straight = Scaled()
     optimizer = make_optimizer(straight.parameters(), settings)
@@ -261,14 +268,14 @@ def test_an_optimizer_goes_on_to_the_bit(settings, tmp_path):
     ]
 
 
-def test_prefixes_part_groups_whose_names_begin_alike():
+def test_prefixes_part_groups_whose_names_begin_alike() -> None:
     one, other = {"a.b": torch.ones(1)}, {"a.b": torch.zeros(1)}
     mixed = with_prefix("task", one) | with_prefix("task2", other)
     assert torch.equal(of_prefix("task", mixed)["a.b"], torch.ones(1))
     assert of_prefix("model", mixed) == {}
 
 
-def test_the_order_of_tensors_does_not_change_a_byte(tmp_path):
+def test_the_order_of_tensors_does_not_change_a_byte(tmp_path: Path) -> None:
     tensors = {"model/b": torch.ones(2), "model/a": torch.zeros(3)}
     for name, given in {"one": tensors, "other": dict(reversed(tensors.items()))}.items():
         write_checkpoint(tmp_path / name, given, {"update": 1})

@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,21 +12,27 @@ from priormatch.data.batches import Corpus
 from priormatch.errors import UserError
 from priormatch.matching.hypotheses import inspect
 from priormatch.matching.lpm import LengthFilter, Weighing
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.training.inspected import FIRST, Inspector, from_line, read_inspected, to_line
 
 
 @pytest.fixture
-def weighing():
+def weighing() -> Weighing:
     return Weighing(LengthFilter(0.5, 1.5), {"tiny-0": 3, "tiny-2": 5})
 
 
 @pytest.fixture
-def inspector(tiny_corpus, tiny_prior, weighing, tmp_path):
+def inspector(
+    tiny_corpus: Callable[..., Path], tiny_prior: ConvPrior, weighing: Weighing, tmp_path: Path
+) -> Inspector:
     corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
     return Inspector(corpus, tiny_prior, 3, weighing, tmp_path / "out" / "inspected.jsonl")
 
 
-def test_the_file_gives_back_what_was_seen(inspector, weighing, tiny_recognizer, tiny_prior):
+def test_the_file_gives_back_what_was_seen(
+    inspector: Inspector, weighing: Weighing, tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior
+) -> None:
     inspector(tiny_recognizer, 0)
     found = read_inspected(inspector.file)
     seen = inspect(tiny_recognizer, tiny_prior, inspector.corpus, 3, weighing)
@@ -33,7 +41,9 @@ def test_the_file_gives_back_what_was_seen(inspector, weighing, tiny_recognizer,
     assert all(from_line(to_line(each)) == each for each in found)
 
 
-def test_the_first_and_the_latest_are_kept_each_once(inspector, tiny_recognizer):
+def test_the_first_and_the_latest_are_kept_each_once(
+    inspector: Inspector, tiny_recognizer: SpeechRecognizer
+) -> None:
     for update in (0, 10, 20, 20):
         inspector(tiny_recognizer, update)
         assert {each.update for each in read_inspected(inspector.file)} == {0, update}
@@ -45,7 +55,9 @@ def test_the_first_and_the_latest_are_kept_each_once(inspector, tiny_recognizer)
     assert [each.update for each in read_inspected(inspector.file)] == [0, 0, 0]
 
 
-def test_a_file_that_is_lost_or_damaged_does_not_stop_a_training(inspector, tiny_recognizer):
+def test_a_file_that_is_lost_or_damaged_does_not_stop_a_training(
+    inspector: Inspector, tiny_recognizer: SpeechRecognizer
+) -> None:
     inspector(tiny_recognizer, 10)
     assert [each.update for each in read_inspected(inspector.file)] == [10, 10, 10]
     inspector.file.write_text("nonsense\n")
@@ -53,13 +65,15 @@ def test_a_file_that_is_lost_or_damaged_does_not_stop_a_training(inspector, tiny
     assert [each.update for each in read_inspected(inspector.file)] == [20, 20, 20]
 
 
-def test_a_cut_with_what_json_has_no_word_for_does_not_stop_a_training(inspector, tiny_recognizer):
+def test_a_cut_with_what_json_has_no_word_for_does_not_stop_a_training(
+    inspector: Inspector, tiny_recognizer: SpeechRecognizer
+) -> None:
     inspector.corpus.cuts[0].custom = {"bytes": b"audio"}
     inspector(tiny_recognizer, 0)
     assert read_inspected(inspector.file)[0].cut["custom"] == {"bytes": None}
 
 
-def test_scores_that_are_no_numbers_survive(inspector, tiny_recognizer):
+def test_scores_that_are_no_numbers_survive(inspector: Inspector, tiny_recognizer: SpeechRecognizer) -> None:
     inspector(tiny_recognizer, 0)
     entry = json.loads(inspector.file.read_text().splitlines()[0])
     entry["inspection"]["hypotheses"][0]["log_prior"] = -math.inf
@@ -74,7 +88,7 @@ def test_scores_that_are_no_numbers_survive(inspector, tiny_recognizer):
         '{"update": 0, "cut": {}, "inspection": {"id": {}, "reference": null, "hypotheses": []}}',
     ],
 )
-def test_a_damaged_file_is_named(tmp_path, line):
+def test_a_damaged_file_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "inspected.jsonl"
     file.write_text(f"{line}\n", encoding="latin-1")
     with pytest.raises(UserError, match=r"inspected\.jsonl is damaged"):

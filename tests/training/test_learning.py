@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from priormatch.config import (
     PriorSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Corpus
+from priormatch.data.batches import Batch, Corpus
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Hypotheses
 from priormatch.errors import UserError
 from priormatch.models.ctc import ctc_losses
@@ -31,7 +34,9 @@ from priormatch.training.supervised_step import Supervised
 WATCH = Stopwatch(torch.device("cpu"))
 
 
-def test_a_tiny_recognizer_learns_its_utterances_by_heart(tiny_corpus, tiny_tokenizer, tmp_path):
+def test_a_tiny_recognizer_learns_its_utterances_by_heart(
+    tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     settings = ModelSettings(20, [4, 6], [1, 1], 5, 48, dropout=0.0, kind="hybrid", longest_output=30)
     training = TrainingSettings(
         batch=BatchSettings(utterances=8), window_updates=60, window_deviation=3.0, ctc_weight=0.5
@@ -47,7 +52,7 @@ def test_a_tiny_recognizer_learns_its_utterances_by_heart(tiny_corpus, tiny_toke
     assert best.longest_heard == pytest.approx(max(corpus.durations), abs=0.01)
 
 
-def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer, tmp_path):
+def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
     grammar = [f"meeting at {hour} with {who}" for hour in ("nine", "ten") for who in ("doctor", "monday")]
     text, held_out = Sentences(grammar * 4, tiny_tokenizer), Sentences(grammar, tiny_tokenizer)
     prior = ConvPrior(ConvLMSettings(16, 16, [[8, 16, 1]], 16, kernel=5, dropout=0.0), tiny_tokenizer)
@@ -63,7 +68,7 @@ def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer, tmp_path):
     assert floor <= after < 1.15 * floor
 
 
-def test_perplexity_is_per_piece_and_per_word(tiny_prior, tiny_tokenizer):
+def test_perplexity_is_per_piece_and_per_word(tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer) -> None:
     held_out = Sentences(["meeting at nine", "with doctor"], tiny_tokenizer)
     task = PriorTraining(tiny_prior, held_out, held_out, PriorSettings(batch_tokens=5), seed=0)
     total = -float(tiny_prior.score_texts(["meeting at nine", "with doctor"]).sum())
@@ -72,7 +77,7 @@ def test_perplexity_is_per_piece_and_per_word(tiny_prior, tiny_tokenizer):
     assert figures["word_perplexity"] == pytest.approx(math.exp(total / 5), rel=1e-5)
 
 
-def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer):
+def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer: Tokenizer) -> None:
     found = Sentences(["at nine", "", " ", "ten"], tiny_tokenizer)
     eos = tiny_tokenizer.eos
     rows = [[*tiny_tokenizer.encode("at nine"), eos], [*tiny_tokenizer.encode("ten"), eos]]
@@ -84,12 +89,14 @@ def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer):
 
 
 @pytest.mark.parametrize("texts", [[], ["", " "]])
-def test_text_without_a_known_piece_is_refused(tiny_tokenizer, texts):
+def test_text_without_a_known_piece_is_refused(tiny_tokenizer: Tokenizer, texts: list[str]) -> None:
     with pytest.raises(UserError, match="no sentence"):
         Sentences(texts, tiny_tokenizer)
 
 
-def test_an_epoch_of_the_prior_sees_every_sentence_once(tiny_prior, tiny_tokenizer, tiny_sentences):
+def test_an_epoch_of_the_prior_sees_every_sentence_once(
+    tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
+) -> None:
     text = Sentences(tiny_sentences[:20], tiny_tokenizer)
     task = PriorTraining(tiny_prior, text, text, PriorSettings(batch_tokens=50), seed=0)
     pieces, updates = 0.0, 0
@@ -100,7 +107,7 @@ def test_an_epoch_of_the_prior_sees_every_sentence_once(tiny_prior, tiny_tokeniz
     assert pieces == len(text.flat)
 
 
-def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer, tmp_path):
+def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
     """A cycle of six words: alone each is as likely as the others, and after another it is certain."""
     cycle = ["monday", "tuesday", "morning", "evening", "meeting", "doctor"]
     text, held_out = Sentences(cycle * 8, tiny_tokenizer), Sentences(cycle * 2, tiny_tokenizer)
@@ -126,8 +133,8 @@ def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer, tmp_path)
 
 
 def test_half_of_the_sentences_are_read_after_another_anew_in_each_epoch(
-    tiny_prior, tiny_tokenizer, tiny_sentences
-):
+    tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
+) -> None:
     text = Sentences(tiny_sentences, tiny_tokenizer)
     eos = tiny_tokenizer.eos
     labels, lengths = text.batch([0, 1], text.lengths_after(np.ones(200, bool)))
@@ -135,7 +142,7 @@ def test_half_of_the_sentences_are_read_after_another_anew_in_each_epoch(
     assert labels[0, : lengths[0]].tolist() == [*first, eos]
     assert labels[1, : lengths[1]].tolist() == [*first, eos, *second, eos]
 
-    def drawn(epoch, seed=0):
+    def drawn(epoch: int, seed: int = 0) -> list[bool]:
         task = PriorTraining(tiny_prior, text, text, PriorSettings(), seed)
         task.epoch = epoch
         return (task._lengths() > text.lengths).tolist()
@@ -148,17 +155,21 @@ def test_half_of_the_sentences_are_read_after_another_anew_in_each_epoch(
     assert drawn(0) != drawn(0, seed=1)
 
 
-def first_batch(tiny_corpus, model, training):
+def first_batch(
+    tiny_corpus: Callable[..., Path], model: SpeechRecognizer, training: TrainingSettings
+) -> Batch:
     corpus = Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
     return Supervised(model, corpus, {}, training, BatchSettings(utterances=4)).stream.take()
 
 
-def plain(**changes) -> TrainingSettings:
+def plain(**changes: float) -> TrainingSettings:
     quiet = {"label_smoothing": 0.0, "input_sampling": 0.0, "piece_sampling": 0.0, "window_updates": 0}
     return TrainingSettings(**{**quiet, **changes})
 
 
-def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(tiny_recognizer, tiny_corpus):
+def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path]
+) -> None:
     model, corpus = tiny_recognizer, Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
     task = Supervised(model, corpus, {}, plain(), BatchSettings(utterances=4))
     loss, figures = task.backward(0, WATCH)
@@ -177,16 +188,20 @@ def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(tiny
     )
 
 
-def transcript_losses(model, batch, training, window=False):
+def transcript_losses(
+    model: SpeechRecognizer, batch: Batch, training: TrainingSettings, window: bool = False
+) -> torch.Tensor:
     spoken = Hypotheses(batch.labels[:, None], batch.label_lengths[:, None], model.tokenizer)
     return model.losses(batch, spoken, training, window)[:, 0]
 
 
-def test_the_soft_window_lasts_for_so_many_updates(tiny_recognizer, tiny_corpus):
+def test_the_soft_window_lasts_for_so_many_updates(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path]
+) -> None:
     training = plain(window_updates=10, window_deviation=0.5)
     corpus = Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
 
-    def task():
+    def task() -> Supervised:
         return Supervised(tiny_recognizer, corpus, {}, training, BatchSettings(utterances=4))
 
     inside, last, after = (task().backward(update, WATCH)[0] for update in (0, 9, 10))
@@ -198,7 +213,9 @@ def test_the_soft_window_lasts_for_so_many_updates(tiny_recognizer, tiny_corpus)
     assert [float(inside), float(last), float(after)] == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_ctc_term_is_added_with_its_weight(tiny_recognizer, tiny_corpus):
+def test_the_ctc_term_is_added_with_its_weight(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path]
+) -> None:
     batch = first_batch(tiny_corpus, tiny_recognizer, plain())
     with torch.no_grad():
         encoded, frames = tiny_recognizer.encode(batch.waveforms, batch.samples)
@@ -211,7 +228,7 @@ def test_the_ctc_term_is_added_with_its_weight(tiny_recognizer, tiny_corpus):
     assert (term > 0).all()
 
 
-def test_ctc_by_hand_and_free_where_the_transcript_does_not_fit():
+def test_ctc_by_hand_and_free_where_the_transcript_does_not_fit() -> None:
     """Two frames, one piece a: the paths are (a, a), (a, blank), (blank, a)."""
     eos = 7
     logits = torch.randn(2, 2, eos + 1)

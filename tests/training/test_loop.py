@@ -4,6 +4,10 @@ import json
 import math
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+from signal import Signals
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +16,7 @@ from torch import nn
 
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
+from priormatch.stopwatch import Stopwatch
 from priormatch.training import loop
 from priormatch.training.checkpoint import FILE, OLD, read_checkpoint, write_checkpoint
 from priormatch.training.health import MOST_BAD_UPDATES
@@ -23,61 +28,63 @@ SGD = OptimizerSettings("sgd", 0.1, clip=1.0)
 class OneNumber:
     """Pulls a weight down by 0.1 an update; validation scores and losses can be set."""
 
-    def __init__(self, scores=(), losses=None):
+    def __init__(
+        self, scores: dict[int, float] | tuple[Any, ...] = (), losses: dict[int, float] | None = None
+    ) -> None:
         self.model = nn.Linear(1, 1, bias=False)
         nn.init.constant_(self.model.weight, 1.0)
         self.scores, self.losses = dict(scores), losses or {}
         self.saved, self.noise, self.modes = [], [], []
 
     @property
-    def ids(self):
+    def ids(self) -> list[str]:
         return [f"speech-{number}" for number in range(7)]
 
-    def backward(self, update, watch):
+    def backward(self, update: int, watch: Stopwatch) -> tuple[torch.Tensor, dict[str, float]]:
         self.noise.append(torch.rand(()).item())
         self.modes.append(self.model.training)
         loss = self.losses.get(update, 1.0) * self.model.weight.sum()
         loss.backward()
         return loss.detach(), {"figure": float(update)}
 
-    def validate(self, update):
+    def validate(self, update: int) -> tuple[float, dict[str, Any]]:
         self.modes.append(self.model.training)
         return self.scores.get(update, 1.0), {"validation": {"dev": update}}
 
-    def close(self):
+    def close(self) -> None:
         pass
 
-    def save(self, folder):
+    def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         value = round(self.model.weight.item(), 3)
         if folder.name == "model":
             self.saved.append(value)
         (folder / "model.safetensors").write_text(str(value))
 
-    def state(self):
+    def state(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
         return {}, {}
 
-    def restore(self, tensors, state):
+    def restore(self, tensors: dict[Any, Any], state: dict[Any, Any] | None) -> None:
         pass
 
 
-def lines(folder):
+def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def run(task, folder, **changes):
+def run(task: Any, folder: Path, **changes: Any) -> None:
     how = {"updates": 6, "optimizer": SGD, "seed": 0, "validate_every": 2, "report_every": 3, **changes}
     fit(task, Schedule(**how), folder, folder)
 
 
-def test_the_best_model_is_kept_and_a_tie_keeps_the_first(tmp_path):
+def test_the_best_model_is_kept_and_a_tie_keeps_the_first(tmp_path: Path) -> None:
     task = OneNumber({2: 5.0, 4: 3.0, 6: 3.0})
     run(task, tmp_path)
     assert task.saved == [0.8, 0.6]
     assert read_checkpoint(tmp_path)[1]["best"] == 3.0
 
 
-def test_no_best_is_told_before_there_is_one(tmp_path, monkeypatch):
+def test_no_best_is_told_before_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = []
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_NOTES", -1.0)
     monkeypatch.setattr(loop.Meter, "advance", lambda self, note: notes.append(note))
@@ -85,7 +92,7 @@ def test_no_best_is_told_before_there_is_one(tmp_path, monkeypatch):
     assert notes == ["loss 1", "loss 0.9, best 5.00"]
 
 
-def test_a_trained_model_can_be_the_best_from_the_start(tmp_path):
+def test_a_trained_model_can_be_the_best_from_the_start(tmp_path: Path) -> None:
     task = OneNumber({0: 1.0, 2: 5.0, 4: 3.0, 6: 3.0})
     run(task, tmp_path, validate_first=True)
     assert task.saved == [1.0]
@@ -97,7 +104,7 @@ def test_a_trained_model_can_be_the_best_from_the_start(tmp_path):
     }
 
 
-def test_a_start_that_does_not_count_is_told_and_not_kept(tmp_path):
+def test_a_start_that_does_not_count_is_told_and_not_kept(tmp_path: Path) -> None:
     task = OneNumber({0: 1.0, 2: 5.0, 4: 3.0, 6: 3.0})
     run(task, tmp_path, validate_first=True, start_counts=False)
     assert task.saved == [0.8, 0.6]
@@ -106,7 +113,9 @@ def test_a_start_that_does_not_count_is_told_and_not_kept(tmp_path):
     assert told == [(0, 1.0), (2, 5.0), (4, 3.0), (6, 3.0)]
 
 
-def test_copies_are_kept_at_their_moments_and_never_again(tmp_path, capsys):
+def test_copies_are_kept_at_their_moments_and_never_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     keep = {
         "late": KeepSettings(update=3),
         "good": KeepSettings(score=3.5),
@@ -119,21 +128,21 @@ def test_copies_are_kept_at_their_moments_and_never_again(tmp_path, capsys):
     assert capsys.readouterr().err.count("late and good are the same model: validate more often") == 1
 
 
-def test_a_score_that_is_not_a_number_is_kept_only_until_there_is_one(tmp_path):
+def test_a_score_that_is_not_a_number_is_kept_only_until_there_is_one(tmp_path: Path) -> None:
     task = OneNumber({2: math.nan, 4: 7.0, 6: math.nan})
     run(task, tmp_path)
     assert task.saved == [0.8, 0.6]
     assert read_checkpoint(tmp_path)[1]["best"] == 7.0
 
 
-def test_the_last_update_is_validated_though_it_is_not_due(tmp_path):
+def test_the_last_update_is_validated_though_it_is_not_due(tmp_path: Path) -> None:
     task = OneNumber()
     run(task, tmp_path, updates=5)
     assert [each["update"] for each in lines(tmp_path) if "validation_score" in each] == [2, 4, 5]
     assert read_checkpoint(tmp_path)[1]["update"] == 5
 
 
-def test_reports_are_means_since_the_last(tmp_path):
+def test_reports_are_means_since_the_last(tmp_path: Path) -> None:
     run(OneNumber(), tmp_path)
     reports = [each for each in lines(tmp_path) if "loss" in each]
     assert [(each["update"], each["figure"]) for each in reports] == [(3, 1.0), (6, 4.0)]
@@ -141,7 +150,9 @@ def test_reports_are_means_since_the_last(tmp_path):
     assert [each["learning_rate"] for each in reports] == pytest.approx([0.1, 0.1])
 
 
-def test_seconds_per_update_count_the_updates_since_the_resumption(tmp_path, monkeypatch):
+def test_seconds_per_update_count_the_updates_since_the_resumption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = iter(range(1000))
     task = OneNumber()
     run(task, tmp_path, updates=4, report_every=6)
@@ -153,7 +164,7 @@ def test_seconds_per_update_count_the_updates_since_the_resumption(tmp_path, mon
     assert report["figure"] == 2.5, "a mean over the updates before and after"
 
 
-def test_a_checkpoint_of_an_older_version_resumes(tmp_path):
+def test_a_checkpoint_of_an_older_version_resumes(tmp_path: Path) -> None:
     task = OneNumber()
     run(task, tmp_path, updates=4, report_every=6)
     tensors, state = read_checkpoint(tmp_path)
@@ -163,20 +174,22 @@ def test_a_checkpoint_of_an_older_version_resumes(tmp_path):
     assert report["figure"] == 4.5, "it knew of no update before"
 
 
-def test_dropout_is_on_in_training_and_off_in_validation(tmp_path):
+def test_dropout_is_on_in_training_and_off_in_validation(tmp_path: Path) -> None:
     task = OneNumber()
     run(task, tmp_path, updates=2)
     assert task.modes == [True, True, False]
 
 
-def test_the_gradient_is_clipped(tmp_path):
+def test_the_gradient_is_clipped(tmp_path: Path) -> None:
     task = OneNumber(losses={0: 100.0})
     run(task, tmp_path, updates=1, report_every=1)
     assert task.model.weight.item() == pytest.approx(0.9, abs=1e-4)
     assert lines(tmp_path)[0]["gradient_norm"] == pytest.approx(100.0)
 
 
-def test_an_update_with_a_gradient_that_is_not_finite_is_skipped_and_named(tmp_path, capsys):
+def test_an_update_with_a_gradient_that_is_not_finite_is_skipped_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     task = OneNumber(losses={1: math.nan, 3: math.inf})
     run(task, tmp_path)
     assert task.model.weight.item() == pytest.approx(0.6)
@@ -185,7 +198,7 @@ def test_an_update_with_a_gradient_that_is_not_finite_is_skipped_and_named(tmp_p
     assert f"update 1 skipped: its gradient is not finite (utterances {names})" in said
 
 
-def test_skips_in_a_row_stop_the_training(tmp_path):
+def test_skips_in_a_row_stop_the_training(tmp_path: Path) -> None:
     all_bad = OneNumber(losses=dict.fromkeys(range(1000, 1100), math.nan))
     with pytest.raises(UserError, match=r"20 updates in a row .* not finite: .*speech-4 and 2 more"):
         run(all_bad, tmp_path, updates=1100, validate_every=1000)
@@ -193,7 +206,7 @@ def test_skips_in_a_row_stop_the_training(tmp_path):
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["straight", "resumed"])
-def test_a_share_of_skips_stops_the_training(tmp_path, killed):
+def test_a_share_of_skips_stops_the_training(tmp_path: Path, killed: bool) -> None:
     every_third = OneNumber(losses=dict.fromkeys(range(0, 100, 3), math.nan))
     if killed:
         run(every_third, tmp_path, updates=31)
@@ -202,7 +215,7 @@ def test_a_share_of_skips_stops_the_training(tmp_path, killed):
     assert len(every_third.noise) == 58
 
 
-def test_few_skips_are_endured_and_old_ones_forgotten(tmp_path):
+def test_few_skips_are_endured_and_old_ones_forgotten(tmp_path: Path) -> None:
     few = OneNumber(losses=dict.fromkeys(range(0, 2500, 25), math.nan))  # 4 %
     run(few, tmp_path, updates=2500, validate_every=500, report_every=500)
     assert len(read_checkpoint(tmp_path)[1]["skipped"]) == 40
@@ -211,11 +224,11 @@ def test_few_skips_are_endured_and_old_ones_forgotten(tmp_path):
 class Stopping(OneNumber):
     """Sends this process a signal in the middle of some updates."""
 
-    def __init__(self, number, *updates):
+    def __init__(self, number: Signals, *updates: int) -> None:
         super().__init__()
         self.number, self.updates = number, updates
 
-    def backward(self, update, watch):
+    def backward(self, update: int, watch: Stopwatch) -> tuple[torch.Tensor, dict[str, float]]:
         if update in self.updates:
             signal.raise_signal(self.number)
             if len(self.updates) == 1:
@@ -224,7 +237,7 @@ class Stopping(OneNumber):
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def stop_signal(request):
+def stop_signal(request: pytest.FixtureRequest) -> Iterator[Signals]:
     """A signal that stops the process, by raising KeyboardInterrupt as the command line lets it."""
     before = signal.signal(request.param, signal.default_int_handler)
     yield request.param
@@ -232,7 +245,9 @@ def stop_signal(request):
     signal.signal(request.param, before)
 
 
-def test_the_first_stop_saves_and_training_resumes_there(tmp_path, stop_signal, capfd):
+def test_the_first_stop_saves_and_training_resumes_there(
+    tmp_path: Path, stop_signal: Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
     task = Stopping(stop_signal, 2, 99)
     with pytest.raises(KeyboardInterrupt):
         run(task, tmp_path, validate_every=6)
@@ -245,7 +260,7 @@ def test_the_first_stop_saves_and_training_resumes_there(tmp_path, stop_signal, 
     assert len(task.noise) == 6
 
 
-def test_the_second_stop_stops_at_once(tmp_path, stop_signal):
+def test_the_second_stop_stops_at_once(tmp_path: Path, stop_signal: Signals) -> None:
     task = Stopping(stop_signal, 2)
     with pytest.raises(KeyboardInterrupt):
         run(task, tmp_path, validate_every=6)
@@ -253,7 +268,7 @@ def test_the_second_stop_stops_at_once(tmp_path, stop_signal):
     assert read_checkpoint(tmp_path) is None
 
 
-def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         run(Stopping(signal.SIGINT, 2), tmp_path)
@@ -263,7 +278,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path):
 
 
 @pytest.mark.parametrize("score", [math.inf, math.nan])
-def test_a_training_that_diverged_is_no_success(tmp_path, score):
+def test_a_training_that_diverged_is_no_success(tmp_path: Path, score: float) -> None:
     task = OneNumber(dict.fromkeys((2, 4, 6), score))
     for _ in range(2):  # nor is it one when it is asked for again
         with pytest.raises(
@@ -273,7 +288,7 @@ def test_a_training_that_diverged_is_no_success(tmp_path, score):
     assert len(task.noise) == 6
 
 
-def test_randomness_is_that_of_seed_and_update(tmp_path):
+def test_randomness_is_that_of_seed_and_update(tmp_path: Path) -> None:
     one, same, other = OneNumber(), OneNumber(), OneNumber()
     run(one, tmp_path / "one", seed=1)
     run(same, tmp_path / "same", seed=1, validate_every=1)
@@ -282,12 +297,12 @@ def test_randomness_is_that_of_seed_and_update(tmp_path):
     assert len({*one.noise, *other.noise}) == 12
 
 
-def test_seeds_differ_in_the_bits_the_generator_looks_at():
+def test_seeds_differ_in_the_bits_the_generator_looks_at() -> None:
     seeds = [seed_of(seed, update) & 0xFFFFFFFF for seed in range(30) for update in range(30)]
     assert len(set(seeds)) == 900
 
 
-def test_a_short_training_that_skipped_most_updates_is_not_finished(tmp_path):
+def test_a_short_training_that_skipped_most_updates_is_not_finished(tmp_path: Path) -> None:
     task = OneNumber(losses=dict.fromkeys(range(4), math.nan))
     for _ in range(2):  # also when it is called again
         with pytest.raises(
@@ -297,7 +312,7 @@ def test_a_short_training_that_skipped_most_updates_is_not_finished(tmp_path):
     run(OneNumber(losses=dict.fromkeys(range(3), math.nan)), tmp_path / "half")
 
 
-def old_checkpoint(folder, weight, **state):
+def old_checkpoint(folder: Path, weight: torch.Tensor, **state: int | None) -> None:
     """Write a checkpoint as earlier versions did, without hashes."""
     known = {"update": 2, "best": 1.0, "bad": 0, "task": {}, **state}
     save_file({"model/weight": weight}, folder / FILE, metadata={"state": json.dumps(known)})
@@ -308,13 +323,17 @@ def old_checkpoint(folder, weight, **state):
     [((2, 2), {}), ((1, 1), {"task": None, "best": None}), ((1, 1), {"update": None})],
     ids=["shape", "best", "update"],
 )
-def test_a_checkpoint_of_another_training_is_one_sentence(tmp_path, weight, state):
+def test_a_checkpoint_of_another_training_is_one_sentence(
+    tmp_path: Path, weight: tuple[int, int], state: dict[str, None]
+) -> None:
     old_checkpoint(tmp_path, torch.ones(weight), **state)
     with pytest.raises(UserError, match=r"is from another training .* remove checkpoint"):
         run(OneNumber(), tmp_path)
 
 
-def test_an_old_checkpoint_with_nan_falls_back_to_the_older_one(tmp_path, capsys):
+def test_an_old_checkpoint_with_nan_falls_back_to_the_older_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old_checkpoint(tmp_path, torch.full((1, 1), 0.8))
     os.replace(tmp_path / FILE, tmp_path / OLD)
     old_checkpoint(tmp_path, torch.full((1, 1), math.nan), update=4)

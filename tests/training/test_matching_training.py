@@ -1,7 +1,10 @@
 """Labeled and unlabeled speech together: the loss by hand, proposals, batches that teach nothing."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +16,11 @@ from priormatch.config import (
     OptimizerSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Corpus, cut_text
+from priormatch.data.batches import Batch, BatchStream, Corpus, cut_text
 from priormatch.matching.baselines import AveragedProposal
 from priormatch.matching.lpm import Proposal, Targets, given_labels, is_paired
 from priormatch.models.objective import sequence_loss
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training import matching_step as module
 from priormatch.training.loop import Schedule, fit
@@ -29,17 +33,25 @@ QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling
 
 
 @pytest.fixture
-def corpora(tiny_corpus):
+def corpora(tiny_corpus: Callable[..., Path]) -> tuple[Corpus, Corpus]:
     audio = AudioSettings(workers=0)
     labeled, unlabeled = tiny_corpus(6, "labeled"), tiny_corpus(9, "unlabeled", transcribed=False)
     return Corpus.load(labeled, audio), Corpus.load(unlabeled, audio)
 
 
 @pytest.fixture
-def make(corpora, tiny_recognizer):
+def make(
+    corpora: tuple[Corpus, Corpus], tiny_recognizer: SpeechRecognizer
+) -> Callable[..., tuple[Matching, list[Any], list[Any]]]:
     """A task whose targets are given, and the batches that it takes."""
 
-    def make(targets, training=QUIET, proposal=None, transcribed=None, **settings):
+    def make(
+        targets: Callable[..., Any] | Callable[..., tuple[Targets, dict[str, torch.Tensor]]],
+        training: TrainingSettings = QUIET,
+        proposal: AveragedProposal | Proposal | None = None,
+        transcribed: Corpus | None = None,
+        **settings: float | str,
+    ) -> tuple[Matching, list[Any], list[Any]]:
         task = Matching(
             tiny_recognizer,
             *corpora,
@@ -55,10 +67,10 @@ def make(corpora, tiny_recognizer):
     return make
 
 
-def record(stream):
+def record(stream: BatchStream) -> list[Any]:
     taken, take = [], stream.take
 
-    def recording():
+    def recording() -> Batch:
         taken.append(take())
         return taken[-1]
 
@@ -66,7 +78,7 @@ def record(stream):
     return taken
 
 
-def two_hypotheses(batch, watch=None):
+def two_hypotheses(batch: Batch, watch: Stopwatch | None = None) -> tuple[Targets, dict[str, torch.Tensor]]:
     """Fixed hypotheses with uneven weights; nothing at all for the first utterance."""
     size = len(batch)
     labels = torch.tensor([[1, 2, 28, 28], [3, 4, 5, 28]]).expand(size, 2, 4)
@@ -75,40 +87,46 @@ def two_hypotheses(batch, watch=None):
     return Targets(labels, torch.tensor([3, 4]).repeat(size, 1), weights), {"survivors": torch.tensor(1.5)}
 
 
-def nothing(batch, watch):
+def nothing(batch: Batch, watch: Stopwatch) -> tuple[Targets, dict[str, torch.Tensor]]:
     found, _ = two_hypotheses(batch, watch)
     return Targets(found.labels, found.lengths, torch.zeros_like(found.weights)), {
         "length_ratio": torch.tensor(torch.nan)
     }
 
 
-def negative_log_q(model, batch, labels, lengths):
+def negative_log_q(
+    model: SpeechRecognizer, batch: Batch, labels: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
     encoded, frames = model.encode(batch.waveforms, batch.samples)
     logits = model.decoder(model.decoder.memory(encoded, frames), labels)
     return sequence_loss(logits, labels, lengths)
 
 
-def paired_sum(model, batch):
+def paired_sum(model: SpeechRecognizer, batch: Batch) -> torch.Tensor:
     return negative_log_q(model, batch, batch.labels[:, None], batch.label_lengths[:, None]).sum()
 
 
-def unpaired_sum(model, batch):
+def unpaired_sum(model: SpeechRecognizer, batch: Batch) -> torch.Tensor:
     targets, _ = two_hypotheses(batch)
     losses = negative_log_q(model, batch, targets.labels, targets.lengths)
     return (0.25 * losses[1:, 0] + 0.75 * losses[1:, 1]).sum()
 
 
-def gradients(model, loss):
+def gradients(model: SpeechRecognizer, loss: torch.Tensor) -> dict[str, torch.Tensor]:
     model.zero_grad()
     loss.backward()
     return left_gradients(model)
 
 
-def left_gradients(model):
+def left_gradients(model: SpeechRecognizer) -> dict[str, torch.Tensor]:
     return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
 
 
-def test_the_longest_utterance_of_either_kind_is_remembered(make, corpora, tiny_recognizer):
+def test_the_longest_utterance_of_either_kind_is_remembered(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+    corpora: tuple[Corpus, Corpus],
+    tiny_recognizer: SpeechRecognizer,
+) -> None:
     longest = max(float(each.durations.max()) for each in corpora)
     fixed, better = (Proposal(tiny_recognizer, 50.0, policy) for policy in ("never", "better"))
     make(two_hypotheses, proposal=fixed)
@@ -118,7 +136,9 @@ def test_the_longest_utterance_of_either_kind_is_remembered(make, corpora, tiny_
     assert (tiny_recognizer.longest_heard, better.model.longest_heard) == (30.0, 30.0)
 
 
-def test_sum_adds_both_losses_over_the_utterances_of_both(make):
+def test_sum_adds_both_losses_over_the_utterances_of_both(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+) -> None:
     task, paired, unpaired = make(two_hypotheses, combine="sum", loss_weight=0.3)
     loss, figures = task.backward(0, WATCH)
     assert (len(paired[0]), len(unpaired[0])) == (2, 4)
@@ -133,7 +153,9 @@ def test_sum_adds_both_losses_over_the_utterances_of_both(make):
     )
 
 
-def test_alternate_divides_each_loss_by_its_own_batch(make):
+def test_alternate_divides_each_loss_by_its_own_batch(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+) -> None:
     task, paired, unpaired = make(two_hypotheses, combine="alternate", loss_weight=0.3)
     kinds = []
     for update in range(6):
@@ -152,7 +174,9 @@ def test_alternate_divides_each_loss_by_its_own_batch(make):
     assert {len(each) for each in paired + unpaired} <= {6, 3}  # whole batches, and what is left at an end
 
 
-def test_an_unpaired_batch_without_a_survivor_has_no_gradient(make):
+def test_an_unpaired_batch_without_a_survivor_has_no_gradient(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+) -> None:
     task, _, unpaired = make(nothing, combine="alternate")
     unpaired_update = next(update for update in range(9) if not is_paired(update, 1, 2))
     loss, _ = task.backward(unpaired_update, WATCH)
@@ -163,7 +187,9 @@ def test_an_unpaired_batch_without_a_survivor_has_no_gradient(make):
     assert all((each == 0).all() for each in found.values())
 
 
-def test_a_sum_without_a_survivor_teaches_the_paired_part_alone(make):
+def test_a_sum_without_a_survivor_teaches_the_paired_part_alone(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+) -> None:
     task, paired, _ = make(nothing, combine="sum", loss_weight=100.0)
     task.backward(0, WATCH)
     found = left_gradients(task.model)
@@ -172,7 +198,9 @@ def test_a_sum_without_a_survivor_teaches_the_paired_part_alone(make):
         torch.testing.assert_close(found[name], each)
 
 
-def test_training_without_any_survivor_stays_finite(make, tmp_path):
+def test_training_without_any_survivor_stays_finite(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]], tmp_path: Path
+) -> None:
     task, _, _ = make(nothing, combine="sum")
     optimizer = OptimizerSettings("adamw", 0.01, clip=1.0)
     fit(task, Schedule(3, optimizer, 0, 3, report_every=1), tmp_path, tmp_path)
@@ -181,13 +209,15 @@ def test_training_without_any_survivor_stays_finite(make, tmp_path):
     assert [each["unpaired_loss"] for each in reports if "loss" in each] == [0.0, 0.0, 0.0]
 
 
-def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(make):
+def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+) -> None:
     """A weight of zero hides even a hypothesis of probability zero."""
     task, _, _ = make(two_hypotheses, combine="alternate")
     with torch.no_grad():
         task.model.decoder.output.bias[7] = -torch.inf
 
-    def impossible(batch, watch):
+    def impossible(batch: Batch, watch: Stopwatch) -> tuple[Targets, dict[Any, Any]]:
         found, _ = two_hypotheses(batch)
         labels = found.labels.clone()
         labels[:, 0, 0] = 7
@@ -202,7 +232,9 @@ def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(make):
     assert all(each.isfinite().all() for each in found.values())
 
 
-def test_pseudo_labels_are_the_supervised_loss(make, corpora):
+def test_pseudo_labels_are_the_supervised_loss(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]], corpora: tuple[Corpus, Corpus]
+) -> None:
     task, _, _ = make(given_labels, combine="alternate", loss_weight=1.0)
     task.unpaired = module.BatchStream(
         module.UtteranceReader(corpora[0], task.model.tokenizer), BatchSettings(utterances=6), 0
@@ -213,11 +245,13 @@ def test_pseudo_labels_are_the_supervised_loss(make, corpora):
     torch.testing.assert_close(loss, paired_sum(task.model, batch) / len(batch))
 
 
-def test_a_transcript_without_a_known_piece_still_counts(make):
+def test_a_transcript_without_a_known_piece_still_counts(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+) -> None:
     task, paired, _ = make(two_hypotheses, combine="sum", loss_weight=0.0)
     take = task.paired.take
 
-    def emptied():
+    def emptied() -> Batch:
         batch = take()
         lengths = batch.label_lengths.clone()
         lengths[0] = 1
@@ -229,7 +263,9 @@ def test_a_transcript_without_a_known_piece_still_counts(make):
     torch.testing.assert_close(loss, (paired_sum(task.model, batch) / 6).detach())
 
 
-def test_the_encoder_runs_once_for_all_hypotheses(make, monkeypatch):
+def test_the_encoder_runs_once_for_all_hypotheses(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     task, _, _ = make(two_hypotheses, combine="alternate")
     calls, encode = [], task.model.encode
     monkeypatch.setattr(task.model, "encode", lambda *each: calls.append(1) or encode(*each))
@@ -246,20 +282,24 @@ def test_the_encoder_runs_once_for_all_hypotheses(make, monkeypatch):
         (BatchSettings(utterances=16), 1.0, BatchSettings(utterances=16)),
     ],
 )
-def test_shares_of_a_batch(size, share, expected):
+def test_shares_of_a_batch(size: BatchSettings, share: float, expected: BatchSettings) -> None:
     assert share_of(size, share) == expected
 
 
-def test_the_proposal_is_refreshed_only_by_a_better_online_model(make, monkeypatch, tiny_recognizer):
+def test_the_proposal_is_refreshed_only_by_a_better_online_model(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_recognizer: SpeechRecognizer,
+) -> None:
     proposal = Proposal(tiny_recognizer, cer=40.0)
     task, _, _ = make(two_hypotheses, proposal=proposal)
     cers = iter([40.0, 40.0, 39.0, 39.0])
     monkeypatch.setattr(module, "validation_errors", lambda *_: {"dev": {"cer": next(cers), "wer": 0.0}})
 
-    def weight():
+    def weight() -> float:
         return proposal.model.decoder.start[0].item()
 
-    def validate(update, value):
+    def validate(update: int, value: float) -> tuple[float, dict[str, Any]]:
         with torch.no_grad():
             task.model.decoder.start[0] = value
         return task.validate(update)
@@ -278,7 +318,9 @@ def test_the_proposal_is_refreshed_only_by_a_better_online_model(make, monkeypat
     assert [each.update for each in proposal.history] == [10, 20, 30]
 
 
-def test_the_proposal_does_not_follow_the_online_model(make, tiny_recognizer):
+def test_the_proposal_does_not_follow_the_online_model(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]], tiny_recognizer: SpeechRecognizer
+) -> None:
     proposal = Proposal(tiny_recognizer, cer=40.0)
     with torch.no_grad():
         tiny_recognizer.decoder.start.add_(1.0)
@@ -300,8 +342,13 @@ def test_the_proposal_does_not_follow_the_online_model(make, tiny_recognizer):
     ],
 )
 def test_a_proposal_that_is_new_is_scored_where_transcripts_are_known(
-    make, corpora, monkeypatch, tiny_recognizer, policy, scored
-):
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+    corpora: tuple[Corpus, Corpus],
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_recognizer: SpeechRecognizer,
+    policy: str,
+    scored: list[int],
+) -> None:
     averaged = policy == "topipl"
     proposal = (
         AveragedProposal(tiny_recognizer, 40.0) if averaged else Proposal(tiny_recognizer, 40.0, policy)
@@ -309,7 +356,7 @@ def test_a_proposal_that_is_new_is_scored_where_transcripts_are_known(
     task, _, _ = make(two_hypotheses, proposal=proposal, transcribed=corpora[0])
     cers = iter([40.0, 40.0, 39.0, 39.5])
 
-    def errors(model, sets):
+    def errors(model: SpeechRecognizer, sets: dict[str, Corpus]) -> dict[str, dict[str, float]]:
         if model is proposal.model:
             return {name: {"wer": float(len(each)), "cer": 0.0} for name, each in sets.items()}
         return {"dev": {"wer": 0.0, "cer": next(cers)}}
@@ -321,7 +368,11 @@ def test_a_proposal_that_is_new_is_scored_where_transcripts_are_known(
     )
 
 
-def test_the_labels_scored_are_those_of_the_proposal(make, corpora, tiny_recognizer):
+def test_the_labels_scored_are_those_of_the_proposal(
+    make: Callable[..., tuple[Matching, list[Any], list[Any]]],
+    corpora: tuple[Corpus, Corpus],
+    tiny_recognizer: SpeechRecognizer,
+) -> None:
     """It hears one word over and over in whatever is said, once with the loop cut, and the online model nothing."""
     proposal, tokenizer = Proposal(tiny_recognizer, cer=0.0), tiny_recognizer.tokenizer
     with torch.no_grad():

@@ -3,6 +3,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from tiny_run import file_limit
@@ -12,11 +13,11 @@ from priormatch.training import metrics
 from priormatch.training.metrics import MetricsLog
 
 
-def lines(folder, name="metrics.jsonl"):
+def lines(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, float | str]]:
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
-def test_means_are_of_the_updates_since_the_last_report_and_skip_what_is_not_finite(tmp_path):
+def test_means_are_of_the_updates_since_the_last_report_and_skip_what_is_not_finite(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, "supervised", 0)
     log.add({"loss": 1.0, "ratio": math.nan})
     log.add({"loss": 3.0, "ratio": 0.5, "norm": math.inf})
@@ -26,7 +27,7 @@ def test_means_are_of_the_updates_since_the_last_report_and_skip_what_is_not_fin
     log.close()
 
 
-def test_lines_after_the_checkpoint_are_taken_back_for_this_stage_alone(tmp_path):
+def test_lines_after_the_checkpoint_are_taken_back_for_this_stage_alone(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, "lpm", 0)
     for update in (0, 10, 20, 30):
         log.write(update, {"loss": 1.0})
@@ -43,7 +44,7 @@ def test_lines_after_the_checkpoint_are_taken_back_for_this_stage_alone(tmp_path
     ]
 
 
-def test_a_stage_that_begins_anew_leaves_no_line_of_its_first_validation(tmp_path):
+def test_a_stage_that_begins_anew_leaves_no_line_of_its_first_validation(tmp_path: Path) -> None:
     MetricsLog(tmp_path, "lpm", 0).write(0, {"validation_score": 1.0})
     again = MetricsLog(tmp_path, "lpm", 0)
     again.write(0, {"validation_score": 1.0})
@@ -51,7 +52,7 @@ def test_a_stage_that_begins_anew_leaves_no_line_of_its_first_validation(tmp_pat
     assert len(lines(tmp_path)) == 1
 
 
-def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path):
+def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, "lpm", 0)
     log.write(5, {"loss": 1.0})
     log.close()
@@ -61,7 +62,7 @@ def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path):
     assert [each["update"] for each in lines(tmp_path)] == [5]
 
 
-def test_numbers_are_events_too(tmp_path):
+def test_numbers_are_events_too(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     log = MetricsLog(tmp_path, "lpm", 0)
@@ -72,7 +73,7 @@ def test_numbers_are_events_too(tmp_path):
     assert [(each.step, each.value) for each in events.Scalars("loss")] == [(5, 1.5)]
 
 
-def test_without_tensorboard_there_are_lines_alone(tmp_path, monkeypatch):
+def test_without_tensorboard_there_are_lines_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     log = MetricsLog(tmp_path, "lpm", 0)
     log.write(5, {"loss": 1.5})
@@ -81,7 +82,7 @@ def test_without_tensorboard_there_are_lines_alone(tmp_path, monkeypatch):
     assert not (tmp_path / "tensorboard").exists()
 
 
-def test_events_are_taken_back_as_the_lines_are(tmp_path):
+def test_events_are_taken_back_as_the_lines_are(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folder = tmp_path / "tensorboard" / "lpm"
@@ -100,7 +101,7 @@ def test_events_are_taken_back_as_the_lines_are(tmp_path):
     assert [(each["update"], each["loss"]) for each in lines(tmp_path)] == expected
 
 
-def test_lines_of_a_stage_made_anew_are_kept_as_old_ones(tmp_path):
+def test_lines_of_a_stage_made_anew_are_kept_as_old_ones(tmp_path: Path) -> None:
     for loss in (1.0, 2.0, 3.0):
         log = MetricsLog(tmp_path, "lpm", 0)
         log.write(0, {"validation_score": 50.0})
@@ -116,7 +117,7 @@ def test_lines_of_a_stage_made_anew_are_kept_as_old_ones(tmp_path):
     assert len(old) == 4
 
 
-def test_lines_undone_by_a_kill_are_not_kept(tmp_path):
+def test_lines_undone_by_a_kill_are_not_kept(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, "lpm", 0)
     for update in (5, 10):
         log.write(update, {"loss": 1.0})
@@ -126,8 +127,8 @@ def test_lines_undone_by_a_kill_are_not_kept(tmp_path):
     assert not (tmp_path / "metrics.old.jsonl").exists()
 
 
-def test_stages_side_by_side_lose_nothing(tmp_path):
-    def train(stage):
+def test_stages_side_by_side_lose_nothing(tmp_path: Path) -> None:
+    def train(stage: str) -> None:
         for start in range(20):  # as if it were killed again and again
             log = MetricsLog(tmp_path, stage, start)
             log.write(start + 1, {"loss": 1.0})
@@ -140,7 +141,7 @@ def test_stages_side_by_side_lose_nothing(tmp_path):
         assert [each["update"] for each in found if each["stage"] == stage] == list(range(1, 21))
 
 
-def test_a_full_disk_names_the_metrics(tmp_path, monkeypatch):
+def test_a_full_disk_names_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)  # whose thread would meet the limit too
     with closing(MetricsLog(tmp_path, "lpm", 0)) as log:
         log.write(1, {"loss": 0.5})
@@ -155,7 +156,9 @@ def test_a_full_disk_names_the_metrics(tmp_path, monkeypatch):
     [b"\xff\xfe", b"[]", b"null", b"{}", b'{"stage": "lpm", "update": "x"}', b"[" * 100_000],
     ids=["bytes", "list", "null", "empty", "text", "deep"],
 )
-def test_damaged_lines_are_counted_and_kept_elsewhere(tmp_path, capsys, damaged):
+def test_damaged_lines_are_counted_and_kept_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: bytes
+) -> None:
     log = MetricsLog(tmp_path, "lpm", 0)
     for update in (10, 20, 30):
         log.write(update, {"loss": 1.0})
@@ -170,7 +173,7 @@ def test_damaged_lines_are_counted_and_kept_elsewhere(tmp_path, capsys, damaged)
     assert "metrics.jsonl: 1 damaged lines removed" in capsys.readouterr().err
 
 
-def test_a_pipe_in_the_place_of_the_metrics_is_not_waited_for(tmp_path):
+def test_a_pipe_in_the_place_of_the_metrics_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
     with pytest.raises(OSError, match="not a regular file"):
         MetricsLog(tmp_path, "lpm", 20)

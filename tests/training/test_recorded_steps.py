@@ -1,5 +1,9 @@
 """Recorded steps with kernels, against the same steps out of plain layers: they need a GPU."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,6 +11,8 @@ from priormatch.config import AudioSettings, BatchSettings, FusionSettings, Matc
 from priormatch.data.batches import Corpus
 from priormatch.device import has_kernels, plainly
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
+from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.matching_step import Matching
 from priormatch.training.supervised_step import Supervised
@@ -19,7 +25,7 @@ DEVICE = torch.device("cuda")
 
 
 @pytest.fixture
-def model(tiny_recognizer):
+def model(tiny_recognizer: SpeechRecognizer) -> Any:
     with torch.no_grad():
         tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
     for each in tiny_recognizer.modules():
@@ -29,16 +35,16 @@ def model(tiny_recognizer):
 
 
 @pytest.fixture
-def speech(tiny_corpus):
+def speech(tiny_corpus: Callable[..., Path]) -> Any:
     """Batches of three and two utterances, so of two shapes."""
     return Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
 
 
-def supervised(model, speech, prior):
+def supervised(model: Any, speech: Any, prior: Any) -> Any:
     return Supervised(model, speech, {}, QUIET, BatchSettings(utterances=3))
 
 
-def matching(model, speech, prior):
+def matching(model: Any, speech: Any, prior: Any) -> Any:
     proposal = Proposal(model, 0.0)
     targets = BeamTargets(proposal, prior.to(DEVICE), 3, Weighing())
     settings = MatchingSettings(batch=BatchSettings(utterances=3), mixing=[1, 1], combine="sum")
@@ -48,7 +54,9 @@ def matching(model, speech, prior):
 
 
 @pytest.mark.parametrize("make", [supervised, matching])
-def test_losses_and_gradients_are_those_of_the_plain_layers(make, model, speech, tiny_prior):
+def test_losses_and_gradients_are_those_of_the_plain_layers(
+    make: Any, model: Any, speech: Any, tiny_prior: ConvPrior
+) -> None:
     recorded, plain = make(model, speech, tiny_prior), make(model, speech, tiny_prior)
     for update in range(4):  # each shape twice: when it is recorded, and from the recording
         results = []
@@ -67,7 +75,9 @@ def test_losses_and_gradients_are_those_of_the_plain_layers(make, model, speech,
         assert float(found_slopes[0]) == pytest.approx(float(found_slopes[1]), rel=5e-2)
 
 
-def test_proposals_of_changing_shapes_are_those_of_the_plain_search(model, speech, tiny_prior):
+def test_proposals_of_changing_shapes_are_those_of_the_plain_search(
+    model: Any, speech: Any, tiny_prior: ConvPrior
+) -> None:
     task = matching(model, speech, tiny_prior)
     propose = task.targets.propose
     for _ in range(4):
@@ -80,7 +90,9 @@ def test_proposals_of_changing_shapes_are_those_of_the_plain_search(model, speec
     assert len(propose.searches) >= 1
 
 
-def test_proposals_with_the_prior_are_those_of_the_plain_search(model, speech, tiny_prior):
+def test_proposals_with_the_prior_are_those_of_the_plain_search(
+    model: Any, speech: Any, tiny_prior: ConvPrior
+) -> None:
     proposal, prior = Proposal(model, 0.0), tiny_prior.to(DEVICE)
     fusion = FusionSettings(beam_size=4, lm_weight=0.5, attention_jump=20.0)
     propose = BeamTargets(proposal, prior, 3, Weighing(fusion=fusion)).propose

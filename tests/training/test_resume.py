@@ -4,7 +4,10 @@ import json
 import math
 import multiprocessing
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,13 +18,16 @@ from priormatch.config import (
     AudioSettings,
     AugmentSettings,
     BatchSettings,
+    ConvLMSettings,
     KeepSettings,
     MatchingSettings,
+    ModelSettings,
     OptimizerSettings,
     PriorSettings,
     TrainingSettings,
 )
 from priormatch.data.batches import Corpus
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching import baselines
 from priormatch.matching.baselines import AveragedProposal, CachedTargets
@@ -52,10 +58,12 @@ SGD = OptimizerSettings("sgd", 0.05, momentum=0.5, decay_every=3)
 
 
 @pytest.fixture
-def make_supervised(tiny_corpus, tiny_model_settings, tiny_tokenizer):
+def make_supervised(
+    tiny_corpus: Callable[..., Path], tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer
+) -> Callable[..., Supervised]:
     path = tiny_corpus(5)
 
-    def make(workers=0):
+    def make(workers: int = 0) -> Supervised:
         torch.manual_seed(1)
         corpus = Corpus.load(path, AudioSettings(workers=workers))
         model = SpeechRecognizer(tiny_model_settings, tiny_tokenizer)
@@ -65,8 +73,10 @@ def make_supervised(tiny_corpus, tiny_model_settings, tiny_tokenizer):
 
 
 @pytest.fixture
-def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
-    def make(context=False):
+def make_prior(
+    tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
+) -> Callable[..., PriorTraining]:
+    def make(context: bool = False) -> PriorTraining:
         torch.manual_seed(1)
         prior = ConvPrior(replace(tiny_prior_settings, context=context), tiny_tokenizer)
         text = Sentences(tiny_sentences[:30], tiny_tokenizer)
@@ -77,20 +87,26 @@ def make_prior(tiny_prior_settings, tiny_tokenizer, tiny_sentences):
 
 
 @pytest.fixture
-def make_matching(tiny_corpus, tiny_model_settings, tiny_tokenizer, tiny_prior, monkeypatch):
+def make_matching(
+    tiny_corpus: Callable[..., Path],
+    tiny_model_settings: ModelSettings,
+    tiny_tokenizer: Tokenizer,
+    tiny_prior: ConvPrior,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Matching]:
     labeled, unlabeled = tiny_corpus(5, "labeled"), tiny_corpus(7, "unlabeled", transcribed=False)
     names = [f"unlabeled-{number}" for number in range(7)]
 
     def make(
-        workers=0,
-        combine="sum",
-        policy="better",
-        baseline="none",
-        merged=False,
-        in_context=False,
-        transcribed=None,
-        inspected=None,
-    ):
+        workers: int = 0,
+        combine: str = "sum",
+        policy: str = "better",
+        baseline: str = "none",
+        merged: bool = False,
+        in_context: bool = False,
+        transcribed: Path | None = None,
+        inspected: Path | None = None,
+    ) -> Matching:
         torch.manual_seed(1)
         audio = AudioSettings(workers=workers)
         online = SpeechRecognizer(tiny_model_settings, tiny_tokenizer).eval()
@@ -137,32 +153,34 @@ class Killed(Exception):
 class Dying:
     """A task that is killed at an update."""
 
-    def __init__(self, task, update):
+    def __init__(self, task: Matching | PriorTraining | Supervised, update: int) -> None:
         self.task, self.update = task, update
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.task, name)
 
-    def backward(self, update, watch):
+    def backward(self, update: int, watch: Stopwatch) -> tuple[torch.Tensor, dict[str, float | torch.Tensor]]:
         if update == self.update:
             raise Killed
         return self.task.backward(update, watch)
 
 
-def schedule(optimizer=ADAMW, checkpoint_seconds=1e9, validate_first=False):
+def schedule(
+    optimizer: OptimizerSettings = ADAMW, checkpoint_seconds: float = 1e9, validate_first: bool = False
+) -> Schedule:
     return Schedule(
         UPDATES, optimizer, 3, 3, validate_first, report_every=4, checkpoint_seconds=checkpoint_seconds
     )
 
 
-def train(task, folder, how):
+def train(task: Any, folder: Path, how: Schedule) -> None:
     try:
         fit(task, how, folder, folder)
     finally:
         assert not multiprocessing.active_children(), "workers end with the training, however it ends"
 
 
-def lines(folder):
+def lines(folder: Path) -> list[dict[str, Any]]:
     """All that was reported but the folder's name and how long it took."""
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [
@@ -175,7 +193,7 @@ def lines(folder):
     ]
 
 
-def assert_same(one, other):
+def assert_same(one: Path, other: Path) -> None:
     """Two folders of training hold the same weights, state, best model and reports."""
     (tensors, state), (other_tensors, other_state) = read_checkpoint(one), read_checkpoint(other)
     assert state == other_state
@@ -187,7 +205,12 @@ def assert_same(one, other):
     assert lines(one) == lines(other)
 
 
-def assert_resumed_alike(make, how, folder, kills):
+def assert_resumed_alike(
+    make: Callable[..., Any] | Callable[..., PriorTraining] | Callable[..., Supervised],
+    how: Schedule,
+    folder: Path,
+    kills: list[int],
+) -> None:
     """Training that is killed at some updates ends as training that is not."""
     train(make(), folder / "straight", how)
     for update in kills:
@@ -198,31 +221,33 @@ def assert_resumed_alike(make, how, folder, kills):
 
 
 @pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
-def test_supervised(make_supervised, tmp_path, every_update):
+def test_supervised(make_supervised: Callable[..., Supervised], tmp_path: Path, every_update: bool) -> None:
     how = schedule(checkpoint_seconds=-1.0 if every_update else 1e9)
     assert_resumed_alike(make_supervised, how, tmp_path, kills=[2, 5, 7])
 
 
-def test_supervised_sgd(make_supervised, tmp_path):
+def test_supervised_sgd(make_supervised: Callable[..., Supervised], tmp_path: Path) -> None:
     assert_resumed_alike(make_supervised, schedule(SGD), tmp_path, kills=[5])
 
 
-def test_supervised_with_a_worker(make_supervised, tmp_path):
+def test_supervised_with_a_worker(make_supervised: Callable[..., Supervised], tmp_path: Path) -> None:
     assert_resumed_alike(lambda: make_supervised(workers=1), schedule(), tmp_path, kills=[5])
 
 
-def test_workers_change_nothing(make_supervised, tmp_path):
+def test_workers_change_nothing(make_supervised: Callable[..., Supervised], tmp_path: Path) -> None:
     train(make_supervised(workers=0), tmp_path / "without", schedule())
     train(make_supervised(workers=1), tmp_path / "with", schedule())
     assert_same(tmp_path / "without", tmp_path / "with")
 
 
 @pytest.mark.parametrize("optimizer", [ADAMW, SGD], ids=["adamw", "sgd"])
-def test_prior(make_prior, tmp_path, optimizer):
+def test_prior(
+    make_prior: Callable[..., PriorTraining], tmp_path: Path, optimizer: OptimizerSettings
+) -> None:
     assert_resumed_alike(make_prior, schedule(optimizer, checkpoint_seconds=-1.0), tmp_path, kills=[1, 6])
 
 
-def test_prior_with_context(make_prior, tmp_path):
+def test_prior_with_context(make_prior: Callable[..., PriorTraining], tmp_path: Path) -> None:
     how = schedule(checkpoint_seconds=-1.0)
     assert_resumed_alike(lambda: make_prior(context=True), how, tmp_path / "context", kills=[1, 6])
     train(make_prior(), tmp_path / "plain", how)
@@ -231,7 +256,7 @@ def test_prior_with_context(make_prior, tmp_path):
 
 
 @pytest.mark.parametrize("combine", ["sum", "alternate"])
-def test_matching(make_matching, tmp_path, combine):
+def test_matching(make_matching: Callable[..., Matching], tmp_path: Path, combine: str) -> None:
     how = schedule(ADAMW if combine == "sum" else SGD, validate_first=True)
     assert_resumed_alike(lambda: make_matching(combine=combine), how, tmp_path, kills=[1, 5, 8])
     history = read_checkpoint(tmp_path / "killed")[1]["task"]["proposal"]["history"]
@@ -252,13 +277,17 @@ def test_matching(make_matching, tmp_path, combine):
     ],
     ids=str,
 )
-def test_every_policy_and_baseline_resumes_alike(make_matching, tmp_path, how):
+def test_every_policy_and_baseline_resumes_alike(
+    make_matching: Callable[..., Matching], tmp_path: Path, how: dict[str, int | str]
+) -> None:
     plan = schedule(checkpoint_seconds=-1, validate_first=True)
     assert_resumed_alike(lambda: make_matching(**how), plan, tmp_path, kills=[1, 5, 8])
 
 
 @pytest.mark.parametrize("baseline", ["none", "topipl"])
-def test_known_transcripts_are_scored_and_change_nothing(make_matching, tiny_corpus, tmp_path, baseline):
+def test_known_transcripts_are_scored_and_change_nothing(
+    make_matching: Callable[..., Matching], tiny_corpus: Callable[..., Path], tmp_path: Path, baseline: str
+) -> None:
     how = schedule(validate_first=True)
     known = tiny_corpus(4, "unlabeled-known")
     train(make_matching(baseline=baseline), tmp_path / "without", how)
@@ -275,7 +304,9 @@ def test_known_transcripts_are_scored_and_change_nothing(make_matching, tiny_cor
 
 @pytest.mark.parametrize("baseline", ["none", "topipl"])
 @pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
-def test_beams_are_kept_and_change_nothing(make_matching, tmp_path, baseline, every_update):
+def test_beams_are_kept_and_change_nothing(
+    make_matching: Callable[..., Matching], tmp_path: Path, baseline: str, every_update: bool
+) -> None:
     how = schedule(checkpoint_seconds=-1 if every_update else 1e9, validate_first=True)
     train(make_matching(baseline=baseline), tmp_path / "without", how)
     files = {name: tmp_path / name / INSPECTED for name in ("straight", "killed")}
@@ -296,11 +327,13 @@ def test_beams_are_kept_and_change_nothing(make_matching, tmp_path, baseline, ev
     assert updates[-1] in ((9,) if baseline == "topipl" else (3, 6, 9))
 
 
-def test_matching_with_a_worker(make_matching, tmp_path):
+def test_matching_with_a_worker(make_matching: Callable[..., Matching], tmp_path: Path) -> None:
     assert_resumed_alike(lambda: make_matching(workers=1), schedule(validate_first=True), tmp_path, kills=[4])
 
 
-def test_a_kill_while_the_checkpoint_is_written_loses_only_that_checkpoint(make_prior, tmp_path):
+def test_a_kill_while_the_checkpoint_is_written_loses_only_that_checkpoint(
+    make_prior: Callable[..., PriorTraining], tmp_path: Path
+) -> None:
     train(make_prior(), tmp_path / "straight", schedule())
     with pytest.raises(Killed):
         train(Dying(make_prior(), 5), tmp_path / "killed", schedule())
@@ -312,13 +345,19 @@ def test_a_kill_while_the_checkpoint_is_written_loses_only_that_checkpoint(make_
 
 @pytest.mark.parametrize("stage", ["supervised", "prior", "matching"])
 @pytest.mark.parametrize("every_update", [True, False], ids=["checkpoint each update", "at validations"])
-def test_a_damaged_checkpoint_changes_nothing(request, tmp_path, capsys, stage, every_update):
+def test_a_damaged_checkpoint_changes_nothing(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    stage: str,
+    every_update: bool,
+) -> None:
     make = request.getfixturevalue(f"make_{stage}")
     how = schedule(checkpoint_seconds=-1 if every_update else 1e9, validate_first=stage == "matching")
     how = replace(how, keep={"early": KeepSettings(update=2), "late": KeepSettings(update=6)})
     folders = tmp_path / "straight", tmp_path / "killed"
 
-    def task(folder):
+    def task(folder: Path) -> Matching | PriorTraining | Supervised:
         return make(inspected=folder / INSPECTED) if stage == "matching" else make()
 
     train(task(folders[0]), folders[0], how)
@@ -337,7 +376,9 @@ def test_a_damaged_checkpoint_changes_nothing(request, tmp_path, capsys, stage, 
         assert (folders[0] / INSPECTED).read_text() == (folders[1] / INSPECTED).read_text()
 
 
-def test_a_damaged_checkpoint_stops_before_anything_is_trained(make_prior, tmp_path):
+def test_a_damaged_checkpoint_stops_before_anything_is_trained(
+    make_prior: Callable[..., PriorTraining], tmp_path: Path
+) -> None:
     with pytest.raises(Killed):
         train(Dying(make_prior(), 5), tmp_path, schedule())
     file = tmp_path / FILE
@@ -349,7 +390,11 @@ def test_a_damaged_checkpoint_stops_before_anything_is_trained(make_prior, tmp_p
     assert (tmp_path / "metrics.jsonl").read_text() == before
 
 
-def test_a_task_knows_the_utterances_of_its_last_update(make_supervised, make_matching, make_prior):
+def test_a_task_knows_the_utterances_of_its_last_update(
+    make_supervised: Callable[..., Supervised],
+    make_matching: Callable[..., Matching],
+    make_prior: Callable[..., PriorTraining],
+) -> None:
     watch = Stopwatch(torch.device("cpu"))
     supervised, matching, prior = make_supervised(), make_matching(), make_prior()
     for task in (supervised, matching, prior):
@@ -362,7 +407,9 @@ def test_a_task_knows_the_utterances_of_its_last_update(make_supervised, make_ma
     assert not prior.ids
 
 
-def test_a_diverged_prior_is_told_and_not_finished(make_prior, tmp_path):
+def test_a_diverged_prior_is_told_and_not_finished(
+    make_prior: Callable[..., PriorTraining], tmp_path: Path
+) -> None:
     task = make_prior()
     with torch.no_grad():
         for each in task.model.parameters():
@@ -372,14 +419,16 @@ def test_a_diverged_prior_is_told_and_not_finished(make_prior, tmp_path):
         train(task, tmp_path, replace(schedule(), optimizer=replace(SGD, learning_rate=1e-9)))
 
 
-def test_another_seed_gives_other_weights(make_prior, tmp_path):
+def test_another_seed_gives_other_weights(make_prior: Callable[..., PriorTraining], tmp_path: Path) -> None:
     train(make_prior(), tmp_path / "3", schedule())
     train(make_prior(), tmp_path / "4", replace(schedule(), seed=4))
     one, other = (read_checkpoint(tmp_path / seed)[0] for seed in "34")
     assert any(not torch.equal(one[name], other[name]) for name in one if name.startswith("model/"))
 
 
-def test_a_finished_training_is_left_as_it_is(make_prior, tmp_path):
+def test_a_finished_training_is_left_as_it_is(
+    make_prior: Callable[..., PriorTraining], tmp_path: Path
+) -> None:
     train(make_prior(), tmp_path, schedule())
     before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
     train(Dying(make_prior(), 0), tmp_path, schedule())

@@ -1,13 +1,17 @@
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 from test_loop import OneNumber, lines, run
 from tiny_run import command, files
 
 from priormatch.config import Settings
 from priormatch.errors import UserError
 from priormatch.runs.stage import files_of
+from priormatch.stopwatch import Stopwatch
 from priormatch.training import wandb_log
 from priormatch.training.wandb_log import run_id, wandb_plan
 
@@ -19,7 +23,7 @@ class Killed(Exception):
 
 
 class Dying(OneNumber):
-    def backward(self, update, watch):
+    def backward(self, update: int, watch: Stopwatch) -> tuple[torch.Tensor, dict[str, float]]:
         if update == 5:
             raise Killed
         return super().backward(update, watch)
@@ -28,27 +32,27 @@ class Dying(OneNumber):
 class Recorded:
     """Stands in for a run of wandb: keeps what is logged."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.logged, self.ended = [], []
 
-    def define_metric(self, *_, **__):
+    def define_metric(self, *_: str, **__: str) -> None:
         pass
 
-    def log(self, metrics):
+    def log(self, metrics: dict[str, dict[str, int] | float]) -> None:
         self.logged.append(metrics)
 
-    def finish(self, exit_code=0):
+    def finish(self, exit_code: int = 0) -> None:
         self.ended.append(exit_code)
 
 
 @pytest.fixture
-def wandb(monkeypatch):
+def wandb(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Stands in for the package, so that the tests do not need it; `begun` has the runs and their options."""
     module = ModuleType("wandb")
     module.begun = []
     module.Settings = SimpleNamespace
 
-    def init(**options):
+    def init(**options: Any) -> Recorded:
         module.begun.append((options, Recorded()))
         return module.begun[-1][1]
 
@@ -57,7 +61,7 @@ def wandb(monkeypatch):
     return module
 
 
-def test_a_stage_that_was_killed_goes_on_as_the_same_run(wandb, tmp_path):
+def test_a_stage_that_was_killed_goes_on_as_the_same_run(wandb: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(Killed):
         run(Dying(), tmp_path, wandb=PLAN, report_every=1)
     run(OneNumber(), tmp_path, wandb=PLAN, report_every=1)
@@ -71,7 +75,9 @@ def test_a_stage_that_was_killed_goes_on_as_the_same_run(wandb, tmp_path):
     assert before.ended == after.ended == [0]
 
 
-def test_the_real_package_resumes_a_run_that_was_killed(monkeypatch, tmp_path):
+def test_the_real_package_resumes_a_run_that_was_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     with pytest.raises(Killed):
@@ -91,15 +97,17 @@ def test_the_real_package_resumes_a_run_that_was_killed(monkeypatch, tmp_path):
     assert not any("wandb" in name for name in files_of(tmp_path)), "logs may come and go"
 
 
-def test_a_stage_that_begins_anew_is_another_run(tmp_path):
+def test_a_stage_that_begins_anew_is_another_run(tmp_path: Path) -> None:
     first = run_id(tmp_path, "lpm", 0)
     assert run_id(tmp_path, "lpm", 10) == run_id(tmp_path, "lpm", 20) == first
     assert run_id(tmp_path, "prior", 10) != first
     assert run_id(tmp_path, "lpm", 0) != first
 
 
-def test_what_cannot_begin_does_not_stop_the_training(wandb, tmp_path, monkeypatch, capsys):
-    def broken(**_):
+def test_what_cannot_begin_does_not_stop_the_training(
+    wandb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(**_: Any) -> None:
         raise ConnectionError("no way to the server\nat all")
 
     monkeypatch.setattr(wandb, "init", broken)
@@ -108,13 +116,15 @@ def test_what_cannot_begin_does_not_stop_the_training(wandb, tmp_path, monkeypat
     assert capsys.readouterr().err.count("Weights & Biases: no way to the server; logging to it stops") == 1
 
 
-def test_what_fails_on_the_way_is_told_once_and_left_alone(wandb, tmp_path, monkeypatch, capsys):
+def test_what_fails_on_the_way_is_told_once_and_left_alone(
+    wandb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Failing(Recorded):
-        def log(self, metrics):
+        def log(self, metrics: dict[str, dict[str, int] | float]) -> None:
             super().log(metrics)
             raise ConnectionError
 
-        def finish(self, exit_code=0):
+        def finish(self, exit_code: int = 0) -> None:
             super().finish(exit_code)
             raise ConnectionError
 
@@ -126,11 +136,13 @@ def test_what_fails_on_the_way_is_told_once_and_left_alone(wandb, tmp_path, monk
     assert capsys.readouterr().err.count("Weights & Biases: ConnectionError") == 1
 
 
-def test_nothing_is_logged_unless_asked_for():
+def test_nothing_is_logged_unless_asked_for() -> None:
     assert wandb_plan(Settings()) is None
 
 
-def test_a_missing_package_is_one_sentence_before_any_work(tmp_path, monkeypatch, capsys):
+def test_a_missing_package_is_one_sentence_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(wandb_log, "find_spec", lambda _: None)
     with pytest.raises(UserError, match="not installed"):
