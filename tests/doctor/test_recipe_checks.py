@@ -222,6 +222,10 @@ def test_a_prior_of_other_pieces(
     assert finding.status == "problem"
     assert f"{tmp_path / 'prior' / 'model'} has other pieces" in finding.what
     assert f"remove {tmp_path / 'prior'};" in finding.advice
+    other_tokenizer.save(tmp_path / "tokenizer-prior")  # a tokenizer of its own
+    both = list(model_findings(tmp_path))
+    assert [each.status for each in both] == ["ok", "ok"]
+    assert "tokenizer-prior, prior/model in" in both[1].what
 
 
 def test_damaged_models(

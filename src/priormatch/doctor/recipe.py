@@ -17,6 +17,7 @@ from priormatch.prepare.overview import Speech, decode_some, letters, sample_spe
 from priormatch.progress import duration_text
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.load import load_model
+from priormatch.recognizers.prior import ConvPrior
 
 DECODED = 20  # utterances per set
 LITTLE_SPEECH, HARDLY_ANY_SPEECH = 3600.0, 600.0  # seconds, transcribed
@@ -252,22 +253,26 @@ def amount_findings(labeled: Speech, unlabeled: Speech | None) -> Iterator[Findi
 
 def model_findings(folder: Path) -> Iterator[Finding]:
     """Run all checks of a run's models; no findings if there are none yet."""
-    tokenizers: dict[str, Tokenizer] = {}
-    if (folder / "tokenizer" / MODEL_FILE).is_file():
-        tokenizers["tokenizer"] = Tokenizer.load(folder / "tokenizer")
+    groups: dict[str, dict[str, Tokenizer]] = {}  # what has the same pieces, by the name of their tokenizer
+    for name in ("tokenizer", "tokenizer-prior"):
+        if (folder / name / MODEL_FILE).is_file():
+            groups[name] = {name: Tokenizer.load(folder / name)}
     for place in sorted(file.parent for file in folder.rglob(WEIGHTS)):
         name = str(place.relative_to(folder))
         try:
-            tokenizers[name] = load_model(place).tokenizer
+            model = load_model(place)
+            own = isinstance(model, ConvPrior) and "tokenizer-prior" in groups
+            group = groups.setdefault("tokenizer-prior" if own else "tokenizer", {})
+            group[name] = model.tokenizer
         except UserError as error:
             advice = f"remove {folder / name.split('/')[0]} and run again"
             yield Finding("problem", f"{name}: {error}", advice)
-    if tokenizers:
+    for tokenizers in groups.values():
         yield from piece_findings(tokenizers, folder)
 
 
 def piece_findings(tokenizers: Mapping[str, Tokenizer], folder: Path) -> Iterator[Finding]:
-    """Check whether the tokenizer, the prior and the recognizers of a run have the same pieces."""
+    """Check whether a tokenizer of a run and the models that belong to it have the same pieces."""
     first = next(iter(tokenizers))
     classes = tokenizers[first].classes
     others = [name for name in tokenizers if tokenizers[name] != tokenizers[first]]
