@@ -50,6 +50,10 @@ class Beam:
         classes = self.classes[:, :count, : max(int(lengths.max()), 1)]
         return Beam(classes, lengths, self.scores[:, :count], self.ended)
 
+    def clone(self) -> "Beam":
+        """A copy in memory of its own, for a beam that the next step would overwrite."""
+        return Beam(self.classes.clone(), self.lengths.clone(), self.scores.clone(), self.ended.clone())
+
     def rescored(self, scores: Tensor) -> "Beam":
         """The same hypotheses with other scores (B, k), best first."""
         scores, order = scores.sort(dim=1, descending=True, stable=True)

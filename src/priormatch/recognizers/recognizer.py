@@ -288,7 +288,7 @@ class RecordedProposals:
     def propose(self, batch: Batch, k: int) -> Beam:
         """The k best hypotheses of each utterance."""
         if self.ctc is not None and self.ctc.searches_on_gpu(k):
-            return self.ctc_search(batch.waveforms, batch.samples, k=k).best(k)
+            return self.ctc_search(batch.waveforms, batch.samples, k=k).best(k).clone()
         width = k if self.fused is None else wide_enough(self.fused.settings, k).beam_size
         if self.attention is None or not self.attention.searches_on_gpu(width):
             with mixed_precision(batch.waveforms.device):
