@@ -78,7 +78,9 @@ def test_pauses_belong_to_no_word() -> None:
     words = [Word(0.1, 0.83, "monday", 1.0), Word(0.83, 1.3, "at", 1.0), Word(1.3, 1.9, "nine", 1.0)]
     found = list(in_recording(words, Clip(10.0, samples.astype(np.float32))))
     times = [time for word in found for time in (word.start, word.end)]
-    assert times == pytest.approx([10.3, 10.83, 10.83, 11.1, 11.4, 11.7], abs=0.04)  # levels are averaged over 50 ms
+    assert times == pytest.approx(
+        [10.3, 10.83, 10.83, 11.1, 11.4, 11.7], abs=0.04
+    )  # levels are averaged over 50 ms
     silence = Clip(10.0, np.zeros(32_000, np.float32))
     assert [each.end for each in in_recording(words, silence)] == pytest.approx([10.83, 11.3, 11.9])
 

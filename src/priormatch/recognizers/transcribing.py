@@ -240,8 +240,9 @@ class Token(NamedTuple):
 def words_of(tokens: Sequence[Token], frame_seconds: float) -> list[Word]:
     """Group aligned tokens into words; each lasts from the end of the previous word to the end of its own last token.
 
-    CTC emits a token once it has heard enough of the sound, so first tokens come late, after blanks or a mark of its
-    own, while last tokens end about where the word does. The frames between two words belong to the second.
+    In synthetic speech with known boundaries, models with character tokens emit the first token of a word 40 to 80 ms
+    late, after blanks or a mark of its own, but the last one ends near the word's end. So the frames between two words
+    belong to the second; the middle between their tokens was too late (benchmarks/word_times.py).
     """
     groups: list[list[Token]] = []
     for token in tokens:
