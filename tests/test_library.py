@@ -216,9 +216,6 @@ def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(
         assert same(weights(told), weights(found)) == (name == "same")
 
 
-PAPERS_WAY = ["hypotheses=asr", "prior_exponent=1", "proposal_exponent=0"]
-
-
 def test_the_recipe_for_ones_own_data_can_be_used(
     models: dict[str, ConvPrior | SpeechRecognizer],
     speech: dict[str, dict[str, Path] | Path],
@@ -227,11 +224,12 @@ def test_the_recipe_for_ones_own_data_can_be_used(
 ) -> None:
     advice = "run `priormatch tune --for-matching` to find better values for settings.fusion"
     untuned = ["fusion.lm_weight=0.3", "fusion.centered=false", "fusion.token_bonus=0.5"]
+    searched, tuned = "matching.hypotheses=asr_lm", "fusion.lm_weight=0.2"
     for name, more, told in (
-        ("searched", [], False),
-        ("untuned", untuned, True),
-        ("stays", [*untuned, "matching.refresh=never"], False),
-        ("plain", [f"matching.{each}" for each in PAPERS_WAY], False),
+        ("plain", untuned, False),
+        ("untuned", [searched, *untuned], True),
+        ("tuned", [searched, *untuned, tuned], False),
+        ("stays", [searched, *untuned, "matching.refresh=never"], False),
     ):
         few = load_settings(recipe_path("own"), [*TINY, "matching.batch.seconds=0", *more])
         match(**models, **speech, out=tmp_path / name, settings=few)

@@ -74,10 +74,15 @@ def cut_at_pauses(levels: Levels, cutting: Cutting) -> list[tuple[int, int]]:
     pause, longest = round(cutting.pause * FRAMES), int(cutting.longest * FRAMES)
     pieces = [
         piece
-        for start, end in _join(_runs(loud_frames(levels)), pause)
+        for start, end in speech_runs(levels, pause)
         for piece in _halve(levels, start, end, longest - 2 * EDGE)
     ]
     return _widen(pieces, len(levels), int(cutting.shortest * FRAMES)) if pieces else []
+
+
+def speech_runs(levels: Levels, pause: int) -> list[tuple[int, int]]:
+    """Return the runs [start, end) of speech with at least `pause` frames of quiet between them; clicks are quiet."""
+    return _join(_runs(loud_frames(levels)), pause)
 
 
 def loud_frames(levels: Levels) -> npt.NDArray[np.bool_]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -16,7 +17,9 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import BadAudio
 from priormatch.data.batches import collate, cut_by_seconds
 from priormatch.data.clips import Clip, Recording, open_file, open_samples
-from priormatch.data.pauses import Cutting
+from priormatch.data.features import FRAME as WINDOW
+from priormatch.data.pauses import FRAMES as LEVELS
+from priormatch.data.pauses import Cutting, frame_levels, speech_runs
 from priormatch.data.tokenizer import MARK
 from priormatch.decoding.beam import pad
 from priormatch.errors import UserError
@@ -25,6 +28,7 @@ from priormatch.recognizers.heads import Frames
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 POOLED = 8  # batches of clips that are sorted by length together
+PAUSE = LEVELS // 5  # frames of levels; less quiet, up to 0.2 s, can be the closure of a stop within a word
 
 Source = Callable[[], Recording]
 """Opens a recording, or raises `BadAudio`."""
@@ -195,7 +199,7 @@ def hear(model: SpeechRecognizer, clips: Sequence[Clip], search: Search) -> list
             clip.start + clip.seconds,
             text,
             confidence,
-            tuple(moved(each, clip) for each in found),
+            tuple(in_recording(found, clip)),
         )
         for clip, (text, _), confidence, found in zip(clips, told, confidences, words, strict=True)
     ]
@@ -207,7 +211,7 @@ def align_words(model: SpeechRecognizer, frames: Frames, labels: Tensor, lengths
     labels (B, U) end with EOS, lengths (B,) include it. A sequence that does not fit into its frames has no words.
     """
     head = model.ctc_head
-    if head is None:
+    if head is None or model.head.limited:  # CTC that only helps to train attention emits words anywhere
         return [[] for _ in labels]
     found = head.align(frames, labels, lengths)
     columns = (labels[:, :-1], found.starts, found.ends, found.confidences)
@@ -234,28 +238,51 @@ class Token(NamedTuple):
 
 
 def words_of(tokens: Sequence[Token], frame_seconds: float) -> list[Word]:
-    """Group aligned tokens into words; a mark of its own between words belongs to no word's time."""
+    """Group aligned tokens into words; each lasts from the end of the previous word to the end of its own last token.
+
+    In synthetic speech with known boundaries, models with character tokens emit the first token of a word 40 to 80 ms
+    late, after blanks or a mark of its own, but the last one ends near the word's end. So the frames between two words
+    belong to the second; the middle between their tokens was too late (benchmarks/word_times.py).
+    """
     groups: list[list[Token]] = []
     for token in tokens:
         if token.piece.startswith(MARK) or not groups:
             groups.append([])
         groups[-1].append(token)
-    words = []
-    for group in groups:
-        spoken = [each for each in group if each.piece != MARK]
-        if spoken:
-            text = "".join(each.piece for each in spoken).removeprefix(MARK)
-            confidence = math.exp(sum(math.log(max(each.confidence, 1e-9)) for each in spoken) / len(spoken))
-            words.append(
-                Word(spoken[0].start * frame_seconds, spoken[-1].end * frame_seconds, text, confidence)
-            )
-    return words
+    spoken = [own for group in groups if (own := [each for each in group if each.piece != MARK])]
+    edges = [*(own[0].start for own in spoken[:1]), *(own[-1].end for own in spoken)]
+    times = [edge_seconds(edge, frame_seconds) for edge in edges]
+    return [Word(*span, *text_of(own)) for span, own in zip(pairwise(times), spoken, strict=True)]
 
 
-def moved(word: Word, clip: Clip) -> Word:
-    """A word of a clip at its time in the recording."""
-    end = min(word.end, clip.seconds)
-    return replace(word, start=clip.start + min(word.start, end), end=clip.start + end)
+def edge_seconds(frame: int, frame_seconds: float) -> float:
+    """The time between a frame of the encoder and the one before it.
+
+    Every convolution is centered, so the middle of frame t is that of the window of samples at t · frame_seconds.
+    """
+    return max((frame - 0.5) * frame_seconds + WINDOW / SAMPLE_RATE / 2, 0.0)
+
+
+def text_of(tokens: Sequence[Token]) -> tuple[str, float]:
+    """The text of a word and its confidence."""
+    log_confidence = sum(math.log(max(each.confidence, 1e-9)) for each in tokens) / len(tokens)
+    return "".join(each.piece for each in tokens).removeprefix(MARK), math.exp(log_confidence)
+
+
+def in_recording(words: Sequence[Word], clip: Clip) -> Iterator[Word]:
+    """The words of a clip at their times in the recording, without pauses before and after them.
+
+    CTC may emit the last token before a pause anywhere in it; the level of the samples tells where the sound ends.
+    """
+    if not words:
+        return
+    speech = np.array(speech_runs(frame_levels(clip.samples, SAMPLE_RATE), PAUSE)).reshape(-1, 2) / LEVELS
+    for word in words:
+        end = min(word.end, clip.seconds)
+        start = min(word.start, end)
+        if len(own := speech[(speech[:, 0] < end) & (speech[:, 1] > start)]):
+            start, end = max(start, float(own[0, 0])), min(end, float(own[-1, 1]))
+        yield replace(word, start=clip.start + start, end=clip.start + end)
 
 
 def encode_clips(model: SpeechRecognizer, clips: Sequence[Clip]) -> Frames:
