@@ -223,7 +223,7 @@ def test_the_recipe_for_ones_own_data_can_be_used(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     advice = "run `priormatch tune --for-matching` to find better values for settings.fusion"
-    untuned = ["fusion.lm_weight=0.3", "fusion.centered=false", "fusion.token_bonus=0.5"]
+    untuned = ["fusion.beam_size=8", "fusion.lm_weight=0.3", "fusion.token_bonus=0.5"]
     searched, tuned = "matching.hypotheses=asr_lm", "fusion.lm_weight=0.2"
     for name, more, told in (
         ("plain", untuned, False),
