@@ -1,20 +1,33 @@
 """Recorded steps with kernels, against the same steps out of plain layers: they need a GPU."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from priormatch.config import AudioSettings, BatchSettings, FusionSettings, MatchingSettings, TrainingSettings
+from priormatch.config import (
+    AudioSettings,
+    BatchSettings,
+    ConformerSettings,
+    ConvLMSettings,
+    FusionSettings,
+    MatchingSettings,
+    ModelSettings,
+    PriorSettings,
+    TrainingSettings,
+)
 from priormatch.data.batches import Corpus
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels, plainly
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.matching_step import Matching
+from priormatch.training.prior_step import PriorTraining, Sentences
 from priormatch.training.supervised_step import Supervised
 
 if not torch.cuda.is_available() or not has_kernels(torch.device("cuda")):
@@ -24,38 +37,56 @@ QUIET = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling
 DEVICE = torch.device("cuda")
 
 
-@pytest.fixture
-def model(tiny_recognizer: SpeechRecognizer) -> Any:
-    with torch.no_grad():
-        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
-    for each in tiny_recognizer.modules():
-        if isinstance(each, torch.nn.Dropout):
-            each.p = 0.0
-    return tiny_recognizer.to(DEVICE).train()
+@pytest.fixture(
+    params=[("attention", "tds"), ("hybrid", "tds"), ("ctc", "tds"), ("ctc", "conformer")], ids="-".join
+)
+def model(
+    request: pytest.FixtureRequest, tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer
+) -> SpeechRecognizer:
+    """A recognizer of every kind, without dropout, whose hypotheses end soon."""
+    kind, encoder = request.param
+    sizes = ConformerSettings(width=16, layers=2, heads=2, kernel=5)
+    settings = replace(tiny_model_settings, kind=kind, encoder=encoder, conformer=sizes, dropout=0.0)
+    made = SpeechRecognizer(settings, tiny_tokenizer)
+    if made.decoder is not None:
+        with torch.no_grad():
+            made.decoder.output.bias[tiny_tokenizer.eos] += 1.5
+    return made.to(DEVICE).train()
 
 
 @pytest.fixture
-def speech(tiny_corpus: Callable[..., Path]) -> Any:
+def speech(tiny_corpus: Callable[..., Path]) -> Corpus:
     """Batches of three and two utterances, so of two shapes."""
     return Corpus.load(tiny_corpus(5), AudioSettings(workers=0))
 
 
-def supervised(model: Any, speech: Any, prior: Any) -> Any:
-    return Supervised(model, speech, {}, QUIET, BatchSettings(utterances=3))
+def training_of(model: SpeechRecognizer) -> TrainingSettings:
+    return replace(QUIET, ctc_weight=0.3 if model.settings.kind == "hybrid" else 0.0)
 
 
-def matching(model: Any, speech: Any, prior: Any) -> Any:
+def supervised(model: SpeechRecognizer, speech: Corpus, prior: ConvPrior) -> Supervised:
+    return Supervised(model, speech, {}, training_of(model), BatchSettings(utterances=3))
+
+
+def matching(model: SpeechRecognizer, speech: Corpus, prior: ConvPrior) -> Matching:
     proposal = Proposal(model, 0.0)
     targets = BeamTargets(proposal, prior.to(DEVICE), 3, Weighing())
     settings = MatchingSettings(batch=BatchSettings(utterances=3), mixing=[1, 1], combine="sum")
     return Matching(
-        model, speech, speech, {}, targets=targets, proposal=proposal, training=QUIET, matching=settings
+        model,
+        speech,
+        speech,
+        {},
+        targets=targets,
+        proposal=proposal,
+        training=training_of(model),
+        matching=settings,
     )
 
 
 @pytest.mark.parametrize("make", [supervised, matching])
 def test_losses_and_gradients_are_those_of_the_plain_layers(
-    make: Any, model: Any, speech: Any, tiny_prior: ConvPrior
+    make: Any, model: SpeechRecognizer, speech: Corpus, tiny_prior: ConvPrior
 ) -> None:
     recorded, plain = make(model, speech, tiny_prior), make(model, speech, tiny_prior)
     for update in range(4):  # each shape twice: when it is recorded, and from the recording
@@ -76,36 +107,49 @@ def test_losses_and_gradients_are_those_of_the_plain_layers(
 
 
 def test_proposals_of_changing_shapes_are_those_of_the_plain_search(
-    model: Any, speech: Any, tiny_prior: ConvPrior
+    model: SpeechRecognizer, speech: Corpus, tiny_prior: ConvPrior
 ) -> None:
-    task = matching(model, speech, tiny_prior)
-    propose = task.targets.propose
-    for _ in range(4):
+    task, proposer = matching(model, speech, tiny_prior), Proposal(model, 0.0).model.recorded()
+    for _ in range(4):  # each shape twice: when its steps are recorded, and from the recording
         batch = task.unpaired.take().to(DEVICE)
         with torch.no_grad():
-            found = propose(batch.waveforms, batch.samples)
+            found = proposer.propose(batch, 3)
             with plainly():
-                expected = propose(batch.waveforms, batch.samples)
+                expected = proposer.propose(batch, 3)
         torch.testing.assert_close(found.scores[:, 0], expected.scores[:, 0], rtol=5e-2, atol=0.3)
-    assert len(propose.searches) >= 1
 
 
 def test_proposals_with_the_prior_are_those_of_the_plain_search(
-    model: Any, speech: Any, tiny_prior: ConvPrior
+    model: SpeechRecognizer, speech: Corpus, tiny_prior: ConvPrior
 ) -> None:
     proposal, prior = Proposal(model, 0.0), tiny_prior.to(DEVICE)
     fusion = FusionSettings(beam_size=4, lm_weight=0.5, attention_jump=20.0)
-    propose = BeamTargets(proposal, prior, 3, Weighing(fusion=fusion)).propose
+    proposer = BeamTargets(proposal, prior, 3, Weighing(fusion=fusion)).proposer
     stream = matching(model, speech, tiny_prior).unpaired
-    for _ in range(4):  # each shape twice: when its steps are recorded, and from the recording
+    for _ in range(4):
         batch = stream.take().to(DEVICE)
         with torch.no_grad():
-            found = propose(batch.waveforms, batch.samples)
+            found = proposer.propose(batch, 3)
             with plainly():
-                expected = propose(batch.waveforms, batch.samples)
+                expected = proposer.propose(batch, 3)
         assert found.classes.shape[1] == 3
         torch.testing.assert_close(found.scores[:, 0], expected.scores[:, 0], rtol=5e-2, atol=0.3)
         with torch.no_grad():  # a proposal that has been refreshed is what is searched with
             for each in proposal.model.parameters():
                 each.add_(0.01)
-    assert len(propose.searches) >= 1
+
+
+def test_the_losses_of_the_prior_are_those_of_the_plain_layers(
+    tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
+) -> None:
+    prior = ConvPrior(replace(tiny_prior_settings, dropout=0.0), tiny_tokenizer).to(DEVICE).train()
+    text = Sentences(tiny_sentences[:40], tiny_tokenizer)
+    recorded, plain = (PriorTraining(prior, text, text, PriorSettings(batch_tokens=60), 0) for _ in range(2))
+    for update in range(12):
+        prior.zero_grad(set_to_none=True)
+        found, _ = recorded.backward(update, Stopwatch(DEVICE))
+        value = float(found)
+        prior.zero_grad(set_to_none=True)
+        with plainly():
+            expected, _ = plain.backward(update, Stopwatch(DEVICE))
+        assert value == pytest.approx(float(expected), rel=2e-2)
