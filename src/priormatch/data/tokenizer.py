@@ -176,6 +176,6 @@ def train_tokenizer(
         way_out = "higher" if "required_chars" in reason else "lower, or give more text"
         raise UserError(
             f"no tokenizer of {pieces} pieces can be trained on {len(sentences)} sentences ({reason}):"
-            f" set tokenizer.pieces {way_out}"
+            f" set tokenizer.pieces (prior.pieces for a tokenizer of the prior's own) {way_out}"
         ) from error
     return Tokenizer(model.getvalue(), normalizer)
