@@ -25,9 +25,6 @@ import numpy as np
 import rich.table
 import torch
 from measure import versions
-from priormatch.prepare.demo.corpus import SEEN, SEEN_VOICES
-from priormatch.prepare.demo.grammar import draw_sentences
-from priormatch.prepare.demo.speech import record
 from rich.console import Console
 
 from priormatch.config import load_settings
@@ -36,7 +33,8 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.clips import open_samples
 from priormatch.data.tokenizer import train_tokenizer
 from priormatch.pipeline.work import train_supervised, transcripts_of
-from priormatch.prepare.demo import DemoSizes, prepare_demo
+from priormatch.prepare.demo import SEEN, SEEN_VOICES, DemoSizes, prepare_demo, record
+from priormatch.prepare.demo_grammar import draw_sentences
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import Transcription, Word, cutting_for, transcribe_all
 from priormatch.scoring.alignment import align
