@@ -36,14 +36,19 @@ if TYPE_CHECKING:
 PROBE = torch.linspace(-0.1, 0.1, SAMPLE_RATE // 2)[None]  # half a second of an arbitrary signal
 
 
+def frame_size(settings: ModelSettings) -> int:
+    """The number of values in a frame of the encoder; attention splits them into keys and values."""
+    only_ctc = settings.encoder == "conformer" and settings.kind == "ctc"
+    return settings.conformer.width if only_ctc else 2 * settings.size
+
+
 def make_encoder(settings: ModelSettings) -> nn.Module:
-    """The encoder of a model; attention needs 2 · size values in a frame, keys and values."""
-    output = 2 * settings.size
+    """The encoder of a model."""
+    output, own = frame_size(settings), settings.conformer
     if settings.encoder == "tds":
         return TDSEncoder(
             settings.n_mels, settings.channels, settings.blocks, output, settings.kernel, settings.dropout
         )
-    own = settings.conformer
     return ConformerEncoder(
         settings.n_mels,
         own.width,
@@ -52,18 +57,12 @@ def make_encoder(settings: ModelSettings) -> nn.Module:
         own.kernel,
         own.subsampling,
         dropout=settings.dropout,
-        output=own.width if settings.kind == "ctc" else output,
+        output=output,
     )
 
 
-def frame_size(settings: ModelSettings) -> int:
-    """The number of values in a frame of the encoder."""
-    only_ctc = settings.encoder == "conformer" and settings.kind == "ctc"
-    return settings.conformer.width if only_ctc else 2 * settings.size
-
-
 class SpeechRecognizer(nn.Module):
-    """q(y|x): maps waveforms to word pieces.
+    """q(y|x): maps waveforms to tokens, word pieces or characters.
 
     Matching uses three operations: `propose` hypotheses, compute `log_prob` of given ones, and `copy` the model.
     `longest_heard` is the longest training utterance in seconds; 0 if unknown.
@@ -230,6 +229,7 @@ class FusedProposals:
     lm: ConvLM
     settings: FusionSettings
 
+    @torch.no_grad()
     def propose(self, batch: Batch, k: int) -> Beam:
         """The k best hypotheses of each utterance by the fused scores."""
         settings = wide_enough(self.settings, k)
