@@ -214,6 +214,10 @@ def test_what_is_no_override_is_told_how_to_be_one(override: str) -> None:
         (["model.kernel=4"], ["model.kernel=4", "odd"]),
         (["training.batch.seconds=30"], ["training.batch", "either"]),
         (["matching.batch.utterances=0"], ["matching.batch", "either"]),
+        (["model.ctc=true"], ["model.ctc was replaced", "model.kind=hybrid"]),
+        (["model.ctc_weight=0.5"], ["model.ctc_weight=0.5", "set model.kind=hybrid"]),
+        (["model.conformer.width=18"], ["model.conformer.width=18", "divisible by 8"]),
+        (["model.conformer.subsampling=6"], ["model.conformer.subsampling=6", "must be 4 or 8"]),
         (["training.ctc_weight=0.5"], ["training.ctc_weight=0.5", "model.kind=hybrid"]),
         (["matching.context=true"], ["matching.context=True", "prior.model.context=true"]),
         (

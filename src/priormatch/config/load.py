@@ -118,7 +118,7 @@ def _explain(error: Exception, where: str) -> str:
     if mark := getattr(error, "problem_mark", None):
         first = f"line {mark.line + 1} is not YAML: {getattr(error, 'problem', first)}"
     if key == "model.ctc":
-        return f"{where}: model.ctc=true is now model.kind=hybrid, and false is attention"
+        return f"{where}: the setting model.ctc was replaced: set model.kind=hybrid for true, attention for false"
     if key in REMOVED:
         return f"{where}: the setting {key} was removed: leave it out"
     if key and key not in all_keys():

@@ -38,7 +38,7 @@ class TokenizerSettings:
     # size of the SentencePiece vocabulary, including three control pieces; lower it if there is little text
     pieces: int = 5000
     source: Literal["transcripts", "text"] = "transcripts"  # what a run trains the tokenizer on
-    # unigram: SentencePiece; characters: single letters, whatever `pieces` says, for CTC on a few hours of speech
+    # unigram: word pieces of SentencePiece; characters: single letters, `pieces` has no effect
     kind: Literal["unigram", "characters"] = "unigram"
 
 
@@ -66,7 +66,7 @@ class ModelSettings:
     size: int = 512  # dimension of keys, values, embeddings and the GRU; attention and hybrid
     dropout: float = 0.2  # dropout rate of the encoder
     longest_output: int = 150  # maximum length of a hypothesis in pieces; attention and hybrid
-    # attention: as in the paper; ctc: learns from fewer hours; hybrid: both outputs over one encoder
+    # attention: as in the paper; ctc: an output layer over the frames; hybrid: both over one encoder
     kind: Literal["attention", "ctc", "hybrid"] = "attention"
     # hybrid: weight of CTC in log q and in the search, the rest is attention's; 0 decodes by attention alone
     ctc_weight: float = 0.0
