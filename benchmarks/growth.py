@@ -15,7 +15,7 @@ import torch
 from measure import describe, fresh_medians, versions
 from step import DEMO, DEMO_PRIOR, PAPER, Ready, Sizes, fresh_batch, judge, matching, recognizer, step_of
 
-from priormatch.config import ConvLMSettings, ModelSettings
+from priormatch.config import ConvLMSettings, ModelSettings, TrainingSettings
 from priormatch.device import find_device
 from priormatch.progress import track
 
@@ -33,7 +33,7 @@ def step_ms(
 ) -> float:
     """The median milliseconds of one step."""
     model, stream = recognizer(settings, sizes, device), Ready()
-    step = step_of(matching(model, judge(prior, model, device), stream, beam_size), stream)
+    step = step_of(matching(model, judge(prior, model, device), stream, TrainingSettings(), beam_size=beam_size), stream)
     times = fresh_medians({"lpm": step}, lambda: fresh_batch(sizes, device), device, repetitions, warm_up=3)
     return times["lpm"]
 
@@ -53,7 +53,7 @@ def memory_over_steps(
 ) -> dict[str, Points]:
     """Memory at twenty moments of a long training on batches whose shapes take turns."""
     model, stream = recognizer(settings, shapes[0], device), Ready()
-    step = step_of(matching(model, judge(prior, model, device), stream), stream)
+    step = step_of(matching(model, judge(prior, model, device), stream, TrainingSettings()), stream)
     found: dict[str, Points] = {}
     for number in track(range(1, steps + 1), "steps"):
         step(fresh_batch(shapes[number % len(shapes)], device))

@@ -11,7 +11,8 @@ instead, the costliest first.
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ from priormatch.config import (
     ModelSettings,
     OptimizerSettings,
     TrainingSettings,
+    load_settings,
 )
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.batches import Batch
@@ -45,6 +47,7 @@ from priormatch.training.matching_step import Matching
 from priormatch.training.optimizer import make_optimizer
 from priormatch.training.supervised_step import Supervised
 
+RECIPE = Path(__file__).parents[1] / "recipes" / "own.yaml"
 UPDATE = 10**6  # behind the soft window
 BEAM_SIZE = 4
 IN_A_ROW = 4  # steps, as a training makes them
@@ -56,12 +59,22 @@ DEMO_PRIOR = ConvLMSettings(embedding=128, width=128, bottlenecks=[[64, 128, 2]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """A batch: utterances of so many seconds and pieces."""
+    """A batch: utterances of so many seconds and tokens."""
 
     utterances: int
     seconds: float = 12.5
     pieces: int = 45
     classes: int = 5001
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recognizer, its prior if matching is measured too, and the batches and settings that it is trained with."""
+
+    model: ModelSettings
+    prior: ConvLMSettings | None
+    sizes: Sizes
+    training: TrainingSettings = field(default_factory=TrainingSettings)
 
 
 class Ready:
@@ -95,8 +108,9 @@ def recognizer(settings: ModelSettings, sizes: Sizes, device: torch.device) -> S
     settings = replace(settings, longest_output=sizes.pieces - 1)
     tokenizer: Any = SimpleNamespace(classes=sizes.classes, eos=sizes.classes - 1)
     model = SpeechRecognizer(settings, tokenizer)
-    with torch.no_grad():
-        model.decoder.output.bias[-1] = -30.0
+    if model.decoder is not None:
+        with torch.no_grad():
+            model.decoder.output.bias[-1] = -30.0
     return model.to(device)
 
 
@@ -129,9 +143,9 @@ NOTHING: Any = SimpleNamespace(
 )
 
 
-def supervised(model: SpeechRecognizer, stream: Ready) -> Supervised:
+def supervised(model: SpeechRecognizer, stream: Ready, training: TrainingSettings) -> Supervised:
     """Supervised training on ready batches."""
-    task = Supervised(model, NOTHING, {}, TrainingSettings(), BatchSettings(utterances=1))
+    task = Supervised(model, NOTHING, {}, training, BatchSettings(utterances=1))
     task.stream = stream  # type: ignore[assignment]
     return task
 
@@ -140,6 +154,8 @@ def matching(
     model: SpeechRecognizer,
     prior: ConvPrior,
     stream: Ready,
+    training: TrainingSettings,
+    *,
     beam_size: int = BEAM_SIZE,
     alike: bool = True,
     fusion: FusionSettings | None = None,
@@ -156,7 +172,7 @@ def matching(
         {},
         targets=targets,
         proposal=proposal,
-        training=TrainingSettings(),
+        training=training,
         matching=settings,
     )
     task.unpaired = stream  # type: ignore[assignment]
@@ -184,30 +200,29 @@ def plain(step: Callable[[Batch], None]) -> Callable[[Batch], None]:
     return work
 
 
-def make_steps(
-    settings: ModelSettings, prior: ConvLMSettings | None, sizes: Sizes, device: torch.device
-) -> dict[str, Callable[[Batch], None]]:
+def make_steps(case: Case, device: torch.device) -> dict[str, Callable[[Batch], None]]:
     """The supervised step and, given a prior, those of local prior matching."""
-    model, stream = recognizer(settings, sizes, device), Ready()
-    tasks: dict[str, Task] = {"supervised": supervised(model, stream)}
-    if prior is not None:
-        judged = judge(prior, model, device)
-        tasks["lpm"] = matching(model, judged, stream)
-        tasks["lpm, nothing shared"] = matching(model, judged, stream, alike=False)
-        tasks["lpm, the prior searches too"] = matching(model, judged, stream, fusion=FusionSettings())
+    model, stream, training = recognizer(case.model, case.sizes, device), Ready(), case.training
+    tasks: dict[str, Task] = {"supervised": supervised(model, stream, training)}
+    if case.prior is not None:
+        judged = judge(case.prior, model, device)
+        tasks["lpm"] = matching(model, judged, stream, training)
+        tasks["lpm, nothing shared"] = matching(model, judged, stream, training, alike=False)
+        if model.decoder is not None:
+            tasks["lpm, the prior searches too"] = matching(
+                model, judged, stream, training, fusion=FusionSettings()
+            )
     return {name: step_of(task, stream) for name, task in tasks.items()}
 
 
-def profile(
-    settings: ModelSettings, prior: ConvLMSettings | None, sizes: Sizes, device: torch.device
-) -> None:
+def profile(case: Case, device: torch.device) -> None:
     """List what each step consists of, the costliest first."""
     gpu = device.type == "cuda"
     activity = torch.profiler.ProfilerActivity.CUDA if gpu else torch.profiler.ProfilerActivity.CPU
-    for name, step in make_steps(settings, prior, sizes, device).items():
+    for name, step in make_steps(case, device).items():
         for _ in range(3):
-            step(fresh_batch(sizes, device))
-        batch = fresh_batch(sizes, device)
+            step(fresh_batch(case.sizes, device))
+        batch = fresh_batch(case.sizes, device)
         with torch.profiler.profile(activities=[activity]) as profiler:
             step(batch)
         parts = [
@@ -220,25 +235,18 @@ def profile(
         table.show()
 
 
-def measure(
-    settings: ModelSettings,
-    prior: ConvLMSettings | None,
-    sizes: Sizes,
-    device: torch.device,
-    repetitions: int,
-    peak: float,
-) -> dict[str, float]:
+def measure(case: Case, device: torch.device, repetitions: int, peak: float) -> dict[str, float]:
     """Medians of the supervised step and, given a prior, of local prior matching; on a GPU also of plain ones.
 
     Behind them what their matrix operations would take at `peak` operations a second.
     """
-    works = make_steps(settings, prior, sizes, device)
+    works = make_steps(case, device)
     plain_works = {name: plain(work) for name, work in works.items()}
     if device.type == "cuda":
         works |= {f"plain {name}": work for name, work in plain_works.items()}
-    found = fresh_medians(works, lambda: fresh_batch(sizes, device), device, repetitions, 3, IN_A_ROW)
+    found = fresh_medians(works, lambda: fresh_batch(case.sizes, device), device, repetitions, 3, IN_A_ROW)
     for name, work in plain_works.items():
-        found[f"matrix operations of {name}"] = operations(work, fresh_batch(sizes, device)) / peak * 1000
+        found[f"matrix operations of {name}"] = operations(work, fresh_batch(case.sizes, device)) / peak * 1000
     return found
 
 
@@ -268,26 +276,31 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--profile", action="store_true", help="list what the first case's steps consist of")
+    parser.add_argument("--case", help="measure only the cases whose names contain this")
+    parser.add_argument("--profile", action="store_true", help="list what the steps of the first case consist of")
     options = parser.parse_args()
     device = find_device(options.device)
-    if device.type == "cuda":
-        cases = {
-            "paper's model, 128 utterances": (PAPER, ConvLMSettings(), Sizes(128)),
-            "paper's model, 16 utterances": (PAPER, ConvLMSettings(), Sizes(16)),
-            "17.4 M parameters, 600 s": (SMALLER, None, Sizes(48)),
-        }
-    else:
-        cases = {"demo's model, 12 utterances": (DEMO, DEMO_PRIOR, Sizes(12, 4.0, 16, 230))}
+    cases = {name: case for name, case in cases_for(device).items() if (options.case or "") in name}
     if options.profile:
-        profile(*next(iter(cases.values())), device)
+        profile(next(iter(cases.values())), device)
         return
     peak = peak_rate(device)
-    found = {
-        name: measure(settings, prior, sizes, device, options.repetitions, peak)
-        for name, (settings, prior, sizes) in cases.items()
+    found = {name: measure(case, device, options.repetitions, peak) for name, case in cases.items()}
+    show(found, {name: case.sizes for name, case in cases.items()}, device, peak, options.json)
+
+
+def cases_for(device: torch.device) -> dict[str, Case]:
+    """What is measured on a device."""
+    if device.type == "cpu":
+        return {"demo's model, 12 utterances": Case(DEMO, DEMO_PRIOR, Sizes(12, 4.0, 16, 230))}
+    own = load_settings(RECIPE)
+    characters = Sizes(40, pieces=188, classes=29)
+    return {
+        "paper's model, 128 utterances": Case(PAPER, ConvLMSettings(), Sizes(128)),
+        "paper's model, 16 utterances": Case(PAPER, ConvLMSettings(), Sizes(16)),
+        "17.4 M parameters, 600 s": Case(SMALLER, None, Sizes(48)),
+        "recipe own, 500 s": Case(own.model, own.prior.model, characters, own.training),
     }
-    show(found, {name: sizes for name, (_, _, sizes) in cases.items()}, device, peak, options.json)
 
 
 def show(
