@@ -33,7 +33,9 @@ def step_ms(
 ) -> float:
     """The median milliseconds of one step."""
     model, stream = recognizer(settings, sizes, device), Ready()
-    step = step_of(matching(model, judge(prior, model, device), stream, TrainingSettings(), beam_size=beam_size), stream)
+    step = step_of(
+        matching(model, judge(prior, model, device), stream, TrainingSettings(), beam_size=beam_size), stream
+    )
     times = fresh_medians({"lpm": step}, lambda: fresh_batch(sizes, device), device, repetitions, warm_up=3)
     return times["lpm"]
 

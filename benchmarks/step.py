@@ -246,7 +246,9 @@ def measure(case: Case, device: torch.device, repetitions: int, peak: float) -> 
         works |= {f"plain {name}": work for name, work in plain_works.items()}
     found = fresh_medians(works, lambda: fresh_batch(case.sizes, device), device, repetitions, 3, IN_A_ROW)
     for name, work in plain_works.items():
-        found[f"matrix operations of {name}"] = operations(work, fresh_batch(case.sizes, device)) / peak * 1000
+        found[f"matrix operations of {name}"] = (
+            operations(work, fresh_batch(case.sizes, device)) / peak * 1000
+        )
     return found
 
 
@@ -277,7 +279,9 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--case", help="measure only the cases whose names contain this")
-    parser.add_argument("--profile", action="store_true", help="list what the steps of the first case consist of")
+    parser.add_argument(
+        "--profile", action="store_true", help="list what the steps of the first case consist of"
+    )
     options = parser.parse_args()
     device = find_device(options.device)
     cases = {name: case for name, case in cases_for(device).items() if (options.case or "") in name}

@@ -41,7 +41,7 @@ def padded(utterances: list[Tensor], longest: int) -> Tensor:
 
 @pytest.mark.parametrize(
     ("subsampling", "output", "expected"),
-    [(4, None, 19_079_808), (4, 256, 19_079_808), (8, None, 18_899_712), (4, 1024, 19_342_976)],
+    [(4, None, 19_080_320), (4, 256, 19_080_320), (8, None, 18_900_224), (4, 1024, 19_343_488)],
 )
 def test_the_default_encoder_has_19_million_parameters(
     subsampling: int, output: int | None, expected: int
