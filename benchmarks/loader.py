@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ from measure import Table, describe, versions
 from priormatch.config import AudioSettings, BatchSettings, ModelSettings, OptimizerSettings, TrainingSettings
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import open_recording
-from priormatch.data.batches import Batch, BatchStream, Corpus, Request, UtteranceReader, collate, read_cuts
+from priormatch.data.batches import Batch, BatchStream, UtteranceReader, collate, stack
+from priormatch.data.corpus import Corpus, read_cuts
 from priormatch.data.manifest import map_in_threads, utterance
 from priormatch.data.pack import pack
+from priormatch.data.plan import Request
 from priormatch.data.waveforms import one_thread, read_samples
 from priormatch.device import find_device
 from priormatch.errors import UserError
@@ -66,19 +69,20 @@ class InMemory(UtteranceReader):
         super().__init__(corpus, tokenizer)
         self.samples = [read_samples(cut).copy() for cut in corpus.cuts]
 
-    def __getitems__(self, requests: Request) -> Batch:
+    def __getitems__(self, request: Request) -> Batch:
         """One batch."""
-        indices = [index for index, _ in requests]
-        waves, labels = [self.samples[index] for index in indices], [[] for _ in indices]
-        return collate([""] * len(indices), [""] * len(indices), waves, labels, self.tokenizer.eos, [])
+        waves = [self.samples[visit.utterance] for visit in request.visits]
+        count, lengths = len(waves), [len(wave) for wave in waves]
+        batch = collate([""] * count, [""] * count, lengths, [[]] * count, self.tokenizer.eos, [])
+        return replace(batch, waveforms=stack(waves))
 
 
 class Peer(UtteranceReader):
     """Reads with Lhotse, as its recipes do."""
 
-    def __getitems__(self, requests: Request) -> Batch:
+    def __getitems__(self, request: Request) -> Batch:
         """One batch."""
-        cuts = CutSet.from_cuts(self.corpus.cuts[index] for index, _ in requests)
+        cuts = CutSet.from_cuts(self.corpus.cuts[visit.utterance] for visit in request.visits)
         waveforms, samples = collate_audio(cuts)
         nothing = torch.zeros(len(samples), 0, dtype=torch.long)
         ids = [cut.id for cut in cuts]
@@ -160,7 +164,8 @@ def make_corpora(folder: Path, hours: float) -> dict[str, Corpus]:
     say(f"making {hours:g} hours of noise")
     cuts = list(map_in_threads(write, range(len(lengths))))
     packed = read_cuts(pack(cuts, folder / "packed", "noise"))
-    return {FLAC: Corpus(cuts, AudioSettings(), FLAC), PACKED: Corpus(packed, AudioSettings(), PACKED)}
+    audio = AudioSettings(gpu_share=0.0)  # else a GPU's memory would hold them
+    return {FLAC: Corpus(cuts, audio, FLAC), PACKED: Corpus(packed, audio, PACKED)}
 
 
 def reading(corpora: dict[str, Corpus], size: BatchSettings, workers: int, batches: int) -> dict[str, float]:

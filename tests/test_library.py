@@ -16,7 +16,7 @@ from tiny_run import command, files
 import priormatch
 from priormatch import Settings, SpeechRecognizer, UserError, library, load_settings, match
 from priormatch.config import recipe_path
-from priormatch.data.batches import Corpus, read_cuts
+from priormatch.data.corpus import Corpus, read_cuts
 from priormatch.data.recordings import PART_OF
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from priormatch.config import AudioSettings, BatchSettings
-from priormatch.data.batches import BatchStream, Corpus, UtteranceReader, once
+from priormatch.data.batches import BatchStream, UtteranceReader, once
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.processes import explained_readers
@@ -89,7 +90,8 @@ START = """
 import multiprocessing, sys
 from pathlib import Path
 from priormatch.config import AudioSettings, BatchSettings
-from priormatch.data.batches import BatchStream, Corpus, UtteranceReader
+from priormatch.data.batches import BatchStream, UtteranceReader
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 
 corpus = Corpus.load(Path(sys.argv[1]), AudioSettings())

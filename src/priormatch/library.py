@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from priormatch.config import FusionSettings, Settings
-from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.corpus import Corpus, cut_text, read_cuts
 from priormatch.decoding.fusion import feeds_back, fusion_of_hypotheses, untuned
 from priormatch.device import find_device
 from priormatch.errors import UserError

@@ -2,9 +2,11 @@
 
 import gc
 import logging
+import math
 import multiprocessing
 import sys
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,83 +20,30 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from priormatch.config import AudioSettings, BatchSettings
 from priormatch.data.batches import (
-    ALTERNATIVES,
     HOST,
     Batch,
     BatchStream,
-    Corpus,
     UtteranceReader,
     collate,
-    cut_by_seconds,
-    cut_text,
-    cut_texts,
+    decode_corpus,
     once,
-    one_of,
-    plan_batches,
-    read_cuts,
 )
+from priormatch.data.corpus import ALTERNATIVES, Corpus, cut_text, cut_texts, one_of, read_cuts
+from priormatch.data.plan import Plan, Request, Visit
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.data.waveforms import _make_lhotse_strict, read_samples
 from priormatch.errors import UserError
 
 TEXTS = ["monday", "tuesday at nine", "with", "morning meeting at ten", "doctor evening", "nine", "at ten"]
 TWO = BatchSettings(utterances=2)
+THREE_SHAPES = BatchSettings(seconds=1.0, buckets=3)
 AUDIO = AudioSettings()
 
-durations_of = st.lists(st.floats(0.1, 36.0), min_size=1, max_size=60).map(np.array)
-sizes = st.one_of(
-    st.builds(BatchSettings, seconds=st.floats(1.0, 100.0)),
-    st.builds(BatchSettings, utterances=st.integers(1, 20)),
-)
 MakeCorpus = Callable[..., Path]
 
 
-def lists(plan: Sequence[np.ndarray]) -> list[list[int]]:
-    return [batch.tolist() for batch in plan]
-
-
-@given(durations=durations_of, size=sizes, seed=st.integers(0, 9), epoch=st.integers(0, 9))
-def test_a_plan_visits_every_utterance_once_and_is_reproducible(
-    durations: np.ndarray, size: BatchSettings, seed: int, epoch: int
-) -> None:
-    plan = plan_batches(durations, size, seed, epoch)
-    assert sorted(np.concatenate(plan)) == list(range(len(durations)))
-    assert all(len(batch) for batch in plan)
-    assert lists(plan) == lists(plan_batches(durations, size, seed, epoch))
-
-
-@given(durations=durations_of, size=sizes)
-def test_no_batch_is_too_large_unless_it_is_one_utterance(durations: np.ndarray, size: BatchSettings) -> None:
-    for batch in plan_batches(durations, size, 0, 0):
-        if size.utterances:
-            assert len(batch) <= size.utterances
-        else:
-            assert len(batch) == 1 or durations[batch].max() * len(batch) <= size.seconds
-
-
-def test_epochs_and_seeds_shuffle_differently_and_neighbors_change() -> None:
-    durations = np.random.default_rng(0).uniform(1, 20, 200)
-    plans = [plan_batches(durations, BatchSettings(utterances=4), *key) for key in ((0, 0), (0, 1), (1, 0))]
-    order = [tuple(np.concatenate(plan)) for plan in plans]
-    together = [{tuple(sorted(batch.tolist())) for batch in plan} for plan in plans]
-    assert len(set(order)) == 3
-    assert len(together[0] & together[1]) < len(together[0]) / 2
-
-
-def test_utterances_of_a_batch_are_alike_in_length() -> None:
-    durations = np.random.default_rng(0).uniform(1, 20, 400)
-    plan = plan_batches(durations, BatchSettings(utterances=8), 0, 0)
-    padded = sum(durations[batch].max() * len(batch) for batch in plan)
-    assert padded < 1.15 * durations.sum()
-
-
-def test_cutting_by_seconds_by_hand() -> None:
-    assert cut_by_seconds(np.array([1.0, 1.0, 2.0, 3.0, 9.0, 1.0]), 6.0) == [0, 3, 4, 5]
-    assert cut_by_seconds(np.array([3.0, 1.0, 1.0]), 6.0) == [
-        0,
-        2,
-    ]  # the longest so far counts, wherever it is
-    assert cut_by_seconds(np.array([9.0]), 6.0) == [0]
+def visits(*utterances: int, drawn: tuple[int, int] = (0, 0), speed: float = 1.0) -> Request:
+    return Request([Visit(each, drawn, speed) for each in utterances])
 
 
 class Silent:
@@ -110,12 +59,14 @@ class Silent:
 class Echo:
     """A reader that gives the ids of what was asked, with its visit, and no audio."""
 
+    speeds = (1.0,)
+
     def __init__(self, durations: Sequence[float]) -> None:
         self.corpus = Silent(durations)
 
-    def __getitems__(self, requests: list[tuple[int, tuple[int, ...]]]) -> Batch:
-        ids = [f"{visit} {index}" for index, visit in requests]
-        return collate(ids, [None] * len(ids), [np.zeros(1, np.float32)] * len(ids), [[]] * len(ids), 3, [])
+    def __getitems__(self, request: Request) -> Batch:
+        ids = [f"{visit.drawn} {visit.utterance}" for visit in request.visits]
+        return collate(ids, [None] * len(ids), [1] * len(ids), [[]] * len(ids), 3, [])
 
 
 @given(count=st.integers(1, 12), size=st.integers(1, 5), position=st.integers(0, 40), seed=st.integers(0, 5))
@@ -237,7 +188,7 @@ def test_workers_give_batches_that_a_gpu_can_fetch(reader: UtteranceReader) -> N
 
 def test_what_is_in_a_batch(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
     reader = UtteranceReader(Corpus.load(tiny_corpus(TEXTS), AUDIO), tiny_tokenizer)
-    batch = reader.__getitems__([(1, (0, 0)), (0, (0, 0))]).to(HOST)
+    batch = reader.__getitems__(visits(1, 0)).to(HOST)
     assert (batch.ids, batch.texts) == (["tiny-1", "tiny-0"], ["tuesday at nine", "monday"])
     assert batch.samples.tolist() == [9600, 3200]
     assert batch.waveforms.shape == (2, 9600)
@@ -294,7 +245,7 @@ def test_each_visit_draws_one_of_the_texts_and_always_the_same(
 ) -> None:
     def taught(epoch: int) -> list[str]:
         reader = UtteranceReader(ensemble, tiny_tokenizer)
-        batch = reader.__getitems__([(index, (0, epoch)) for index in range(7)])
+        batch = reader.__getitems__(visits(*range(7), drawn=(0, epoch)))
         assert batch.texts == TEXTS
         return [tiny_tokenizer.decode(row) for row in batch.labels.tolist()]
 
@@ -312,12 +263,10 @@ def test_without_a_choice_nothing_is_drawn(ensemble: Corpus, tiny_tokenizer: Tok
     assert one_of([], random) == ""
     assert one_of(["at nine"], random) == "at nine"
     assert random.random() == untouched.random()
-    reader = UtteranceReader(ensemble, tiny_tokenizer, piece_sampling=0.9, speeds=[0.9, 1.1])
+    reader = UtteranceReader(ensemble, tiny_tokenizer, piece_sampling=0.9)
     for index, text in ((1, TEXTS[1]), (3, TEXTS[3])):
-        batch = reader.__getitems__([(index, (4, 2))])
-        random = np.random.default_rng([4, 2, index])
-        random.integers(3)  # the speed
-        expected = tiny_tokenizer.encode(text, 0.9, random)
+        batch = reader.__getitems__(visits(index, drawn=(4, 2)))
+        expected = tiny_tokenizer.encode(text, 0.9, np.random.default_rng([4, 2, index]))
         assert batch.labels[0, : batch.label_lengths[0] - 1].tolist() == expected
 
 
@@ -387,7 +336,7 @@ def test_a_sound_file_that_is_shorter_than_its_manifest_says_is_bad(
 ) -> None:
     corpus = Corpus.load(tiny_corpus(["monday at ten"]), AUDIO)
     soundfile.write(corpus.cuts[0].recording.sources[0].source, np.zeros(3200), 16_000)
-    batch = UtteranceReader(corpus, tiny_tokenizer).__getitems__([(0, (0, 0))])
+    batch = UtteranceReader(corpus, tiny_tokenizer).__getitems__(visits(0))
     ((bad, reason),) = batch.bad
     assert (len(batch), bad) == (0, "tiny-0")
     assert "number of declared samples" in reason
@@ -397,7 +346,7 @@ def test_a_sound_file_that_is_shorter_than_its_manifest_says_is_bad(
 def test_audio_that_is_not_a_number_is_bad(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
     corpus = Corpus.load(tiny_corpus(["monday", "ten"]), AUDIO)
     fill_with_nan(Path(corpus.cuts[1].recording.sources[0].source))
-    batch = UtteranceReader(corpus, tiny_tokenizer).__getitems__([(0, (0, 0)), (1, (0, 0))])
+    batch = UtteranceReader(corpus, tiny_tokenizer).__getitems__(visits(0, 1))
     assert batch.ids == ["tiny-0"]
     ((bad, reason),) = batch.bad
     assert bad == "tiny-1"
@@ -433,27 +382,48 @@ def pitch(wave: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("speed", [0.9, 1.0, 1.1])
-def test_speed_changes_length_and_pitch(tiny_corpus: MakeCorpus, speed: float) -> None:
-    (cut,) = CutSet.from_file(tiny_corpus(["evening"]))  # a tone of 1,150 Hz
-    wave = read_samples(cut, speed)
-    assert len(wave) == pytest.approx(3200 / speed, abs=1)
-    assert pitch(wave) == pytest.approx(1150 * speed, abs=6)
+def test_speed_changes_length_and_pitch(
+    tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer, speed: float
+) -> None:
+    corpus = Corpus.load(tiny_corpus(["evening"]), AUDIO)  # a tone of 1,150 Hz
+    batch = UtteranceReader(corpus, tiny_tokenizer).__getitems__(visits(0, speed=speed)).to(HOST)
+    assert batch.samples.tolist() == [batch.waveforms.shape[1]] == [math.ceil(round(3200 / speed, 6))]
+    assert pitch(batch.waveforms[0].numpy()) == pytest.approx(1150 * speed, abs=6)
 
 
-def test_all_speeds_are_drawn(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
-    corpus = Corpus.load(tiny_corpus(["evening"]), AUDIO)
-    reader = UtteranceReader(corpus, tiny_tokenizer, speeds=[0.9, 1.1])
-    lengths = {int(reader.__getitems__([(0, (0, epoch))]).samples[0]) for epoch in range(12)}
-    assert [round(3200 / length, 2) for length in sorted(lengths)] == [1.1, 1.0, 0.9]
-
-
-def test_utterances_of_a_batch_draw_their_own_speeds(
+def test_a_batch_has_the_width_of_its_shape_at_every_speed(
     tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer
 ) -> None:
-    corpus = Corpus.load(tiny_corpus(["evening"] * 8), AUDIO)
-    reader = UtteranceReader(corpus, tiny_tokenizer, speeds=[0.9, 1.1])
-    batch = reader.__getitems__([(index, (0, 0)) for index in range(8)])
-    assert len(set(batch.samples.tolist())) == 3
+    reader = UtteranceReader(Corpus.load(tiny_corpus(["evening"] * 3), AUDIO), tiny_tokenizer)
+    drawn = [Visit(0, speed=0.9), Visit(1), Visit(2, speed=1.1)]
+    batch = reader.__getitems__(Request(drawn, 0.25)).to(HOST)
+    assert batch.waveforms.shape == (3, 4000)
+    for visit, row, length in zip(drawn, batch.waveforms, batch.samples.tolist(), strict=True):
+        assert torch.all(row[length:] == 0)
+        alone = reader.__getitems__(Request([visit])).to(HOST).waveforms[0]
+        torch.testing.assert_close(row[:length], alone)
+    plain = reader.__getitems__(Request([Visit(1)], 0.25)).to(HOST)
+    assert torch.equal(plain.waveforms[0], batch.waveforms[1])
+
+
+def test_decoded_audio_gives_the_same_batches(reader: UtteranceReader) -> None:
+    """As on a GPU, where a corpus is decoded once."""
+    truncate(Path(reader.corpus.cuts[3].recording.sources[0].source))
+    audio = decode_corpus(reader.corpus, HOST)
+    for request in islice(Plan(reader.corpus.durations, THREE_SHAPES, 3, reader.speeds).requests(0), 12):
+        expected, found = reader.__getitems__(request), reader.read_decoded(request, audio)
+        assert same(expected, found)
+        assert (found.texts, found.bad, found.speeds) == (expected.texts, expected.bad, expected.speeds)
+        assert found.waveforms.dtype == torch.int16
+
+
+def test_decoded_audio_of_a_damaged_corpus(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
+    corpus = Corpus.load(tiny_corpus(["monday", "ten"]), AUDIO)
+    for cut in corpus.cuts:
+        truncate(Path(cut.recording.sources[0].source))
+    reader = UtteranceReader(corpus, tiny_tokenizer)
+    batch = reader.read_decoded(visits(0, 1), decode_corpus(corpus, HOST))
+    assert (len(batch), [name for name, _ in batch.bad]) == (0, ["tiny-0", "tiny-1"])
 
 
 @pytest.mark.parametrize("rate", [8_000, 22_050, 48_000])
@@ -480,7 +450,7 @@ def test_a_batch_of_nothing_is_empty() -> None:
 @given(labels=st.lists(st.lists(st.integers(0, 8), max_size=5), min_size=1, max_size=4))
 def test_labels_end_with_eos_and_are_filled_with_it(labels: list[list[int]]) -> None:
     count = len(labels)
-    batch = collate(["a"] * count, [""] * count, [np.ones(2, np.float32)] * count, labels, 9, [])
+    batch = collate(["a"] * count, [""] * count, [2] * count, labels, 9, [])
     for row, length, each in zip(batch.labels.tolist(), batch.label_lengths.tolist(), labels, strict=True):
         assert row[:length] == [*each, 9]
         assert set(row[length:]) <= {9}

@@ -12,9 +12,11 @@ from tiny_run import command, files
 
 from priormatch.config import AudioSettings, BatchSettings
 from priormatch.data import pack as module
-from priormatch.data.batches import BatchStream, Corpus, UtteranceReader, read_cuts
+from priormatch.data.batches import BatchStream, UtteranceReader
+from priormatch.data.corpus import Corpus, read_cuts
 from priormatch.data.manifest import utterance
 from priormatch.data.pack import pack, plan_shards, samples_of, to_int16
+from priormatch.data.plan import Request, Visit
 from priormatch.data.recordings import PART_OF
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.data.waveforms import as_float, read_samples, read_with_lhotse
@@ -267,7 +269,7 @@ def test_a_damaged_shard_is_found_by_those_who_read_it(
     shard = source_of(new[0])
     shard.write_bytes(shard.read_bytes()[:-SECOND])
     reader = UtteranceReader(Corpus(new, AudioSettings()), tiny_tokenizer)
-    batch = reader.__getitems__([(index, (0, 0)) for index in range(len(new))])
+    batch = reader.__getitems__(Request([Visit(index) for index in range(len(new))]))
     assert dict(batch.bad)[new[-1].id] == f"{shard}: truncated: {SECOND} bytes are missing at the end"
 
 

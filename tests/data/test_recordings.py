@@ -7,7 +7,7 @@ import pytest
 import soundfile
 from lhotse import CutSet, Recording
 
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import utterance
 from priormatch.data.pack import pack
 from priormatch.data.recordings import PART_OF, place_of, previous_in_recording

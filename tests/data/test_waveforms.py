@@ -16,8 +16,10 @@ from lhotse.audio import AudioSource
 from priormatch.config import AudioSettings
 from priormatch.data import waveforms
 from priormatch.data.audio import BadAudio, check_audio
-from priormatch.data.batches import Corpus, UtteranceReader, once
+from priormatch.data.batches import UtteranceReader, once
+from priormatch.data.corpus import Corpus
 from priormatch.data.manifest import utterance
+from priormatch.data.plan import Request, Visit
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.data.waveforms import as_float, read_samples, read_with_lhotse, wav_header, why_unreadable
 
@@ -33,9 +35,9 @@ def cut_of(
     return cut if rate == recording.sampling_rate else cut.resample(rate)
 
 
-def same_as_lhotse(cut: MonoCut, speed: float = 1.0) -> bool:
-    samples = read_samples(cut, speed)
-    expected = read_with_lhotse(cut, speed)
+def same_as_lhotse(cut: MonoCut) -> bool:
+    samples = read_samples(cut)
+    expected = read_with_lhotse(cut)
     return as_float(samples).dtype == np.float32 and np.array_equal(as_float(samples), expected)
 
 
@@ -88,9 +90,7 @@ def test_other_depths_are_left_to_lhotse(tmp_path: Path, name: str, options: dic
 @pytest.mark.parametrize("speed", [0.9, 1.1])
 def test_speed_and_resampling_are_left_to_lhotse(tmp_path: Path, speed: float) -> None:
     for rate in (8_000, 16_000):
-        path = tmp_path / f"{rate}.wav"
-        soundfile.write(path, NOISE[:, 0], rate)
-        assert same_as_lhotse(cut_of(path), speed)
+        soundfile.write(tmp_path / f"{rate}.wav", NOISE[:, 0], rate)
     (same, other) = (cut_of(tmp_path / f"{rate}.wav") for rate in (16_000, 8_000))
     assert [read_samples(cut).dtype for cut in (same, other)] == [np.int16, np.float32]
     assert same_as_lhotse(other)
@@ -154,7 +154,7 @@ def test_a_batch_is_small_on_its_way_and_float_where_it_is_used(
     cuts = [cut_of(tmp_path / f"{number}.wav") for number in range(3)]
     reader = UtteranceReader(Corpus(cuts, AudioSettings()), tiny_tokenizer)
     for rows, dtype in (((0, 1), torch.int16), ((2,), torch.float32), ((0, 1, 2), torch.float32)):
-        batch = reader.__getitems__([(row, (0, 0)) for row in rows])
+        batch = reader.__getitems__(Request([Visit(row) for row in rows]))
         assert batch.waveforms.dtype == dtype
         moved = batch.to(torch.device("cpu"))
         assert moved.waveforms.dtype == torch.float32
@@ -187,34 +187,30 @@ def test_a_file_truncated_after_it_was_read_costs_nothing(tmp_path: Path) -> Non
     assert "truncated" in why_unreadable(cut, error.value)
 
 
-@pytest.mark.parametrize("speed", [1.0, 1.1])
 @pytest.mark.parametrize("suffix", [".wav", ".flac"])
-def test_a_named_pipe_in_the_place_of_audio_is_not_waited_for(
-    tmp_path: Path, speed: float, suffix: str
-) -> None:
+def test_a_named_pipe_in_the_place_of_audio_is_not_waited_for(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     soundfile.write(path, NOISE[:, 0], 16_000)
     cut = cut_of(path)
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(BadAudio, match=r"not a regular file"):
-        read_samples(cut, speed)
+        read_samples(cut)
     assert check_audio(path) == "cannot be opened: not a regular file"
 
 
 @pytest.mark.parametrize("value", [1e38, -1e38, 1e6, np.nan, np.inf])
-@pytest.mark.parametrize("speed", [1.0, 1.1])
-def test_samples_that_no_recording_has(tmp_path: Path, value: float, speed: float) -> None:
+def test_samples_that_no_recording_has(tmp_path: Path, value: float) -> None:
     path = tmp_path / "a.wav"
     samples = NOISE[:, 0].astype(np.float32)
     samples[len(samples) // 2] = 30_000  # 16-bit integers in a file of floats
     soundfile.write(path, samples, 16_000, subtype="FLOAT")
     assert check_audio(path) is None
-    read_samples(cut_of(path), speed)
+    read_samples(cut_of(path))
     samples[len(samples) // 2] = value
     soundfile.write(path, samples, 16_000, subtype="FLOAT")
     with pytest.raises(ValueError, match=r"has samples") as error:
-        read_samples(cut_of(path), speed)
+        read_samples(cut_of(path))
     assert re.match(
         rf"{path}: has samples (of|that are not finite)", why_unreadable(cut_of(path), error.value)
     )

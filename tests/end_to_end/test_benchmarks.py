@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ SMALL = {
     "growth": "--device cpu --repetitions 1 --steps 2",
     "loader": "--device cpu --hours 0.01 --workers 1 --seconds 20 --batches 2",
     "step": "--device cpu --repetitions 1",
+    "training": "--device cpu --updates 2 model.conformer.layers=1 model.conformer.width=16 model.conformer.kernel=3"
+    " training.optimizer.warm_up=1 audio.workers=0 training.batch.seconds=4",
     "word_times": "--encoder tds --updates 1 --sentences 1",
 }
 
@@ -26,8 +29,10 @@ def test_all_of_them_are_here() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
-def test_a_benchmark_tells_its_figures(name: str) -> None:
+def test_a_benchmark_tells_its_figures(name: str, tiny_corpus: Callable[..., Path]) -> None:
     words = [sys.executable, str(BENCHMARKS / f"{name}.py"), *SMALL[name].split(), "--json"]
+    if name == "training":
+        words += ["--labeled", str(tiny_corpus(8)), "--validation", str(tiny_corpus(2, "validation"))]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)

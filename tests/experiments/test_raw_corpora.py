@@ -14,7 +14,7 @@ from tiny_language import WORD_SECONDS, sentences, speak
 from tiny_run import command
 
 from priormatch.config import recipe_path
-from priormatch.data.batches import cut_text, read_cuts
+from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.experiments.scales import light_files, wanted_files
 from priormatch.recognizers.recognizer import SpeechRecognizer
 

@@ -12,7 +12,7 @@ from tiny_language import sentences
 from tiny_run import command
 
 from priormatch.config import load_settings
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.decoding.tuning import read_tuned
 from priormatch.errors import UserError
 from priormatch.experiments.run_tables import Shared, Trained, effort_of, jobs_of, tasks_of

@@ -15,7 +15,7 @@ from lhotse import Recording
 from tiny_language import speak
 
 from priormatch.config import AudioSettings
-from priormatch.data.batches import Corpus, cut_texts, read_cuts
+from priormatch.data.corpus import Corpus, cut_texts, read_cuts
 from priormatch.data.manifest import summary, utterance
 from priormatch.data.pack import read_packed
 from priormatch.data.recordings import previous_in_recording

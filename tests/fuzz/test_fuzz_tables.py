@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_language import speak
 
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.prepare.overview import decode_some, sample_speech
 from priormatch.prepare.own import recognize
 from priormatch.prepare.source import Intake

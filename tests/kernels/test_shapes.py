@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from priormatch.config import AudioSettings, TrainingSettings
-from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
+from priormatch.data.batches import Batch, UtteranceReader, once
+from priormatch.data.corpus import Corpus
 from priormatch.decoding.beam import Hypotheses, pad
 from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, SENTENCES, pad_batch, pad_sentences
 from priormatch.recognizers.prior import ConvPrior

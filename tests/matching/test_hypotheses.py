@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from priormatch.config import AudioSettings, FusionSettings
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.decoding.beam import Beam, Hypotheses, pad
 from priormatch.matching.hypotheses import inspect, inspect_beam, of_row
 from priormatch.matching.lpm import LengthFilter, Weighing

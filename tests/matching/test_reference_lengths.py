@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 

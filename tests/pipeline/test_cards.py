@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from priormatch.config import AudioSettings, CardSettings, ModelSettings, Settings
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.pipeline.cards import (
     Trained,
     add_results,

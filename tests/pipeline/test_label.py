@@ -11,8 +11,10 @@ from lhotse import CutSet
 from tiny_run import command, files
 
 from priormatch.config import AudioSettings
-from priormatch.data.batches import Corpus, UtteranceReader, cut_text, cut_texts, read_cuts
+from priormatch.data.batches import UtteranceReader
+from priormatch.data.corpus import Corpus, cut_text, cut_texts, read_cuts
 from priormatch.data.pack import pack
+from priormatch.data.plan import Request, Visit
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching.label_filters import LabelFilter
@@ -123,7 +125,7 @@ def test_training_reads_both_texts(cuts: Path, out: Path, tmp_path: Path, tiny_t
     label_cuts(cuts, [heard(tmp_path / "a.jsonl", A), heard(tmp_path / "b.jsonl", B)], out, LabelFilter())
     corpus = Corpus.load(out, AudioSettings(workers=0), transcribed=True)
     reader = UtteranceReader(corpus, tiny_tokenizer)
-    batches = [reader.__getitems__([(1, (0, epoch))]) for epoch in range(20)]
+    batches = [reader.__getitems__(Request([Visit(1, (0, epoch))])) for epoch in range(20)]
     assert {tiny_tokenizer.decode(each.labels[0].tolist()) for each in batches} == {"at nine", "at ten"}
 
 

@@ -12,7 +12,7 @@ from lhotse.utils import fastcopy
 from tiny_language import sentences, speak
 
 from priormatch.config import load_settings
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.errors import UserError
 from priormatch.pipeline.run_data import RunData, make_own_data

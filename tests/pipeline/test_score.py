@@ -14,7 +14,7 @@ from lhotse import CutSet
 from rich.cells import cell_len
 from tiny_run import command, files
 
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.errors import UserError
 from priormatch.pipeline.label import with_texts
 from priormatch.pipeline.score import Scoring, perplexities, score

@@ -7,7 +7,7 @@ import pytest
 from lhotse import CutSet
 
 from priormatch.config import AudioSettings, load_settings
-from priormatch.data.batches import Corpus, cut_text
+from priormatch.data.corpus import Corpus, cut_text
 from priormatch.errors import UserError
 from priormatch.pipeline.match import transcribed_sample, with_lengths
 from priormatch.pipeline.recipe import recipe_of_matching

@@ -14,7 +14,8 @@ from own_files import read, reasons, texts, write_audio
 
 from priormatch.config import AudioSettings
 from priormatch.data import text_files
-from priormatch.data.batches import Corpus, UtteranceReader, once, read_cuts
+from priormatch.data.batches import UtteranceReader, once
+from priormatch.data.corpus import Corpus, read_cuts
 from priormatch.data.normalizer import normalize_unicode
 from priormatch.data.text_files import prepare_text, read_sentences
 from priormatch.data.tokenizer import Tokenizer

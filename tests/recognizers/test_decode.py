@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from priormatch.config import AudioSettings, FusionSettings
-from priormatch.data.batches import Corpus, UtteranceReader
+from priormatch.data.batches import UtteranceReader
+from priormatch.data.corpus import Corpus
 from priormatch.decoding.beam import Beam
 from priormatch.errors import UserError
 from priormatch.progress import Meter

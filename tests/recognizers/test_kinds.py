@@ -16,7 +16,8 @@ from priormatch.config import (
     ModelSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
+from priormatch.data.batches import Batch, UtteranceReader, once
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.decoding.beam import Hypotheses
 from priormatch.device import find_device

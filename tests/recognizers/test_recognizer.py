@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from priormatch.config import AudioSettings, AugmentSettings, FusionSettings
-from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
+from priormatch.data.batches import Batch, UtteranceReader, once
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam
 from priormatch.errors import UserError

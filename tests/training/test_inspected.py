@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from priormatch.config import AudioSettings
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.errors import UserError
 from priormatch.matching.hypotheses import inspect
 from priormatch.matching.lpm import LengthFilter, Weighing

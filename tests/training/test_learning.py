@@ -18,7 +18,8 @@ from priormatch.config import (
     PriorSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Batch, Corpus
+from priormatch.data.batches import Batch
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Hypotheses
 from priormatch.errors import UserError

@@ -16,7 +16,8 @@ from priormatch.config import (
     OptimizerSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Batch, BatchStream, Corpus, cut_text
+from priormatch.data.batches import Batch, BatchStream
+from priormatch.data.corpus import Corpus, cut_text
 from priormatch.matching.baselines import AveragedProposal
 from priormatch.matching.lpm import Proposal, Targets, given_labels, is_paired
 from priormatch.models.objective import sequence_loss

@@ -19,7 +19,7 @@ from priormatch.config import (
     PriorSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels, plainly
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing

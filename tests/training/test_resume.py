@@ -26,7 +26,7 @@ from priormatch.config import (
     PriorSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching import baselines

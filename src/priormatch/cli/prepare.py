@@ -129,7 +129,7 @@ def audio(
     Example: priormatch prepare audio recordings --out data/recordings.jsonl.gz --segment 20
     """
     from priormatch.config import AudioSettings
-    from priormatch.data.batches import read_cuts
+    from priormatch.data.corpus import read_cuts
     from priormatch.data.normalizer import normalizer_of
     from priormatch.prepare.overview import overview
     from priormatch.prepare.own import prepare_own
@@ -269,7 +269,7 @@ def pack(
 
     Example: priormatch pack data/train-clean-360.jsonl.gz --out packed/train-clean-360
     """
-    from priormatch.data.batches import read_cuts
+    from priormatch.data.corpus import read_cuts
     from priormatch.data.pack import SHARD_SAMPLES
     from priormatch.data.pack import pack as pack_cuts
     from priormatch.runs.stage import Stage
@@ -282,7 +282,7 @@ def pack(
 
 def said(manifests: dict[str, Path]) -> None:
     """Print a summary of the prepared manifests."""
-    from priormatch.data.batches import read_cuts
+    from priormatch.data.corpus import read_cuts
     from priormatch.data.manifest import summary
 
     for name, path in manifests.items():

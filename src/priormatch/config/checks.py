@@ -39,7 +39,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         "must be 0 or more",
         lambda number: number >= 0,
         """
-        threads audio.workers model.blocks *.batch.seconds *.batch.utterances training.augment.*_masks
+        threads audio.workers model.blocks *.batch.seconds *.batch.utterances *.batch.buckets training.augment.*_masks
         training.augment.*_width training.window_updates training.validate_on training.ctc_weight
         matching.loss_weight matching.*_exponent matching.score_labels_on matching.inspect_on
         *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
@@ -66,7 +66,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         "must be from 0 to 1",
         lambda share: 0 <= share <= 1,
-        "audio.max_bad_share model.ctc_weight",
+        "audio.max_bad_share audio.gpu_share model.ctc_weight",
     ),
     (
         "must be finite and 0 or more",

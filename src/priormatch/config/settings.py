@@ -16,6 +16,8 @@ class AudioSettings:
     # processes that read and decode audio; 0 reads in the training process; raise it if `time_data` is high
     workers: int = 2
     max_bad_share: float = 0.05  # share of unreadable audio; above it the run stops
+    # share of a GPU's memory for decoded training audio; a corpus that fits is decoded once, others in every epoch
+    gpu_share: float = 0.1
     segment: float = 0.0  # seconds; a run cuts longer unlabeled audio at its pauses; 0 disables
 
 
@@ -111,6 +113,9 @@ class BatchSettings:
 
     seconds: float = 0.0  # seconds of audio including padding; lower it if memory runs out
     utterances: int = 0  # number of utterances of any length
+    # number of shapes that batches are padded to; a GPU records a step for each, so fewer start sooner and pad more;
+    # 0: batches of any shape
+    buckets: int = 0
 
 
 @dataclass

@@ -1,27 +1,31 @@
 """Turn cuts into padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
 import gc
+import math
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import DataLoader
 
-from priormatch.config import AudioSettings, BatchSettings
+from priormatch.config import BatchSettings
 from priormatch.data import SAMPLE_RATE
+from priormatch.data.corpus import Corpus, cut_texts, one_of
+from priormatch.data.decoded import DecodedAudio, Part
+from priormatch.data.plan import Plan, Request, Visit, cut_by_seconds
+from priormatch.data.speed import change_speed, changed_length
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.data.waveforms import FULL_SCALE, as_float, read_samples, why_unreadable
+from priormatch.data.waveforms import FULL_SCALE, as_float, read_samples, to_int16, why_unreadable
 from priormatch.errors import UserError
 from priormatch.processes import begin_reader, explained_readers, stops_blocked
-from priormatch.progress import say
+from priormatch.progress import Meter, say
 
 if TYPE_CHECKING:  # lhotse is slow to import
     from lhotse.cut import Cut
@@ -35,9 +39,8 @@ GONE = (ConnectionError, EOFError, FileNotFoundError)
 SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
 ALTERNATIVES = "alternative_texts"
 """The custom field of a supervision with alternative target texts for its utterance."""
-
-Request = list[tuple[int, tuple[int, int]]]
-"""The utterances of a batch: the index of each, and the (seed, epoch) of the visit."""
+DECODERS = 16  # processes that decode a whole corpus at most
+DECODED_SECONDS = 120.0  # of audio that they return at a time
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,12 @@ class Batch:
     """The input of one training or decoding step.
 
     texts: the transcript of each utterance, or None;
-    waveforms (B, N): float32 in [-1, 1], zero-padded; int16 between a reader and a GPU, to halve the transfer, until
-    `to` converts them to float32 on the GPU;
-    samples (B,): the lengths of the waveforms;
+    waveforms (B, N): float32 in [-1, 1], zero-padded; int16 before `to`;
+    samples (B,): the lengths of the waveforms, after their change of speed;
     labels (B, U): pieces of the text or of one of its alternatives, terminated and padded with EOS;
     label_lengths (B,): lengths including the first EOS; 0 for an utterance without a transcript;
-    bad: the cuts that could not be read, with the reason.
+    bad: the cuts that could not be read, with the reason;
+    speeds, width: `to` changes the speeds, unless there are none, and pads to this width.
     """
 
     ids: list[str]
@@ -60,6 +63,8 @@ class Batch:
     labels: Tensor
     label_lengths: Tensor
     bad: list[tuple[str, str]] = field(default_factory=list)
+    speeds: list[float] = field(default_factory=list)
+    width: int = 0
 
     @staticmethod
     def of_audio(waveforms: Tensor, samples: Tensor) -> "Batch":
@@ -84,11 +89,16 @@ class Batch:
         return float(self.samples.sum()) / SAMPLE_RATE
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch with its tensors on a device, the waveforms as float32."""
+        """Return the batch with its tensors on a device, the waveforms as float32 at their speeds."""
         moved = self._each(lambda tensor: tensor.to(device, non_blocking=True))
-        if moved.waveforms.is_floating_point():
-            return moved
-        return replace(moved, waveforms=moved.waveforms.float().mul_(1 / FULL_SCALE))
+        waveforms = moved.waveforms
+        if not waveforms.is_floating_point():
+            waveforms = waveforms.float().mul_(1 / FULL_SCALE)
+        if self.speeds:
+            waveforms = change_speed(waveforms, moved.samples, self.speeds, self.width)
+        elif waveforms.shape[1] < self.width:
+            waveforms = functional.pad(waveforms, (0, self.width - waveforms.shape[1]))
+        return replace(moved, waveforms=waveforms, speeds=[])
 
     def pin_memory(self) -> "Batch":
         """Return the batch with its tensors in pinned memory; the DataLoader calls this."""
@@ -104,127 +114,20 @@ class Batch:
         )
 
 
-def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: int) -> list[np.ndarray]:
-    """Plan one epoch as batches of indices: similar durations within a batch, batches shuffled.
-
-    Utterances are sorted by a slightly jittered duration and split into batches of at most `size.seconds` (including
-    padding) or of `size.utterances`; then the batches are shuffled.
-    """
-    random = np.random.default_rng([seed, epoch])
-    order = np.argsort(durations * random.uniform(0.9, 1.1, len(durations)), kind="stable")
-    if size.utterances > 0:
-        starts = list(range(0, len(order), size.utterances))
-    else:
-        starts = cut_by_seconds(durations[order], size.seconds)
-    batches = np.split(order, starts[1:])
-    return [batches[i] for i in random.permutation(len(batches))]
+Read = TypeVar("Read", covariant=True)
 
 
-def cut_by_seconds(durations: np.ndarray, seconds: float) -> list[int]:
-    """Return where batches begin, so that each has at most `seconds` including padding, or a single utterance."""
-    starts, longest = [0], 0.0
-    for position, duration in enumerate(durations.tolist()):
-        longest = max(longest, duration)
-        if position > starts[-1] and longest * (position - starts[-1] + 1) > seconds:
-            starts.append(position)
-            longest = duration
-    return starts
+class Reader(Protocol[Read]):
+    """What the loader's worker processes run."""
 
-
-class Corpus:
-    """Cuts for training or decoding, with their durations; cuts that are too long or too short are left out."""
-
-    def __init__(self, cuts: "Sequence[Cut]", audio: AudioSettings, name: str = "corpus") -> None:
-        fits = [cut for cut in cuts if audio.shortest <= cut.duration <= audio.longest]
-        self.skipped = len(cuts) - len(fits)
-        if self.skipped:
-            say(
-                f"{name}: {self.skipped} of {len(cuts)} utterances skipped: shorter than {audio.shortest:g} s"
-                f" (audio.shortest) or longer than {audio.longest:g} s (audio.longest)"
-            )
-        if not fits:
-            raise UserError(f"{name} holds no utterance between {audio.shortest:g} and {audio.longest:g} s")
-        self.name, self.cuts, self.audio = name, fits, audio
-        self.durations = np.array([cut.duration for cut in fits])
-        self.kept: list[Batch] = []  # batches that stay in memory, for sets that are decoded again and again
-
-    @staticmethod
-    def load(path: Path, audio: AudioSettings, transcribed: bool = False) -> "Corpus":
-        """Read a manifest of cuts; `transcribed` leaves out cuts without text and requires at least one with text."""
-        cuts = read_cuts(path)
-        if transcribed:
-            with_text = [cut for cut in cuts if cut_text(cut)]
-            if not with_text:
-                raise UserError(f"{path} holds no transcribed utterance: give cuts with text")
-            if len(with_text) < len(cuts):
-                say(
-                    f"{path}: {len(cuts) - len(with_text)} of {len(cuts)} utterances have no transcript: skipped"
-                )
-            cuts = with_text
-        return Corpus(cuts, audio, str(path))
-
-    def __len__(self) -> int:
-        return len(self.cuts)
-
-    @property
-    def longest(self) -> float:
-        """Duration of the longest utterance in seconds."""
-        return float(self.durations.max())
-
-    @property
-    def hours(self) -> float:
-        """Total duration in hours."""
-        return float(self.durations.sum()) / 3600
-
-
-def read_cuts(path: Path) -> "list[Cut]":
-    """Read all cuts of a manifest; raise `UserError` with the line of a cut whose audio is not in files."""
-    from lhotse import MonoCut
-
-    from priormatch.data.cuts import Refused, read_items
-
-    if not path.is_file():
-        raise UserError(f"no cuts at {path}: make them with `priormatch prepare`")
-    if ".jsonl" not in path.suffixes:
-        raise UserError(f"{path} is not a manifest of cuts: give a .jsonl or .jsonl.gz")
-    cuts: list[Cut] = []
-    try:
-        for number, item in read_items(path):
-            if isinstance(item, Refused):
-                raise UserError(f"line {number}: {item.id} is not used: {item}")
-            if not isinstance(item, MonoCut):
-                raise UserError(f"line {number} is a {type(item).__name__}: prepare it first")
-            cuts.append(item)
-    except UserError as error:
-        what = str(error).removeprefix(f"{path}").removeprefix(",").lstrip()
-        raise UserError(f"{path} is not a usable manifest of cuts: {what}") from error
-    if not cuts:
-        raise UserError(f"{path} holds no cuts: prepare it again")
-    return cuts
-
-
-def cut_text(cut: "Cut") -> str | None:
-    """Return the transcript of a cut, or None."""
-    texts = [each.text for each in cut.supervisions if each.text]
-    return " ".join(texts) if texts else None
-
-
-def cut_texts(cut: "Cut") -> list[str]:
-    """List the target texts of a cut: its transcript, then the alternatives; empty without a transcript."""
-    text = cut_text(cut)
-    others = [each.custom.get(ALTERNATIVES, []) for each in cut.supervisions if each.custom]
-    return [] if text is None else [text, *chain.from_iterable(others)]
-
-
-def one_of(texts: list[str], random: np.random.Generator) -> str:
-    """Draw one of the texts uniformly, "" if there are none; with fewer than two texts, `random` is not used."""
-    return texts[random.integers(len(texts))] if len(texts) > 1 else "".join(texts)
+    def __getitems__(self, request: Request) -> Read:
+        """Read what is requested."""
 
 
 class UtteranceReader:
-    """Reads lists of (index, visit seed) into a `Batch`; runs inside the loader's worker processes.
+    """Reads a `Request` into a `Batch`; runs inside the loader's worker processes.
 
-    Each visit draws its own speed, its own text if a cut has several, and its own segmentation into pieces.
+    Each visit draws its own text if a cut has several, and its own segmentation into pieces.
     """
 
     def __init__(
@@ -233,49 +136,88 @@ class UtteranceReader:
         self.corpus, self.tokenizer = corpus, tokenizer
         self.piece_sampling, self.speeds = piece_sampling, [1.0, *speeds]
 
-    def __getitems__(self, requests: Request) -> Batch:
+    def __getitems__(self, request: Request) -> Batch:
         """Read one batch; the loader asks for all its items at once."""
-        ids, texts, waves, labels, bad = [], [], [], [], []
-        for index, visit in requests:
-            cut = self.corpus.cuts[index]
-            random = np.random.default_rng([*visit, index])
-            try:
-                waves.append(read_samples(cut, self.speeds[random.integers(len(self.speeds))]))
-            except Exception as error:  # a damaged file raises whatever its decoder does
-                bad.append((cut.id, why_unreadable(cut, error)))
+        read = [samples_of(self.corpus.cuts[visit.utterance]) for visit in request.visits]
+        kept, batch = self.without_audio(
+            request, [each if isinstance(each, str) else len(each) for each in read]
+        )
+        waves = [each for each in (read[row] for row in kept) if not isinstance(each, str)]
+        return replace(batch, waveforms=stack(waves))
+
+    def read_decoded(self, request: Request, audio: DecodedAudio) -> Batch:
+        """Read one batch from audio that stays on the device."""
+        indices = [visit.utterance for visit in request.visits]
+        kept, batch = self.without_audio(request, [audio.found[index] for index in indices])
+        return replace(batch, waveforms=audio.rows([indices[row] for row in kept]))
+
+    def without_audio(self, request: Request, found: Sequence[int | str]) -> tuple[list[int], Batch]:
+        """The usable rows of a request and their batch, apart from the waveforms.
+
+        `found` has the number of samples of each utterance, or the reason why it cannot be read.
+        """
+        kept, texts, samples, labels, speeds, bad = [], [], [], [], [], []
+        for row, (visit, length) in enumerate(zip(request.visits, found, strict=True)):
+            cut = self.corpus.cuts[visit.utterance]
+            if isinstance(length, str):
+                bad.append((cut.id, length))
                 continue
-            choices, frames = cut_texts(cut), len(waves[-1]) // FRAME + 1
-            longest = max(map(len, choices), default=0)
-            classes = []
-            if longest <= LONGEST_PIECE * frames:  # else it is too long in any segmentation
-                classes = self.tokenizer.encode(one_of(choices, random), self.piece_sampling, random)
-            if longest > LONGEST_PIECE * frames or len(classes) > frames:
-                seconds = len(waves.pop()) / SAMPLE_RATE
+            count = changed_length(length, visit.speed)
+            choices, classes = self._classes(cut, visit, count)
+            if classes is None:
+                longest, seconds = max(map(len, choices)), count / SAMPLE_RATE
                 bad.append(
                     (cut.id, f"its transcript of {longest:,} characters is too long for {seconds:.2f} s")
                 )
                 continue
-            ids.append(cut.id)
+            kept.append(row)
+            samples.append(count)
+            speeds.append(visit.speed)
             texts.append(choices[0] if choices else None)
             labels.append(classes)
-        return collate(ids, texts, waves, labels, self.tokenizer.eos, bad)
+        ids = [self.corpus.cuts[request.visits[row].utterance].id for row in kept]
+        batch = collate(ids, texts, samples, labels, self.tokenizer.eos, bad)
+        changed = any(speed != 1.0 for speed in speeds)
+        width = max([math.ceil(request.seconds * SAMPLE_RATE), *samples])
+        return kept, replace(batch, speeds=speeds if changed else [], width=width)
+
+    def _classes(self, cut: "Cut", visit: Visit, samples: int) -> tuple[list[str], list[int] | None]:
+        """The texts of a cut, and the classes of one of them; None if it is too long for the audio."""
+        random = np.random.default_rng([*visit.drawn, visit.utterance])
+        choices, frames = cut_texts(cut), samples // FRAME + 1
+        longest = max(map(len, choices), default=0)
+        if longest > LONGEST_PIECE * frames:  # too long in any segmentation
+            return choices, None
+        classes = self.tokenizer.encode(one_of(choices, random), self.piece_sampling, random)
+        return choices, classes if len(classes) <= frames else None
+
+
+def samples_of(cut: "Cut") -> "np.ndarray | str":
+    """The samples of a cut, or the reason why it cannot be read."""
+    try:
+        return read_samples(cut)
+    except Exception as error:  # a damaged file raises whatever its decoder does
+        return why_unreadable(cut, error)
+
+
+def stack(waves: Sequence[np.ndarray]) -> Tensor:
+    """Pad waveforms with zeros to the longest: (B, N), int16 if all of them are, else float32."""
+    small = all(wave.dtype == np.int16 for wave in waves)
+    waveforms = np.zeros((len(waves), max(map(len, waves), default=0)), np.int16 if small else np.float32)
+    for row, wave in zip(waveforms, waves, strict=True):
+        row[: len(wave)] = wave if small else as_float(wave)
+    return torch.from_numpy(waveforms)
 
 
 def collate(
     ids: list[str],
     texts: list[str | None],
-    waves: list[np.ndarray],
+    samples: list[int],
     labels: list[list[int]],
     eos: int,
     bad: list[tuple[str, str]],
 ) -> Batch:
-    """Pad waveforms with zeros and labels with EOS; the waveforms stay int16 if all of them are."""
-    samples = torch.tensor([len(wave) for wave in waves], dtype=torch.long)
-    small = all(wave.dtype == np.int16 for wave in waves)
-    longest = max(map(len, waves), default=0)
-    waveforms = np.zeros((len(waves), longest), np.int16 if small else np.float32)
-    for row, wave in zip(waveforms, waves, strict=True):
-        row[: len(wave)] = wave if small else as_float(wave)
+    """A batch without its waveforms; labels are padded with EOS."""
     lengths = torch.tensor(
         [len(each) + 1 if text is not None else 0 for each, text in zip(labels, texts, strict=True)],
         dtype=torch.long,
@@ -283,13 +225,15 @@ def collate(
     targets = torch.full((len(labels), max((len(each) for each in labels), default=0) + 1), eos)
     for target, each in zip(targets, labels, strict=True):
         target[: len(each)] = torch.tensor(each, dtype=torch.long)
-    return Batch(ids, texts, torch.from_numpy(waveforms), samples, targets, lengths, bad)
+    counts = torch.tensor(samples, dtype=torch.long)
+    return Batch(ids, texts, torch.zeros(len(ids), 0), counts, targets, lengths, bad)
 
 
 class BatchStream:
     """An endless stream of batches that can start anywhere.
 
-    `position` counts the batches taken; a stream created with the same `position` resumes exactly here.
+    `position` counts the batches taken; a stream created with the same `position` resumes exactly here. On a GPU, audio
+    that fits stays in its memory.
     """
 
     def __init__(
@@ -298,9 +242,13 @@ class BatchStream:
         size: BatchSettings,
         seed: int,
         position: int = 0,
+        *,
         workers: int = 0,
+        device: torch.device = HOST,
     ) -> None:
-        self.reader, self.size, self.seed, self.workers = reader, size, seed, workers
+        self.reader, self.workers = reader, workers
+        self.audio = decoded_audio(reader.corpus, device)  # now, because it shows its own progress
+        self.plan = Plan(reader.corpus.durations, size, seed, reader.speeds)
         self.position = position
         self.bad: dict[str, str] = {}
         self.seen = 0
@@ -316,15 +264,20 @@ class BatchStream:
         """Return the next batch with at least one readable utterance."""
         while True:
             if self._batches is None:
-                durations = self.reader.corpus.durations
-                to_come = _endless_requests(durations, self.size, self.seed, self.position)
-                self._batches = _loader(self.reader, to_come, self.workers)
-            batch = next(self._batches)
+                self._batches = self._open()
+            batch = ready(next(self._batches))
             self.position += 1
             self.seen += len(batch) + len(batch.bad)
             self.count_bad(batch)
             if len(batch):
                 return batch
+
+    def _open(self) -> Generator[Batch, None, None]:
+        to_come = self.plan.requests(self.position)
+        if self.audio is None:
+            return _loader(self.reader, to_come, self.workers)
+        audio = self.audio
+        return (self.reader.read_decoded(request, audio) for request in to_come)
 
     def count_bad(self, batch: Batch) -> None:
         """Report each unreadable cut once, and raise `UserError` if there are too many."""
@@ -343,44 +296,79 @@ class BatchStream:
             )
 
 
-# Not methods of the stream: a reference cycle would keep the loader's workers from ending in time.
-def _endless_requests(durations: np.ndarray, size: BatchSettings, seed: int, skip: int) -> Iterator[Request]:
-    """Yield the batches of all epochs, without the first `skip`."""
-    for epoch in count():
-        plan = plan_batches(durations, size, seed, epoch)
-        yield from _requests_of(plan[skip:], seed, epoch)
-        skip = max(0, skip - len(plan))
-
-
-def _requests_of(plan: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Request]:
-    """Yield the batches of one epoch."""
-    for batch in plan:
-        yield [(int(index), (seed, epoch)) for index in batch]
-
-
 def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[Batch]:
     """Yield every utterance once, in batches of about `seconds`, the longest first."""
     order = np.argsort(-reader.corpus.durations, kind="stable")
-    starts = cut_by_seconds(reader.corpus.durations[order], seconds)
-    yield from _loader(reader, _requests_of(np.split(order, starts[1:]), 0, 0), workers)
+    batches = _loader(reader, in_this_order(reader.corpus.durations, order, seconds), workers)
+    yield from map(ready, batches)
 
 
-def _loader(
-    reader: UtteranceReader, requests: Iterator[Request], workers: int
-) -> Generator[Batch, None, None]:
-    """Read the requested batches in order; with workers, ahead of their use."""
+def ready(batch: Batch) -> Batch:
+    """The batch in float32 at its speeds, unless a GPU is there to do that."""
+    return batch if torch.cuda.is_available() else batch.to(HOST)
+
+
+def in_this_order(durations: np.ndarray, order: np.ndarray, seconds: float) -> Iterator[Request]:
+    """Requests for all utterances in a given order, of about `seconds` each."""
+    for batch in np.split(order, cut_by_seconds(durations[order], seconds)[1:]):
+        yield Request([Visit(int(index)) for index in batch])
+
+
+def decoded_audio(corpus: Corpus, device: torch.device) -> DecodedAudio | None:
+    """All audio of a corpus on a GPU, decoded now or before; None elsewhere, or if it exceeds `audio.gpu_share`."""
+    if device.type != "cuda":
+        return None
+    if corpus.decoded is None:
+        size = 2 * SAMPLE_RATE * float(corpus.durations.sum())
+        if size <= corpus.audio.gpu_share * torch.cuda.get_device_properties(device).total_memory:
+            corpus.decoded = decode_corpus(corpus, device)
+    return corpus.decoded
+
+
+def decode_corpus(corpus: Corpus, device: torch.device) -> DecodedAudio:
+    """Decode all audio of a corpus once, with many processes, into the memory of a device."""
+    workers = min(os.cpu_count() or 1, DECODERS) if corpus.audio.workers else 0
+    requests = in_this_order(corpus.durations, np.arange(len(corpus)), DECODED_SECONDS)
+
+    def parts() -> Iterator[Part]:
+        with Meter(f"decoding {corpus.name}", len(corpus)) as meter:
+            for part in _loader(CorpusReader(corpus), requests, workers):
+                yield part
+                meter.advance(len(part.found))
+
+    return DecodedAudio.of(parts(), device)
+
+
+class CorpusReader:
+    """Decodes utterances without their transcripts; runs inside the loader's worker processes."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+
+    def __getitems__(self, request: Request) -> Part:
+        """The 16-bit samples of the utterances."""
+        read = [samples_of(self.corpus.cuts[visit.utterance]) for visit in request.visits]
+        waves = [to_int16(each)[0] for each in read if not isinstance(each, str)]
+        samples = np.concatenate([np.zeros(0, np.int16), *waves])
+        return Part(
+            torch.from_numpy(samples), [each if isinstance(each, str) else len(each) for each in read]
+        )
+
+
+# Not a method of the stream: a reference cycle would keep the loader's workers from ending in time.
+def _loader(reader: Reader[Read], requests: Iterator[Request], workers: int) -> Generator[Read, None, None]:
+    """Read what is requested in order; with workers, ahead of its use."""
     if workers == 0:
-        yield from (reader.__getitems__(request).to(HOST) for request in requests)
+        yield from (reader.__getitems__(request) for request in requests)
         return
-    gpu = torch.cuda.is_available()
     start_method = "fork" if sys.platform == "linux" else None  # even in a process that was spawned
-    loader: DataLoader[Batch] = DataLoader(
+    loader: DataLoader[Read] = DataLoader(
         reader,  # type: ignore[arg-type]
-        batch_sampler=_Requests(requests),
+        batch_sampler=_Requests(requests),  # type: ignore[arg-type]
         num_workers=workers,
         collate_fn=_as_it_is,
         multiprocessing_context=start_method,
-        pin_memory=gpu,
+        pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),  # else each start would draw from the training's generator
         worker_init_fn=partial(begin_reader, os.getpid()),
     )
@@ -391,7 +379,7 @@ def _loader(
                 batches = iter(loader)
         finally:
             gc.unfreeze()
-        yield from batches if gpu else (batch.to(HOST) for batch in batches)
+        yield from batches
 
 
 class _Requests:

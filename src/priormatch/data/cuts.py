@@ -21,7 +21,7 @@ from lhotse.supervision import AlignmentItem
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import FASTEST, LONGEST_FILE, MOST_CHANNELS, SLOWEST, why_not_resampled
-from priormatch.data.batches import ALTERNATIVES
+from priormatch.data.corpus import ALTERNATIVES
 from priormatch.data.text_files import read_lines
 from priormatch.errors import UserError
 from priormatch.json_text import parse_object

@@ -14,7 +14,7 @@ from typing import TypeVar
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 
 from priormatch.data.audio import BadAudio
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.data.recordings import PART_OF
 from priormatch.errors import UserError
 from priormatch.files import replacing

@@ -17,7 +17,7 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import recording_at
 from priormatch.data.manifest import SUFFIX, list_bad, map_in_threads
 from priormatch.data.recordings import PART_OF, place_of
-from priormatch.data.waveforms import FULL_SCALE, one_thread, read_samples, wav_header, why_unreadable
+from priormatch.data.waveforms import one_thread, read_samples, to_int16, wav_header, why_unreadable
 from priormatch.errors import UserError
 from priormatch.files import read_text, replace_text, replacing
 from priormatch.json_text import parse_json
@@ -134,14 +134,6 @@ def read_packed(cut: Cut, most: int) -> Packed:
         return to_int16(read_samples(cut))
     except Exception as error:  # a damaged file raises whatever its decoder does
         return why_unreadable(cut, error)
-
-
-def to_int16(samples: np.ndarray) -> tuple[np.ndarray, int]:
-    """Round samples (N,) to int16 and count those louder than full scale; int16 is returned unchanged."""
-    if samples.dtype == np.int16:
-        return samples, 0
-    rounded = np.rint(samples * np.float32(FULL_SCALE)).clip(-FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
-    return rounded, int(np.count_nonzero(np.abs(samples) > 1))
 
 
 def packed_cuts(shard: Shard, record: Record) -> Iterable[MonoCut]:

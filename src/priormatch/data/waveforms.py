@@ -28,16 +28,16 @@ WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 """RIFF, its length, WAVE, fmt, its length, format, channels, rate, bytes per second, block, bits, data, its length."""
 
 
-def read_samples(cut: "Cut", speed: float = 1.0) -> np.ndarray:
-    """Read the first channel of a cut at 16 kHz, `speed` times as fast: (N,).
+def read_samples(cut: "Cut") -> np.ndarray:
+    """Read the first channel of a cut at 16 kHz: (N,).
 
-    The samples are int16 if the file has 16 bits at 16 kHz and is not changed, and float32 in [-1, 1] otherwise.
+    The samples are int16 if the file has 16 bits at 16 kHz, and float32 in [-1, 1] otherwise.
     """
-    samples = _read_plainly(cut) if speed == 1.0 else None
-    return read_with_lhotse(cut, speed) if samples is None else samples
+    samples = _read_plainly(cut)
+    return read_with_lhotse(cut) if samples is None else samples
 
 
-def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
+def read_with_lhotse(cut: "Cut") -> np.ndarray:
     """Read a cut as `read_samples` does, as float32, with Lhotse, which also repairs small differences in length."""
     from priormatch.data.resample import with_sinc
 
@@ -45,8 +45,6 @@ def read_with_lhotse(cut: "Cut", speed: float = 1.0) -> np.ndarray:
     _make_lhotse_strict()
     if cut.sampling_rate != SAMPLE_RATE:
         cut = cut.resample(SAMPLE_RATE)
-    if speed != 1.0:
-        cut = cut.perturb_speed(speed)
     with one_thread(), soundfile_alone():
         samples = with_sinc(cut).load_audio()[0]
     require_sane(samples)
@@ -64,6 +62,14 @@ def require_sane(samples: np.ndarray) -> None:
 def as_float(samples: np.ndarray) -> np.ndarray:
     """Convert samples to float32 in [-1, 1]; exact for int16."""
     return samples * np.float32(1 / FULL_SCALE) if samples.dtype == np.int16 else samples
+
+
+def to_int16(samples: np.ndarray) -> tuple[np.ndarray, int]:
+    """Round samples (N,) to int16 and count those louder than full scale; int16 is returned unchanged."""
+    if samples.dtype == np.int16:
+        return samples, 0
+    rounded = np.rint(samples * np.float32(FULL_SCALE)).clip(-FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+    return rounded, int(np.count_nonzero(np.abs(samples) > 1))
 
 
 def why_unreadable(cut: "Cut", error: Exception) -> str:

@@ -21,7 +21,7 @@ from rich.table import Table
 from priormatch.config import Settings
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import open_recording
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.data.manifest import utterance
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import find_device

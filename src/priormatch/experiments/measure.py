@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.data.text_files import read_sentences
 from priormatch.decoding.tuning import MATCHING_RULE
 from priormatch.device import find_device

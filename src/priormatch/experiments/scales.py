@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from priormatch.config import Settings, load_settings, recipe_path
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import SUFFIX, join_manifests
 from priormatch.device import use_threads
 from priormatch.errors import UserError

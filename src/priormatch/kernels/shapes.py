@@ -10,7 +10,7 @@ from priormatch.data.batches import Batch
 from priormatch.device import has_kernels
 
 SAMPLES = 10_240  # 64 frames, 0.64 s
-LABELS = 8
+LABELS, MANY_LABELS = 8, 64  # lengths above the second are rounded up to multiples of it, as there are many
 ROWS = 8
 SENTENCES = 64
 
@@ -54,7 +54,8 @@ def pad_batch(batch: Batch, eos: int) -> Batch:
 
 def pad_labels(labels: Tensor, eos: int) -> Tensor:
     """Pad labels (..., U) with the end of sentence to a round width."""
-    return functional.pad(labels, (0, -labels.shape[-1] % LABELS), value=eos)
+    multiple = LABELS if labels.shape[-1] <= MANY_LABELS else MANY_LABELS
+    return functional.pad(labels, (0, -labels.shape[-1] % multiple), value=eos)
 
 
 def _repeat_first(x: Tensor, more: int) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam, Hypotheses
 from priormatch.matching.lpm import SHORTEST, Weighing, first_spellings, proposer_of, weigh

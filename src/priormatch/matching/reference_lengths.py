@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from priormatch.data.batches import Batch, cut_text
+from priormatch.data.batches import Batch
+from priormatch.data.corpus import cut_text
 from priormatch.data.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # lhotse is slow to import

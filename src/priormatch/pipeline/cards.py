@@ -11,7 +11,7 @@ import yaml
 
 from priormatch import __version__
 from priormatch.config import CardSettings, Settings
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE
 from priormatch.progress import duration_text, say

@@ -9,7 +9,7 @@ from lhotse import CutSet, SupervisionSegment
 from lhotse.cut import Cut
 from lhotse.utils import fastcopy
 
-from priormatch.data.batches import ALTERNATIVES, read_cuts
+from priormatch.data.corpus import ALTERNATIVES, read_cuts
 from priormatch.errors import UserError
 from priormatch.files import replacing
 from priormatch.matching.label_filters import LabelFilter

@@ -7,7 +7,7 @@ from pathlib import Path
 from lhotse.cut import Cut
 
 from priormatch.config import Settings
-from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.corpus import Corpus, cut_text, read_cuts
 from priormatch.data.recordings import previous_in_recording
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.device import find_device

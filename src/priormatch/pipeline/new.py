@@ -34,10 +34,11 @@ OF_THE_DEMO = """
     tokenizer.kind prior.pieces model.kind model.encoder
     model.n_mels model.channels model.blocks model.kernel model.size model.dropout
     prior.model.embedding prior.model.width prior.model.bottlenecks prior.model.head prior.batch_tokens
-    training.batch.seconds training.optimizer.learning_rate prior.optimizer.learning_rate
+    training.batch.seconds training.batch.buckets training.optimizer.learning_rate
+    prior.optimizer.learning_rate
     training.ctc_weight training.window_updates training.label_smoothing training.input_sampling
     training.augment.frequency_width training.augment.time_masks training.augment.speeds
-    matching.batch.seconds matching.optimizer.learning_rate matching.mixing
+    matching.batch.seconds matching.batch.buckets matching.optimizer.learning_rate matching.mixing
 """
 
 # Settings that a user is likely to change, besides those chosen for the data.

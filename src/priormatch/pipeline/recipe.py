@@ -3,6 +3,7 @@
 from typing import Any
 
 from priormatch.config import (
+    BatchSettings,
     FusionSettings,
     LanguageSettings,
     MatchingSettings,
@@ -42,7 +43,13 @@ def audible(settings: Settings) -> dict[str, Any]:
 
 def learned(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
     """The training settings that change what is learned."""
-    return {name: value for name, value in plain(settings).items() if name not in COSMETIC}
+    values = {name: value for name, value in plain(settings).items() if name not in COSMETIC}
+    return values | {"batch": recipe_of_batch(settings.batch)}
+
+
+def recipe_of_batch(batch: BatchSettings) -> dict[str, Any]:
+    """The size of a batch; `buckets` is omitted if 0, as older versions lack it."""
+    return {name: value for name, value in plain(batch).items() if (name, value) != ("buckets", 0)}
 
 
 def learned_by_matching(settings: MatchingSettings) -> dict[str, Any]:
@@ -86,7 +93,7 @@ def recipe_of_prior(prior: PriorSettings) -> dict[str, Any]:
 
 def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
     """Settings for training on pseudo-labels and longer supervised training: matching's schedule, not its method."""
-    matching = plain(settings.matching)
+    matching = learned(settings.matching)
     return recipe_of_training(settings) | {"matching": {name: matching[name] for name in SCHEDULE}}
 
 

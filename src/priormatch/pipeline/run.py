@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from priormatch.config import Settings, TokenizerSettings, changed, to_yaml
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import normalizer_of
 from priormatch.data.tokenizer import Tokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 from lhotse import CutSet
 
 from priormatch.config import Settings
-from priormatch.data.batches import cut_text, read_cuts
+from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.data.manifest import SUFFIX, named_sets, summary
 from priormatch.data.normalizer import normalizer_of
 from priormatch.data.text_files import find_text_files, prepare_text, read_sentences

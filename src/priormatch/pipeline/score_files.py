@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from priormatch.data.batches import cut_text, read_cuts
+from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.errors import UserError
 from priormatch.pipeline.transcribed import FILE as TRANSCRIBED

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from priormatch.config import Settings
-from priormatch.data.batches import Corpus, read_cuts
+from priormatch.data.corpus import Corpus, read_cuts
 from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.matching.hypotheses import Hypothesis, Inspection, inspect

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from priormatch.config import FusionSettings, Settings
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.decoding.tuning import (
     GRID,
     MATCHING_SHARE,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from priormatch.config import PriorSettings, Settings, TokenizerSettings, TrainingSettings
-from priormatch.data.batches import Corpus, cut_text, read_cuts
+from priormatch.data.corpus import Corpus, cut_text, read_cuts
 from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer

@@ -12,7 +12,7 @@ from lhotse.cut import Cut
 from lhotse.utils import fastcopy
 
 from priormatch.data.audio import BadAudio, check_audio
-from priormatch.data.batches import cut_text, read_cuts
+from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.data.cuts import Item, Refused, read_items
 from priormatch.data.manifest import write_manifests
 from priormatch.errors import UserError

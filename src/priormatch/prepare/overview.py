@@ -14,7 +14,7 @@ from lhotse import MonoCut
 
 from priormatch.config import AudioSettings
 from priormatch.data.audio import BadAudio, check_audio, check_header
-from priormatch.data.batches import cut_text
+from priormatch.data.corpus import cut_text
 from priormatch.data.manifest import summary
 from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for
 from priormatch.data.text_files import find_text_files, read_sentences

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from priormatch.config import FusionSettings, load_settings
-from priormatch.data.batches import Batch, Corpus, UtteranceReader, once
+from priormatch.data.batches import Batch, UtteranceReader, once
+from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.loops import without_loop

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from priormatch.data.batches import cut_by_seconds
+from priormatch.data.plan import cut_by_seconds
 from priormatch.decoding.beam import pad
 from priormatch.progress import Meter
 from priormatch.recognizers.prior import ConvPrior

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import BadAudio
-from priormatch.data.batches import collate, cut_by_seconds
+from priormatch.data.batches import Batch, stack
 from priormatch.data.clips import Clip, Recording, open_file, open_samples
 from priormatch.data.features import FRAME as WINDOW
 from priormatch.data.pauses import FRAMES as LEVELS
 from priormatch.data.pauses import Cutting, frame_levels, speech_runs
+from priormatch.data.plan import cut_by_seconds
 from priormatch.data.tokenizer import MARK
 from priormatch.decoding.beam import pad
 from priormatch.errors import UserError
@@ -287,7 +288,5 @@ def in_recording(words: Sequence[Word], clip: Clip) -> Iterator[Word]:
 
 def encode_clips(model: SpeechRecognizer, clips: Sequence[Clip]) -> Frames:
     """Encode a batch of clips."""
-    count = len(clips)
-    waves = [clip.samples for clip in clips]
-    batch = collate([""] * count, [None] * count, waves, [[]] * count, model.tokenizer.eos, [])
-    return model.frames(batch.to(model.device))
+    samples = torch.tensor([len(clip.samples) for clip in clips])
+    return model.frames(Batch.of_audio(stack([clip.samples for clip in clips]), samples).to(model.device))

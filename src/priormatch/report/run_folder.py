@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
 from priormatch.config import Settings, flat
-from priormatch.data.batches import read_cuts
+from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import SUFFIX, Summary, summary
 from priormatch.errors import UserError
 from priormatch.files import read_text

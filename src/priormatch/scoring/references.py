@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from priormatch.data.batches import cut_text, read_cuts
 from priormatch.data.columns import AUDIO, ID, TEXT, delimiter_of, read_table, usual
+from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.data.manifest import name_of
 from priormatch.data.recordings import place_of
 from priormatch.errors import UserError

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from priormatch.data.batches import Corpus
+from priormatch.data.corpus import Corpus
 from priormatch.errors import UserError
 from priormatch.files import read_text, replace_text
 from priormatch.json_text import parse_json

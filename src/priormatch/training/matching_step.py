@@ -1,6 +1,7 @@
 """Training on labeled and unlabeled speech: toward transcripts and toward matching targets."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import torch
 from torch import Tensor
 
 from priormatch.config import BatchSettings, MatchingSettings, TrainingSettings
-from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
+from priormatch.data.batches import Batch, BatchStream, UtteranceReader
+from priormatch.data.corpus import Corpus
 from priormatch.decoding.beam import Hypotheses
 from priormatch.device import mixed_precision
 from priormatch.kernels.graphs import Graphed
@@ -26,7 +28,8 @@ from priormatch.training.supervised_step import can_record, labeled_stream, loss
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
     """The given share of a batch size."""
-    return BatchSettings(
+    return replace(
+        size,
         seconds=size.seconds * share,
         utterances=max(round(size.utterances * share), 1) if size.utterances else 0,
     )
@@ -66,7 +69,9 @@ class Matching:
         self.paired = labeled_stream(labeled, online, training, share_of(matching.batch, share))
         reader = UtteranceReader(unlabeled, online.tokenizer)
         size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
-        self.unpaired = BatchStream(reader, size, training.seed, workers=unlabeled.audio.workers)
+        self.unpaired = BatchStream(
+            reader, size, training.seed, workers=unlabeled.audio.workers, device=online.device
+        )
         self.ids: list[str] = []
         self.step = Graphed(self._step, online.parameters(), recorded=can_record(online, training))
 

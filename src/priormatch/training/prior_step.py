@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from priormatch.config import BatchSettings, PriorSettings
-from priormatch.data.batches import plan_batches
 from priormatch.data.features import time_mask
+from priormatch.data.plan import plan_batches
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import mixed_precision
 from priormatch.errors import UserError

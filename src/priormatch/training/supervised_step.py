@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from priormatch.config import BatchSettings, TrainingSettings
-from priormatch.data.batches import Batch, BatchStream, Corpus, UtteranceReader
+from priormatch.data.batches import Batch, BatchStream, UtteranceReader
+from priormatch.data.corpus import Corpus
 from priormatch.decoding.beam import Hypotheses
 from priormatch.device import mixed_precision
 from priormatch.kernels.graphs import Graphed
@@ -42,7 +43,7 @@ def labeled_stream(
 ) -> BatchStream:
     """Batches of transcribed speech, augmented according to the settings."""
     reader = UtteranceReader(corpus, model.tokenizer, settings.piece_sampling, settings.augment.speeds)
-    return BatchStream(reader, size, settings.seed, workers=corpus.audio.workers)
+    return BatchStream(reader, size, settings.seed, workers=corpus.audio.workers, device=model.device)
 
 
 class Supervised:

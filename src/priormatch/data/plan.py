@@ -1,0 +1,148 @@
+"""Which utterances make a batch, and in which order: a pure function of (seed, epoch)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from priormatch.config import BatchSettings
+
+SPEEDS = 2  # third seed, after the seed and the epoch, of the draw of speeds
+ROWS = 8  # batches of more than two such groups have whole groups, which recorded steps need not pad
+
+
+class Visit(NamedTuple):
+    """An utterance in a batch: its index in the corpus, the (seed, epoch) of its random choices, and its speed."""
+
+    utterance: int
+    drawn: tuple[int, int] = (0, 0)
+    speed: float = 1.0
+
+
+class Request(NamedTuple):
+    """A batch to read: its utterances, and the seconds to which all are padded; 0 pads to the longest of them."""
+
+    visits: list[Visit]
+    seconds: float = 0.0
+
+
+class Shape(NamedTuple):
+    """The shape of a batch: seconds of each utterance including padding, and the number of utterances."""
+
+    seconds: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The batches of all epochs: utterances of these durations in seconds, each at a random one of the speeds."""
+
+    durations: np.ndarray
+    size: BatchSettings
+    seed: int
+    speeds: Sequence[float] = (1.0,)
+
+    def requests(self, skip: int) -> Iterator[Request]:
+        """The batches of all epochs, without the first `skip`."""
+        for epoch in count():
+            batches = self.epoch(epoch)
+            yield from batches[skip:]
+            skip = max(0, skip - len(batches))
+
+    def epoch(self, epoch: int) -> list[Request]:
+        """The batches of one epoch; all utterances of a batch with the same speed are neighbors."""
+        speeds = np.asarray(self.speeds)[self._drawn(epoch)]
+        durations = self.durations / speeds
+        if self.size.buckets:
+            planned = plan_shapes(durations, self.shapes, self.seed, epoch)
+        else:
+            planned = [(each, 0.0) for each in plan_batches(durations, self.size, self.seed, epoch)]
+        drawn = (self.seed, epoch)
+        return [
+            Request([Visit(int(i), drawn, float(speeds[i])) for i in by_speed(batch, speeds)], seconds)
+            for batch, seconds in planned
+        ]
+
+    @cached_property
+    def shapes(self) -> list[Shape]:
+        """The shapes of the batches, which are the same in every epoch."""
+        stretched = np.concatenate([self.durations / speed for speed in dict.fromkeys(self.speeds)])
+        return shapes_of(stretched, self.size)
+
+    def _drawn(self, epoch: int) -> np.ndarray:
+        if len(self.speeds) == 1:
+            return np.zeros(len(self.durations), np.int64)
+        random = np.random.default_rng([self.seed, epoch, SPEEDS])
+        return random.integers(len(self.speeds), size=len(self.durations))
+
+
+def by_speed(batch: np.ndarray, speeds: np.ndarray) -> np.ndarray:
+    """Sort the utterances of a batch by their speeds, otherwise in the given order."""
+    return batch[np.argsort(speeds[batch], kind="stable")]
+
+
+def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: int) -> list[np.ndarray]:
+    """Plan one epoch as batches of indices: similar durations within a batch, batches shuffled.
+
+    Utterances are sorted by a slightly jittered duration and split into batches of at most `size.seconds` (including
+    padding) or of `size.utterances`; then the batches are shuffled.
+    """
+    random = np.random.default_rng([seed, epoch])
+    order = np.argsort(durations * random.uniform(0.9, 1.1, len(durations)), kind="stable")
+    if size.utterances > 0:
+        starts = list(range(0, len(order), size.utterances))
+    else:
+        starts = cut_by_seconds(durations[order], size.seconds)
+    batches = np.split(order, starts[1:])
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+def cut_by_seconds(durations: np.ndarray, seconds: float) -> list[int]:
+    """Return where batches begin, so that each has at most `seconds` including padding, or a single utterance."""
+    starts, longest = [0], 0.0
+    for position, duration in enumerate(durations.tolist()):
+        longest = max(longest, duration)
+        if position > starts[-1] and longest * (position - starts[-1] + 1) > seconds:
+            starts.append(position)
+            longest = duration
+    return starts
+
+
+def shapes_of(durations: np.ndarray, size: BatchSettings) -> list[Shape]:
+    """At most `size.buckets` shapes, shortest first; utterances between two of them have equal shares of the audio."""
+    durations = np.sort(durations)
+    audio = np.cumsum(durations)
+    ends = np.searchsorted(audio, audio[-1] * np.arange(1, size.buckets + 1) / size.buckets)
+    longest = dict.fromkeys(durations[np.minimum(ends, len(durations) - 1)].tolist())
+    return [Shape(seconds, rows_of(seconds, size)) for seconds in longest]
+
+
+def rows_of(seconds: float, size: BatchSettings) -> int:
+    """How many utterances of so many seconds are in a batch."""
+    rows = size.utterances or max(int(size.seconds / seconds), 1)
+    return rows - rows % ROWS if rows > 2 * ROWS else rows
+
+
+def plan_shapes(
+    durations: np.ndarray, shapes: Sequence[Shape], seed: int, epoch: int
+) -> list[tuple[np.ndarray, float]]:
+    """Plan one epoch as batches of few shapes, shuffled: the indices of each batch, and the seconds of its shape.
+
+    An utterance is padded to the next shape; those that fill no batch there are padded to the shape after it. Only the
+    last batch of the longest shape can have fewer utterances than its shape.
+    """
+    random = np.random.default_rng([seed, epoch])
+    order = random.permutation(len(durations))
+    groups = np.searchsorted([shape.seconds for shape in shapes], durations[order])
+    planned, left = [], order[:0]
+    for group, (seconds, rows) in enumerate(shapes):
+        members = np.concatenate([left, order[groups == group]])
+        whole = len(members) - len(members) % rows
+        planned += [(batch, seconds) for batch in members[:whole].reshape(-1, rows)]
+        left = members[whole:]
+    if len(left):
+        planned.append((left, shapes[-1].seconds))
+    return [planned[i] for i in random.permutation(len(planned))]

@@ -1,0 +1,132 @@
+"""The plan of an epoch: a pure function of (seed, epoch) that visits every utterance once."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from priormatch.config import BatchSettings
+from priormatch.data.plan import ROWS, Plan, cut_by_seconds, plan_batches, shapes_of
+
+durations_of = st.lists(st.floats(0.1, 36.0), min_size=1, max_size=60).map(np.array)
+sizes = st.one_of(
+    st.builds(BatchSettings, seconds=st.floats(1.0, 100.0)),
+    st.builds(BatchSettings, utterances=st.integers(1, 20)),
+)
+speeds_of = st.sampled_from([(1.0,), (1.0, 0.9, 1.1)])
+
+
+def lists(plan: Sequence[np.ndarray]) -> list[list[int]]:
+    return [batch.tolist() for batch in plan]
+
+
+@given(durations=durations_of, size=sizes, seed=st.integers(0, 9), epoch=st.integers(0, 9))
+def test_a_plan_visits_every_utterance_once_and_is_reproducible(
+    durations: np.ndarray, size: BatchSettings, seed: int, epoch: int
+) -> None:
+    plan = plan_batches(durations, size, seed, epoch)
+    assert sorted(np.concatenate(plan)) == list(range(len(durations)))
+    assert all(len(batch) for batch in plan)
+    assert lists(plan) == lists(plan_batches(durations, size, seed, epoch))
+
+
+@given(durations=durations_of, size=sizes)
+def test_no_batch_is_too_large_unless_it_is_one_utterance(durations: np.ndarray, size: BatchSettings) -> None:
+    for batch in plan_batches(durations, size, 0, 0):
+        if size.utterances:
+            assert len(batch) <= size.utterances
+        else:
+            assert len(batch) == 1 or durations[batch].max() * len(batch) <= size.seconds
+
+
+def test_epochs_and_seeds_shuffle_differently_and_neighbors_change() -> None:
+    durations = np.random.default_rng(0).uniform(1, 20, 200)
+    plans = [plan_batches(durations, BatchSettings(utterances=4), *key) for key in ((0, 0), (0, 1), (1, 0))]
+    order = [tuple(np.concatenate(plan)) for plan in plans]
+    together = [{tuple(sorted(batch.tolist())) for batch in plan} for plan in plans]
+    assert len(set(order)) == 3
+    assert len(together[0] & together[1]) < len(together[0]) / 2
+
+
+def test_utterances_of_a_batch_are_alike_in_length() -> None:
+    durations = np.random.default_rng(0).uniform(1, 20, 400)
+    plan = plan_batches(durations, BatchSettings(utterances=8), 0, 0)
+    padded = sum(durations[batch].max() * len(batch) for batch in plan)
+    assert padded < 1.15 * durations.sum()
+
+
+def test_cutting_by_seconds_by_hand() -> None:
+    assert cut_by_seconds(np.array([1.0, 1.0, 2.0, 3.0, 9.0, 1.0]), 6.0) == [0, 3, 4, 5]
+    assert cut_by_seconds(np.array([3.0, 1.0, 1.0]), 6.0) == [
+        0,
+        2,
+    ]  # the longest so far counts, wherever it is
+    assert cut_by_seconds(np.array([9.0]), 6.0) == [0]
+
+
+@given(
+    durations=durations_of, size=sizes, buckets=st.integers(1, 5), speeds=speeds_of, epoch=st.integers(0, 3)
+)
+def test_an_epoch_of_shapes_visits_everything_once(
+    durations: np.ndarray, size: BatchSettings, buckets: int, speeds: Sequence[float], epoch: int
+) -> None:
+    size = BatchSettings(size.seconds, size.utterances, buckets)
+    plan = Plan(durations, size, 7, speeds)
+    requests = plan.epoch(epoch)
+    assert sorted(visit.utterance for each in requests for visit in each.visits) == [*range(len(durations))]
+    assert {visit.drawn for each in requests for visit in each.visits} == {(7, epoch)}
+    assert requests == Plan(durations, size, 7, speeds).epoch(epoch)
+    rows = {shape.seconds: shape.rows for shape in plan.shapes}
+    assert len(rows) <= buckets
+    for request in requests:
+        assert all(durations[visit.utterance] / visit.speed <= request.seconds for visit in request.visits)
+        assert [visit.speed for visit in request.visits] == sorted(visit.speed for visit in request.visits)
+    whole = [each for each in requests if len(each.visits) == rows[each.seconds]]
+    assert len(requests) - len(whole) <= 1
+
+
+def test_shapes_by_hand() -> None:
+    durations = np.array([1.0, 1.0, 1.0, 1.0, 4.0, 8.0])  # 16 s, half of them in all but the last
+    assert shapes_of(durations, BatchSettings(seconds=20, buckets=2)) == [(4.0, 5), (8.0, 2)]
+    assert shapes_of(durations, BatchSettings(utterances=3, buckets=1)) == [(8.0, 3)]
+    assert shapes_of(durations, BatchSettings(seconds=5, buckets=4)) == [(1.0, 5), (4.0, 1), (8.0, 1)]
+    (shape,) = shapes_of(np.full(9, 2.0), BatchSettings(seconds=2.0 * (3 * ROWS - 1), buckets=3))
+    assert shape == (2.0, 2 * ROWS)  # whole groups, or recorded steps would pad them
+
+
+def test_what_fills_no_batch_moves_to_the_next_shape() -> None:
+    durations = np.array([1.0, 1.0, 1.0, 4.0, 4.0, 8.0])
+    plan = Plan(durations, BatchSettings(seconds=8, buckets=3), 0)
+    assert plan.shapes == [(4.0, 2), (8.0, 1)]
+    found = {each.seconds: 0 for each in plan.epoch(0)}
+    for each in plan.epoch(0):
+        found[each.seconds] += len(each.visits)
+    assert found == {4.0: 4, 8.0: 2}
+
+
+def test_shapes_pad_little_on_speech_like_durations() -> None:
+    durations = np.random.default_rng(0).beta(4, 2, 3000) * 16 + 1
+    plan = Plan(durations, BatchSettings(seconds=500, buckets=10), 0, (1.0, 0.9, 1.1))
+    requests = plan.epoch(0)
+    audio = sum(durations[visit.utterance] / visit.speed for each in requests for visit in each.visits)
+    padded = sum(each.seconds * len(each.visits) for each in requests)
+    assert padded < 1.12 * audio
+
+
+def test_every_speed_is_drawn_about_as_often_and_anew_in_each_epoch() -> None:
+    plan = Plan(np.ones(900), BatchSettings(utterances=9), 0, (1.0, 0.9, 1.1))
+    drawn = []
+    for epoch in (0, 1):
+        speeds = {visit.utterance: visit.speed for each in plan.epoch(epoch) for visit in each.visits}
+        drawn.append([speeds[utterance] for utterance in range(900)])
+    assert all(240 < epoch.count(speed) < 360 for epoch in drawn for speed in (1.0, 0.9, 1.1))
+    assert 200 < sum(one == other for one, other in zip(*drawn, strict=True)) < 400
+
+
+@given(skip=st.integers(0, 20), buckets=st.integers(0, 2))
+def test_requests_start_anywhere(skip: int, buckets: int) -> None:
+    plan = Plan(np.linspace(1, 3, 10), BatchSettings(seconds=7, buckets=buckets), 1)
+    through = [*islice(plan.requests(0), 26)]
+    assert [*islice(plan.requests(skip), 6)] == through[skip : skip + 6]
