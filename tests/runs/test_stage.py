@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from priormatch.config import BatchSettings, load_settings
+from priormatch.config import OptimizerSettings, load_settings
 from priormatch.errors import UserError
 from priormatch.files import TEMPORARY
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
@@ -54,10 +54,11 @@ def test_work_that_another_process_did_meanwhile_is_reused(
 
 
 def test_the_record_tells_settings_time_memory_and_versions(tmp_path: Path) -> None:
-    do(tmp_path / "stage", {"batch": BatchSettings(seconds=3.0), "updates": 5})
+    do(tmp_path / "stage", {"optimizer": OptimizerSettings(clip=3.0), "updates": 5})
     record = json.loads((tmp_path / "stage" / FILE).read_text())
     assert record["finished"] is True
-    assert record["recipe"]["settings"] == {"batch": {"seconds": 3.0, "utterances": 0}, "updates": 5}
+    assert record["recipe"]["settings"]["updates"] == 5
+    assert record["recipe"]["settings"]["optimizer"]["clip"] == 3.0
     assert record["seconds"] >= 0
     assert record["peak_memory_mb"] > 1
     assert {"python", "torch", "lhotse"} <= record["versions"].keys()
