@@ -88,6 +88,19 @@ def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer: Tokenizer) -> None:
     assert labels[0].tolist() == rows[1] + [eos] * (len(rows[0]) - len(rows[1]))
 
 
+def test_sentences_are_encoded_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
+) -> None:
+    monkeypatch.setattr("priormatch.training.prior_step.WORDS_AT_ONCE", 7)
+    texts = ["9 9", *tiny_sentences[:30], "", "mo€nday 9  ten", "9", *tiny_sentences[:3]]
+    found = Sentences(texts, tiny_tokenizer)
+    rows = [[*row, tiny_tokenizer.eos] for text in texts if (row := tiny_tokenizer.encode(text))]
+    assert found.flat.tolist() == [each for row in rows for each in row]
+    assert found.lengths.tolist() == [len(row) for row in rows]
+    assert found.ends.tolist() == np.cumsum(found.lengths).tolist()
+    assert found.words == sum(len(text.split()) for text in texts)
+
+
 @pytest.mark.parametrize("texts", [[], ["", " "]])
 def test_text_without_a_known_piece_is_refused(tiny_tokenizer: Tokenizer, texts: list[str]) -> None:
     with pytest.raises(UserError, match="no sentence"):
