@@ -1,8 +1,11 @@
 """The benchmarks run; how fast, they tell themselves."""
 
+import importlib
 import json
+import os
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -31,3 +34,12 @@ def test_a_benchmark_tells_its_figures(name: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_peer_that_crashes_ends_only_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    ctc = importlib.import_module("ctc")
+    assert ctc.alone(sum, [1, 2]) == 3
+    with pytest.raises(BrokenProcessPool):
+        ctc.alone(os.abort)
