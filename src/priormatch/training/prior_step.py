@@ -105,15 +105,17 @@ class PriorTraining:
         if not self.plan:
             self.lengths = self._lengths()
             self.plan = plan_batches(self.lengths, self.size, self.seed, self.epoch)
+        device, eos = self.model.device, self.model.lm.eos
         labels, lengths = self.text.batch(self.plan[self.position], self.lengths)
-        if self.model.device.type == "cuda":
+        labels, lengths = sentences_on_grid(labels, lengths, eos, int(self.size.seconds), device)
+        if device.type == "cuda":
             labels, lengths = labels.pin_memory(), lengths.pin_memory()  # the copy then waits for nothing
-        labels, lengths = (each.to(self.model.device, non_blocking=True) for each in (labels, lengths))
+        labels, lengths = (each.to(device, non_blocking=True) for each in (labels, lengths))
         self.position += 1
         if self.position == len(self.plan):
             self.epoch, self.position, self.plan = self.epoch + 1, 0, []
         watch.lap("data")
-        loss, pieces = self.step(*sentences_on_grid(labels, lengths, self.model.lm.eos))
+        loss, pieces = self.step(labels, lengths)
         watch.lap("gradient")
         return loss, {"pieces": pieces, "epoch": float(self.epoch)}
 
