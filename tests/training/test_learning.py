@@ -120,6 +120,28 @@ def test_an_epoch_of_the_prior_sees_every_sentence_once(
     assert pieces == len(text.flat)
 
 
+def test_updates_of_the_prior_are_the_same_on_padded_batches(
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_prior: ConvPrior,
+    tiny_tokenizer: Tokenizer,
+    tiny_sentences: list[str],
+) -> None:
+    text = Sentences(tiny_sentences[:40], tiny_tokenizer)
+    plain, padded = (
+        PriorTraining(tiny_prior, text, text, PriorSettings(batch_tokens=60), 0) for _ in range(2)
+    )
+    results = []
+    for update in range(8):
+        for task in (plain, padded):
+            tiny_prior.zero_grad()
+            with monkeypatch.context() as patch:
+                patch.setattr("priormatch.kernels.shapes.has_kernels", lambda _, task=task: task is padded)
+                loss, figures = task.backward(update, WATCH)
+            slopes = [each.grad for each in tiny_prior.parameters() if each.grad is not None]
+            results.append((loss, figures["pieces"], torch.cat([each.flatten() for each in slopes])))
+        torch.testing.assert_close(results[-1], results[-2])
+
+
 def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
     """A cycle of six words: alone each is as likely as the others, and after another it is certain."""
     cycle = ["monday", "tuesday", "morning", "evening", "meeting", "doctor"]
