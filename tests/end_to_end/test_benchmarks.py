@@ -17,6 +17,7 @@ SMALL = {
     "ctc": "--device cpu --utterances 2 --frames 20 --tokens 5 --classes 12 --repetitions 1",
     "growth": "--device cpu --repetitions 1 --steps 2",
     "loader": "--device cpu --hours 0.01 --workers 1 --seconds 20 --batches 2",
+    "prior": "--device cpu --repetitions 1",
     "step": "--device cpu --repetitions 1",
     "word_times": "--encoder tds --updates 1 --sentences 1",
 }
