@@ -217,22 +217,27 @@ def make_steps(case: Case, device: torch.device) -> dict[str, Callable[[Batch], 
 
 def profile(case: Case, device: torch.device) -> None:
     """List what each step consists of, the costliest first."""
-    gpu = device.type == "cuda"
-    activity = torch.profiler.ProfilerActivity.CUDA if gpu else torch.profiler.ProfilerActivity.CPU
     for name, step in make_steps(case, device).items():
         for _ in range(3):
             step(fresh_batch(case.sizes, device))
         batch = fresh_batch(case.sizes, device)
-        with torch.profiler.profile(activities=[activity]) as profiler:
-            step(batch)
-        parts = [
-            ((each.self_device_time_total if gpu else each.self_cpu_time_total) / 1000, each)
-            for each in profiler.key_averages()
-        ]
-        table = Table(f"{name}: {sum(milliseconds for milliseconds, _ in parts):.1f} ms")
-        for milliseconds, each in sorted(parts, key=lambda part: -part[0])[:25]:
-            table.add(each.key, milliseconds, f"{each.count} calls")
-        table.show()
+        list_parts(name, lambda step=step, batch=batch: step(batch), device)
+
+
+def list_parts(name: str, work: Callable[[], object], device: torch.device) -> None:
+    """List the kernels of a piece of work, or on a CPU its operators, the costliest first."""
+    gpu = device.type == "cuda"
+    activity = torch.profiler.ProfilerActivity.CUDA if gpu else torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity]) as profiler:
+        work()
+    parts = [
+        ((each.self_device_time_total if gpu else each.self_cpu_time_total) / 1000, each)
+        for each in profiler.key_averages()
+    ]
+    table = Table(f"{name}: {sum(milliseconds for milliseconds, _ in parts):.1f} ms")
+    for milliseconds, each in sorted(parts, key=lambda part: -part[0])[:25]:
+        table.add(each.key, milliseconds, f"{each.count} calls")
+    table.show()
 
 
 def measure(case: Case, device: torch.device, repetitions: int, peak: float) -> dict[str, float]:

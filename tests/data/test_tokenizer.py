@@ -15,6 +15,7 @@ from priormatch.data.tokenizer import MARK, Tokenizer, train_tokenizer
 from priormatch.errors import UserError
 from priormatch.prepare.demo_grammar import draw_sentences
 
+MOST_SENTENCES = "priormatch.data.tokenizer.MOST_SENTENCES"
 WORDS = ["monday", "tuesday", "morning", "evening", "meeting", "doctor", "at", "nine", "ten", "with"]
 
 
@@ -116,6 +117,27 @@ def test_words_that_never_end_a_sentence_become_pieces() -> None:
     tokenizer = train_tokenizer(sentences, 230)
     assert {f"{MARK}wednesday", f"{MARK}mister"} <= set(tokenizer.pieces)
     assert tokenizer.pieces_per_word(sentences) < 1.1
+
+
+def test_of_much_text_a_sample_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = draw_sentences(1200, Random(0))
+    whole = train_tokenizer(sentences, 150)
+    monkeypatch.setattr(MOST_SENTENCES, 1200)
+    assert train_tokenizer(sentences, 150).model == whole.model
+    monkeypatch.setattr(MOST_SENTENCES, 1000)
+    found = train_tokenizer(sentences, 150)
+    assert train_tokenizer(sentences, 150).model == found.model != whole.model
+    assert found.pieces_per_word(sentences) < 1.1 * whole.pieces_per_word(sentences)
+
+
+def test_rare_words_of_a_sample_do_not_become_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = [*draw_sentences(1000, Random(0)), *["vroum at nine"] * 50, *["dryad at nine"] * 4]
+    often, rarely = f"{MARK}vroum", f"{MARK}dryad"
+    assert {often, rarely} <= set(train_tokenizer(sentences, 250).pieces)
+    monkeypatch.setattr(MOST_SENTENCES, len(sentences) - 1)
+    pieces = train_tokenizer(sentences, 250).pieces
+    assert often in pieces
+    assert rarely not in pieces
 
 
 def test_training_twice_gives_the_same_model(tiny_tokenizer: Tokenizer, tiny_sentences: list[str]) -> None:

@@ -1,9 +1,12 @@
 """The benchmarks run; how fast, they tell themselves."""
 
+import importlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ SMALL = {
     "ctc": "--device cpu --utterances 2 --frames 20 --tokens 5 --classes 12 --repetitions 1",
     "growth": "--device cpu --repetitions 1 --steps 2",
     "loader": "--device cpu --hours 0.01 --workers 1 --seconds 20 --batches 2",
+    "prior": "--device cpu --repetitions 1",
     "step": "--device cpu --repetitions 1",
     "training": "--device cpu --updates 2 model.conformer.layers=1 model.conformer.width=16 model.conformer.kernel=3"
     " training.optimizer.warm_up=1 audio.workers=0 training.batch.seconds=4",
@@ -36,3 +40,12 @@ def test_a_benchmark_tells_its_figures(name: str, tiny_corpus: Callable[..., Pat
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_peer_that_crashes_ends_only_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    ctc = importlib.import_module("ctc")
+    assert ctc.alone(sum, [1, 2]) == 3
+    with pytest.raises(BrokenProcessPool):
+        ctc.alone(os.abort)

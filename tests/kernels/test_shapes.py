@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from priormatch.config import AudioSettings, TrainingSettings
+from priormatch.config import AudioSettings, BatchSettings, TrainingSettings
 from priormatch.data.batches import Batch, UtteranceReader, once
 from priormatch.data.corpus import Corpus
+from priormatch.data.plan import plan_batches
 from priormatch.decoding.beam import Hypotheses, pad
-from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, SENTENCES, pad_batch, pad_sentences
+from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, pad_batch, pad_sentences, sentence_shape
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
@@ -52,9 +54,33 @@ def test_round_batches_stay_as_they_are(
 def test_padded_sentences_have_the_same_loss(tiny_prior: ConvPrior) -> None:
     eos = tiny_prior.lm.eos
     labels, lengths = pad([[3, 1, 4, eos], [5, eos], [9, 2, 6, 5, 3, 5, 8, 9, 7, eos]])
-    wide, long = pad_sentences(labels, lengths, eos)
-    assert wide.shape == (SENTENCES, 16)
-    assert long.tolist() == [*lengths.tolist(), *[0] * (SENTENCES - 3)]
+    wide, long = pad_sentences(labels, lengths, eos, 55)
+    assert wide.shape == (5, 11)
+    assert long.tolist() == [*lengths.tolist(), 0, 0]
     found = tiny_prior.token_log_probabilities(wide, long)
     assert torch.all(found[3:] == 0)
     torch.testing.assert_close(found[:3, :10], tiny_prior.token_log_probabilities(labels, lengths))
+
+
+@pytest.mark.parametrize("mean", [20, 27, 82])  # of 5,000 pieces, of 1,000 pieces and of characters
+@pytest.mark.parametrize("tokens", [8192, 32768])
+def test_batches_of_sentences_have_few_shapes(mean: int, tokens: int) -> None:
+    spread = 0.75
+    lengths = np.random.default_rng(0).lognormal(np.log(mean) - spread**2 / 2, spread, 200_000)
+    lengths = 2 + np.minimum(lengths, 10 * mean).astype(np.int64)
+    given = [
+        (len(batch), int(lengths[batch].max()))
+        for epoch in range(2)
+        for batch in plan_batches(lengths, BatchSettings(seconds=tokens), 0, epoch)
+    ]
+    padded = [sentence_shape(*shape, tokens) for shape in given]
+    assert len(set(padded)) == len({width for _, width in padded}) < 36
+    assert all(
+        rows <= more and width <= wider for (rows, width), (more, wider) in zip(given, padded, strict=True)
+    )
+    assert sum(more * wider for more, wider in padded) < 1.16 * sum(rows * width for rows, width in given)
+
+
+def test_a_sentence_longer_than_a_batch_stays_alone() -> None:
+    assert sentence_shape(1, 300, 256) == (1, 338)
+    assert sentence_shape(3, 1, 2) == (3, 1)

@@ -89,6 +89,19 @@ def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer: Tokenizer) -> None:
     assert labels[0].tolist() == rows[1] + [eos] * (len(rows[0]) - len(rows[1]))
 
 
+def test_sentences_are_encoded_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
+) -> None:
+    monkeypatch.setattr("priormatch.training.prior_step.WORDS_AT_ONCE", 7)
+    texts = ["9 9", *tiny_sentences[:30], "", "mo€nday 9  ten", "9", *tiny_sentences[:3]]
+    found = Sentences(texts, tiny_tokenizer)
+    rows = [[*row, tiny_tokenizer.eos] for text in texts if (row := tiny_tokenizer.encode(text))]
+    assert found.flat.tolist() == [each for row in rows for each in row]
+    assert found.lengths.tolist() == [len(row) for row in rows]
+    assert found.ends.tolist() == np.cumsum(found.lengths).tolist()
+    assert found.words == sum(len(text.split()) for text in texts)
+
+
 @pytest.mark.parametrize("texts", [[], ["", " "]])
 def test_text_without_a_known_piece_is_refused(tiny_tokenizer: Tokenizer, texts: list[str]) -> None:
     with pytest.raises(UserError, match="no sentence"):
@@ -106,6 +119,28 @@ def test_an_epoch_of_the_prior_sees_every_sentence_once(
         pieces, updates = pieces + figures["pieces"], updates + 1
     assert updates > 1
     assert pieces == len(text.flat)
+
+
+def test_updates_of_the_prior_are_the_same_on_padded_batches(
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_prior: ConvPrior,
+    tiny_tokenizer: Tokenizer,
+    tiny_sentences: list[str],
+) -> None:
+    text = Sentences(tiny_sentences[:40], tiny_tokenizer)
+    plain, padded = (
+        PriorTraining(tiny_prior, text, text, PriorSettings(batch_tokens=60), 0) for _ in range(2)
+    )
+    results = []
+    for update in range(8):
+        for task in (plain, padded):
+            tiny_prior.zero_grad()
+            with monkeypatch.context() as patch:
+                patch.setattr("priormatch.kernels.shapes.has_kernels", lambda _, task=task: task is padded)
+                loss, figures = task.backward(update, WATCH)
+            slopes = [each.grad for each in tiny_prior.parameters() if each.grad is not None]
+            results.append((loss, figures["pieces"], torch.cat([each.flatten() for each in slopes])))
+        torch.testing.assert_close(results[-1], results[-2])
 
 
 def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:

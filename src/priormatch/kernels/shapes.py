@@ -1,5 +1,6 @@
 """Padding of batches to few shapes, so that CUDA graphs can be reused."""
 
+from bisect import bisect_left
 from dataclasses import replace
 
 import torch
@@ -12,7 +13,8 @@ from priormatch.device import has_kernels
 SAMPLES = 10_240  # 64 frames, 0.64 s
 LABELS, MANY_LABELS = 8, 64  # lengths above the second are rounded up to multiples of it, as there are many
 ROWS = 8
-SENTENCES = 64
+# Widths of sentences: about five per doubling, up to the longest line that a text file can have.
+WIDTHS = [0, *sorted({round(2 ** (step / 5)) for step in range(126)})]
 
 
 def on_grid(batch: Batch, eos: int) -> Batch:
@@ -25,15 +27,28 @@ def labels_on_grid(labels: Tensor, eos: int) -> Tensor:
     return pad_labels(labels, eos) if has_kernels(labels.device) else labels
 
 
-def sentences_on_grid(labels: Tensor, lengths: Tensor, eos: int) -> tuple[Tensor, Tensor]:
-    """Pad sentences (N, U) to a round shape if steps are recorded; return them unchanged otherwise."""
-    return pad_sentences(labels, lengths, eos) if has_kernels(labels.device) else (labels, lengths)
+def sentences_on_grid(
+    labels: Tensor, lengths: Tensor, eos: int, tokens: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Pad sentences (N, U) to a round shape if steps on `device` are recorded; return them unchanged otherwise."""
+    return pad_sentences(labels, lengths, eos, tokens) if has_kernels(device) else (labels, lengths)
 
 
-def pad_sentences(labels: Tensor, lengths: Tensor, eos: int) -> tuple[Tensor, Tensor]:
-    """Pad sentences (N, U) with lengths (N,) to round numbers of labels and rows; the added rows have length 0."""
-    more = -len(labels) % SENTENCES
-    return _repeat_first(pad_labels(labels, eos), more), functional.pad(lengths, (0, more))
+def pad_sentences(labels: Tensor, lengths: Tensor, eos: int, tokens: int) -> tuple[Tensor, Tensor]:
+    """Pad sentences (N, U) with lengths (N,) to the shape in `sentence_shape`; the added rows have length 0."""
+    count, longest = labels.shape
+    padded = labels.new_full(sentence_shape(count, longest, tokens), eos)
+    padded[:count, :longest] = labels
+    return padded, functional.pad(lengths, (0, len(padded) - count))
+
+
+def sentence_shape(rows: int, width: int, tokens: int) -> tuple[int, int]:
+    """The shape to which a batch of sentences is padded, which has at most `tokens` labels including padding.
+
+    There is one shape for each round width: it has as many rows as any batch that is padded to this width.
+    """
+    place = bisect_left(WIDTHS, width)
+    return max(tokens // (WIDTHS[place - 1] + 1), rows), WIDTHS[place]
 
 
 def pad_batch(batch: Batch, eos: int) -> Batch:

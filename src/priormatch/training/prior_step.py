@@ -1,7 +1,9 @@
 """Training of the prior on single sentences, as matching uses it."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from priormatch.kernels.shapes import sentences_on_grid
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.stopwatch import Stopwatch
 
+WORDS_AT_ONCE = 1 << 20  # so that the indices of their pieces stay small
 PRECEDED = 1  # third seed, after the seed and the epoch, of the draw of sentences with context
 
 
@@ -35,15 +38,24 @@ class Sentences:
     """Tokenized sentences in one flat array, each with a final EOS."""
 
     def __init__(self, texts: Sequence[str], tokenizer: Tokenizer) -> None:
-        rows = [classes for text in texts if (classes := tokenizer.encode(text))]
-        if not rows:
+        numbers: defaultdict[str, int] = defaultdict(count().__next__)
+        end = numbers[""]  # no word is empty, so this stands for EOS
+        words = np.fromiter((numbers[word] for text in texts for word in (*text.split(), "")), np.int32)
+        self.words = len(words) - len(texts)
+
+        spelled = [tokenizer.encode(word) if word else [tokenizer.eos] for word in numbers]
+        sizes = np.array([len(classes) for classes in spelled])
+        ends = np.flatnonzero(words == end)
+        lengths = np.diff(np.cumsum(sizes[words])[ends], prepend=0)
+        known = lengths > 1
+        if not known.any():
             raise UserError(
                 "no sentence of the text has a known piece: check that the tokenizer is for this language"
             )
-        self.lengths = np.array([len(row) + 1 for row in rows])
-        self.words = sum(len(text.split()) for text in texts)
+        words = words[np.repeat(known, np.diff(ends, prepend=-1))]
+        self.lengths = lengths[known]
         self.ends = np.cumsum(self.lengths)
-        self.flat = np.fromiter((each for row in rows for each in (*row, tokenizer.eos)), dtype=np.int32)
+        self.flat = _joined(words, np.fromiter(chain.from_iterable(spelled), np.int32), sizes)
 
     def lengths_after(self, preceded: np.ndarray) -> np.ndarray:
         """Lengths if sentences with preceded (S,) true include the previous sentence of the text: -> (S,)."""
@@ -56,6 +68,16 @@ class Sentences:
         last, columns = self.ends[indices] - 1, np.arange(chosen.max())
         places = np.minimum((last - chosen + 1)[:, None] + columns, last[:, None])  # a row ends with its EOS
         return torch.from_numpy(self.flat[places].astype(np.int64)), torch.from_numpy(chosen)
+
+
+def _joined(words: np.ndarray, pieces: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The pieces of words (N,), in a row; `pieces` are those of word 0, then of word 1, and so on, `sizes` of each."""
+    begins, parts = np.cumsum(sizes) - sizes, []
+    for part in np.array_split(words, len(words) // WORDS_AT_ONCE + 1):
+        many = sizes[part]
+        shifts = begins[part] - np.cumsum(many) + many
+        parts.append(pieces[np.repeat(shifts, many) + np.arange(many.sum())])
+    return np.concatenate(parts)
 
 
 class PriorTraining:
@@ -83,15 +105,17 @@ class PriorTraining:
         if not self.plan:
             self.lengths = self._lengths()
             self.plan = plan_batches(self.lengths, self.size, self.seed, self.epoch)
+        device, eos = self.model.device, self.model.lm.eos
         labels, lengths = self.text.batch(self.plan[self.position], self.lengths)
-        if self.model.device.type == "cuda":
+        labels, lengths = sentences_on_grid(labels, lengths, eos, int(self.size.seconds), device)
+        if device.type == "cuda":
             labels, lengths = labels.pin_memory(), lengths.pin_memory()  # the copy then waits for nothing
-        labels, lengths = (each.to(self.model.device, non_blocking=True) for each in (labels, lengths))
+        labels, lengths = (each.to(device, non_blocking=True) for each in (labels, lengths))
         self.position += 1
         if self.position == len(self.plan):
             self.epoch, self.position, self.plan = self.epoch + 1, 0, []
         watch.lap("data")
-        loss, pieces = self.step(*sentences_on_grid(labels, lengths, self.model.lm.eos))
+        loss, pieces = self.step(labels, lengths)
         watch.lap("gradient")
         return loss, {"pieces": pieces, "epoch": float(self.epoch)}
 
