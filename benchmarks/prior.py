@@ -21,7 +21,7 @@ from measure import Table, describe, fresh_medians, versions
 from step import DEMO_PRIOR, RECIPE, list_parts, operations, peak_rate, plain
 
 from priormatch.config import ConvLMSettings, OptimizerSettings, PriorSettings, load_settings
-from priormatch.data.batches import plan_batches
+from priormatch.data.plan import plan_batches
 from priormatch.device import find_device
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.stopwatch import Stopwatch
