@@ -331,7 +331,7 @@ def taps_gradient_kernel(
     first = tl.program_id(0) * chunk_rows
     x += first.to(tl.int64) * features
     slope += first.to(tl.int64) * features
-    for row in range(0, tl.minimum(chunk_rows, rows - first)):
+    for row in tl.range(0, tl.minimum(chunk_rows, rows - first), loop_unroll_factor=4):  # loads ahead of sums
         t = (first + row) % steps + move
         exists = inside & ((t >= 0) & (t < steps))[:, None]
         seen = tl.load(x + row * features + offset, mask=exists, other=0.0)
