@@ -359,7 +359,7 @@ def patches(x, place, places, steps, bands, ROWS: tl.constexpr):
 def first_conv_kernel(
     x, weight, bias, lengths, out, places, steps, bands, channels, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):
-    """relu(conv(x) + bias) of one channel, x (B, T, F) -> (B, T', F', C), zero after each utterance's end."""
+    """relu(conv(x) + bias), x (B, T, F), weight (9, C) -> (B, T', F', C), zero after each utterance's end."""
     column, k = tl.arange(0, COLUMNS), tl.arange(0, 16)
     start = tl.program_id(0) * ROWS
     place = start + tl.arange(0, ROWS)
@@ -367,8 +367,10 @@ def first_conv_kernel(
     per_step, steps_out = (bands + 1) // 2, (steps + 1) // 2
     seen = patches(x, place, places, steps, bands, ROWS).to(out.dtype.element_ty)
     inside = (k < 9)[:, None] & (column < channels)[None, :]
-    taps = tl.load(weight + column[None, :] * 9 + k[:, None], mask=inside, other=0.0).to(out.dtype.element_ty)
-    value = tl.dot(seen, taps) + tl.load(bias + column, mask=column < channels, other=0.0)[None, :]
+    taps = tl.load(weight + k[:, None] * channels + column[None, :], mask=inside, other=0.0)
+    value = (
+        tl.dot(seen, taps.to(seen.dtype)) + tl.load(bias + column, mask=column < channels, other=0.0)[None, :]
+    )
     end = tl.load(lengths + place // (per_step * steps_out), mask=place < places, other=0)
     value = tl.where((place // per_step % steps_out < end)[:, None], tl.maximum(value, 0.0), 0.0)
     tl.store(out + at, value.to(out.dtype.element_ty), mask=real)
