@@ -30,7 +30,8 @@ from priormatch.models.conformer import Rotation
 
 WIDEST = 1024  # features that a program of a norm holds
 TILE = 2048  # values per program of a pointwise kernel
-PROCESSORS = 132  # of an H200; kernels that sum over rows have as many programs as run at the same time
+PROCESSORS = 128  # to fill; kernels that sum over rows have as many programs as run at the same time
+PARTS = 512  # sums that are added at a time
 BLOCK = 64  # queries or keys
 
 
@@ -70,7 +71,7 @@ def sum_of_parts(parts: Tensor) -> Tensor:
     """Sum over the first dimension of parts (N, ...) in a fixed order."""
     out = parts.new_empty(parts.shape[1:])
     size = out.numel()
-    sum_kernel[(triton.cdiv(size, 32),)](parts, out, len(parts), size, 256, 32, num_warps=8)
+    sum_kernel[(triton.cdiv(size, 16),)](parts, out, len(parts), size, PARTS, 16, num_warps=8)
     return out
 
 
@@ -151,19 +152,10 @@ class Silu(Function):
         rows, features = x.shape
         columns = columns_of(features, 256)
         height, out = TILE // columns, torch.empty_like(x)
-        silu_kernel[(triton.cdiv(rows, height), triton.cdiv(features, columns))](
-            x,
-            bias,
-            dropout.seeds,
-            out,
-            rows,
-            features,
-            dropout.dropped,
-            dropout.scale,
-            dropout.on,
-            height,
-            columns,
-        )
+        grid = triton.cdiv(rows, height), triton.cdiv(features, columns)
+        silu_kernel[grid](
+            x, bias, dropout.seeds, out, rows, features, dropout.dropped, dropout.scale, dropout.on, height, columns
+        )  # fmt: skip
         ctx.dropout = dropout
         ctx.save_for_backward(x, bias)
         return out
@@ -213,18 +205,9 @@ class Gate(Function):
         programs = programs_for(rows, height, 4, blocks)
         parts = x.new_empty(programs, 2 * features, dtype=torch.float32)
         gate_backward_kernel[(programs, blocks)](
-            x,
-            bias,
-            ctx.shape.lengths,
-            slope.contiguous(),
-            into,
-            parts,
-            rows,
-            ctx.shape.steps,
-            features,
-            height,
-            columns,
-        )
+            x, bias, ctx.shape.lengths, slope.contiguous(), into, parts, rows, ctx.shape.steps, features,
+            height, columns,
+        )  # fmt: skip
         return None, into, sum_of_parts(parts)
 
 
@@ -271,19 +254,9 @@ class Attention(Function):
         out = x.new_empty(len(x), heads * size)
         logs = x.new_empty(len(lengths) * heads, steps if learning else 0, dtype=torch.float32)
         attention_kernel[(triton.cdiv(steps, BLOCK), len(lengths) * heads)](
-            x,
-            lengths,
-            out,
-            logs,
-            steps,
-            heads,
-            size,
-            size**-0.5,
-            learning,
-            BLOCK,
-            columns_of(size),
+            x, lengths, out, logs, steps, heads, size, size**-0.5, learning, BLOCK, columns_of(size),
             num_warps=4,
-        )
+        )  # fmt: skip
         ctx.shape, ctx.heads = shape, heads
         ctx.save_for_backward(x, out, logs)
         return out
