@@ -25,6 +25,13 @@ def head_tile(x, part, parts, block, steps, heads, size, BLOCK: tl.constexpr, SI
 
 
 @triton.jit
+def keys_of(lengths, steps, heads):
+    """The number of frames that are attended to; an utterance without frames attends to its first padding frame."""
+    count = tl.load(lengths + tl.program_id(1) // heads).to(tl.int32)
+    return tl.minimum(tl.maximum(count, 1), steps)
+
+
+@triton.jit
 def attention_kernel(
     x,
     lengths,
@@ -42,7 +49,7 @@ def attention_kernel(
     begin = tl.program_id(0) * BLOCK
     at, inside = head_tile(x, 0, 3, begin, steps, heads, size, BLOCK, SIZE)
     queries = tl.load(at, mask=inside, other=0.0)
-    count = tl.maximum(tl.load(lengths + tl.program_id(1) // heads), 1).to(tl.int32)
+    count = keys_of(lengths, steps, heads)
     top = tl.full((BLOCK,), -float("inf"), tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     context = tl.zeros((BLOCK, SIZE), tl.float32)
@@ -83,7 +90,7 @@ def query_gradient_kernel(
     row = tl.program_id(1).to(tl.int64) * steps + t
     tl.store(products + row, product, mask=t < steps)
     log = tl.load(logs + row, mask=t < steps, other=0.0)
-    count = tl.maximum(tl.load(lengths + tl.program_id(1) // heads), 1).to(tl.int32)
+    count = keys_of(lengths, steps, heads)
     total = tl.zeros((BLOCK, SIZE), tl.float32)
     for start in range(0, count, BLOCK):
         at, inside = head_tile(x, 1, 3, start, steps, heads, size, BLOCK, SIZE)
@@ -109,7 +116,7 @@ def key_gradient_kernel(
     keys = tl.load(at, mask=inside, other=0.0)
     at, inside = head_tile(x, 2, 3, begin, steps, heads, size, BLOCK, SIZE)
     values = tl.load(at, mask=inside, other=0.0)
-    count = tl.maximum(tl.load(lengths + tl.program_id(1) // heads), 1).to(tl.int32)
+    count = keys_of(lengths, steps, heads)
     seen = (begin + tl.arange(0, BLOCK) < count)[:, None]
     rows = tl.program_id(1).to(tl.int64) * steps
     key_total = tl.zeros((BLOCK, SIZE), tl.float32)

@@ -50,7 +50,7 @@ from priormatch.models.conformer import (
 )
 
 LARGEST_HEAD = 128  # features
-MOST_TAPS = 511  # of the depthwise convolution
+MOST_TAPS = 255  # of the depthwise convolution
 SEEDS = 6  # of dropout in a block
 
 
