@@ -118,11 +118,16 @@ class SpeechRecognizer(nn.Module):
         if augment is not None:
             features = spec_augment(features, lengths, augment)
         encoder = self.encoder
-        plain = isinstance(encoder, TDSEncoder) and type(encoder).forward is TDSEncoder.forward
-        if plain and has_kernels(features.device) and torch.is_autocast_enabled("cuda"):
-            from priormatch.kernels.tds_triton import encode
+        if has_kernels(features.device) and torch.is_autocast_enabled("cuda"):
+            if isinstance(encoder, TDSEncoder) and type(encoder).forward is TDSEncoder.forward:
+                from priormatch.kernels import tds_triton
 
-            return encode(cast(TDSEncoder, encoder), features, lengths)
+                return tds_triton.encode(encoder, features, lengths)
+            if isinstance(encoder, ConformerEncoder):
+                from priormatch.kernels import conformer_triton
+
+                if conformer_triton.encodes(encoder, features):
+                    return conformer_triton.encode(encoder, features, lengths)
         return encoder(features, lengths)
 
     def frames(self, batch: Batch, augment: AugmentSettings | None = None) -> Frames:
