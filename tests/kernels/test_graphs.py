@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from priormatch.kernels.graphs import Arena, Graphed, Recording
+from priormatch.kernels.graphs import Arena, Gradients, Graphed, Recording
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -70,6 +70,19 @@ def test_gradients_add_up_and_are_not_touched_by_the_recording() -> None:
         graphed(one)
         graphed(two)
         assert model.weight.grad.tolist() == [[7.0, 7.0, 7.0]]
+
+
+def test_gradients_are_added_at_once() -> None:
+    used, unused = nn.Linear(3, 1, bias=False), nn.Linear(2, 1)
+    gradients = Gradients([*used.parameters(), *unused.parameters()])
+    gradients.attach()
+    buffer = used.weight.grad
+    for _ in range(2):
+        with gradients.added_at_once():
+            used(torch.ones(2, 3)).sum().backward()
+    assert used.weight.grad is buffer
+    assert buffer.tolist() == [[4.0, 4.0, 4.0]]
+    assert all(torch.all(each.grad == 0) for each in unused.parameters())
 
 
 @needs_gpu

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -117,6 +117,22 @@ class Gradients:
         finally:
             torch._foreach_copy_(self.buffers, before)
 
+    @contextmanager
+    def added_at_once(self) -> Iterator[None]:
+        """Add the gradients of the context to the buffers at its end, in few launches instead of one each."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        yield
+        pairs = [
+            (buffer, parameter.grad)
+            for buffer, parameter in zip(self.buffers, self.parameters, strict=True)
+            if parameter.grad is not None
+        ]
+        if pairs:
+            torch._foreach_add_(*map(list, zip(*pairs, strict=True)))
+        for parameter, buffer in zip(self.parameters, self.buffers, strict=True):
+            parameter.grad = buffer
+
 
 class Graphed(Generic[T]):
     """A function of tensors, run as one CUDA graph per combination of input shapes; on the CPU it is just called.
@@ -155,5 +171,13 @@ class Graphed(Generic[T]):
         self, inputs: Sequence[Tensor], options: Mapping[str, Hashable]
     ) -> tuple[list[Tensor], Recording[T]]:
         own = [self.arena.copy(number, each) for number, each in enumerate(inputs)]
-        with self.gradients.preserved() if self.gradients is not None else nullcontext():
+        if self.gradients is None:
             return own, Recording(lambda: self.function(*own, **options))
+        gradients = self.gradients
+
+        def function() -> T:
+            with gradients.added_at_once():
+                return self.function(*own, **options)
+
+        with gradients.preserved():
+            return own, Recording(function)
