@@ -139,7 +139,12 @@ class Parting:
 
 
 NOTHING: Any = SimpleNamespace(
-    audio=AudioSettings(workers=0), cuts=[], durations=np.ones(1), longest=0.0, name="none"
+    audio=AudioSettings(workers=0, gpu_share=0.0),
+    cuts=[],
+    decoded=None,
+    durations=np.ones(1),
+    longest=0.0,
+    name="none",
 )
 
 

@@ -134,7 +134,7 @@ class ConvNorm(Function):
         through, branch, gains = normalize_backward(gradient, total, sums, gain, step, active)
         weight_gradient, bias_gradient = band_gradient(x, branch, weight, stride, width)
         into = None
-        if ctx.needs_input_grad[0]:
+        if ctx.needs_input_grad[1]:
             band = backward_band(taps, stride, channels_in)
             matrix = band_matrix(weight, band, True, x.dtype)
             blocks = triton.cdiv(steps_in, band.outputs)
