@@ -51,7 +51,8 @@ def test_an_example_runs_unchanged(
     example: Block, device: str, demo_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if device == "cpu":
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        for question in ("is_available", "is_initialized"):
+            monkeypatch.setattr(torch.cuda, question, lambda: False)
     names: dict[str, object] = {}
     exec(compile(example.code, str(example), "exec"), names)
     if (matched := names.get("matched")) is not None:
