@@ -29,7 +29,7 @@ from priormatch.data.batches import (
     once,
 )
 from priormatch.data.corpus import ALTERNATIVES, Corpus, cut_text, cut_texts, one_of, read_cuts
-from priormatch.data.plan import Plan, Request, Visit
+from priormatch.data.plan import Plan, Request, Shape, Visit
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.data.waveforms import _make_lhotse_strict, read_samples
 from priormatch.errors import UserError
@@ -396,13 +396,13 @@ def test_a_batch_has_the_width_of_its_shape_at_every_speed(
 ) -> None:
     reader = UtteranceReader(Corpus.load(tiny_corpus(["evening"] * 3), AUDIO), tiny_tokenizer)
     drawn = [Visit(0, speed=0.9), Visit(1), Visit(2, speed=1.1)]
-    batch = reader.__getitems__(Request(drawn, 0.25)).to(HOST)
+    batch = reader.__getitems__(Request(drawn, Shape(0.25, 3))).to(HOST)
     assert batch.waveforms.shape == (3, 4000)
     for visit, row, length in zip(drawn, batch.waveforms, batch.samples.tolist(), strict=True):
         assert torch.all(row[length:] == 0)
         alone = reader.__getitems__(Request([visit])).to(HOST).waveforms[0]
         torch.testing.assert_close(row[:length], alone)
-    plain = reader.__getitems__(Request([Visit(1)], 0.25)).to(HOST)
+    plain = reader.__getitems__(Request([Visit(1)], Shape(0.25, 3))).to(HOST)
     assert torch.equal(plain.waveforms[0], batch.waveforms[1])
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from priormatch.config import BatchSettings
-from priormatch.data.plan import ROWS, Plan, cut_by_seconds, plan_batches, shapes_of
+from priormatch.data.plan import Plan, cut_by_seconds, plan_batches, shapes_of
 
 durations_of = st.lists(st.floats(0.1, 36.0), min_size=1, max_size=60).map(np.array)
 sizes = st.one_of(
@@ -78,13 +78,14 @@ def test_an_epoch_of_shapes_visits_everything_once(
     assert sorted(visit.utterance for each in requests for visit in each.visits) == [*range(len(durations))]
     assert {visit.drawn for each in requests for visit in each.visits} == {(7, epoch)}
     assert requests == Plan(durations, size, 7, speeds).epoch(epoch)
-    rows = {shape.seconds: shape.rows for shape in plan.shapes}
-    assert len(rows) <= buckets
+    assert len(plan.shapes) <= buckets
     for request in requests:
-        assert all(durations[visit.utterance] / visit.speed <= request.seconds for visit in request.visits)
+        assert all(
+            durations[each.utterance] / each.speed < request.shape.seconds + 1e-6 for each in request.visits
+        )
         assert [visit.speed for visit in request.visits] == sorted(visit.speed for visit in request.visits)
-    whole = [each for each in requests if len(each.visits) == rows[each.seconds]]
-    assert len(requests) - len(whole) <= 1
+    assert {each.shape for each in requests} <= {*plan.shapes}
+    assert sum(len(each.visits) != each.shape.rows for each in requests) <= 1
 
 
 def test_shapes_by_hand() -> None:
@@ -92,17 +93,17 @@ def test_shapes_by_hand() -> None:
     assert shapes_of(durations, BatchSettings(seconds=20, buckets=2)) == [(4.0, 5), (8.0, 2)]
     assert shapes_of(durations, BatchSettings(utterances=3, buckets=1)) == [(8.0, 3)]
     assert shapes_of(durations, BatchSettings(seconds=5, buckets=4)) == [(1.0, 5), (4.0, 1), (8.0, 1)]
-    (shape,) = shapes_of(np.full(9, 2.0), BatchSettings(seconds=2.0 * (3 * ROWS - 1), buckets=3))
-    assert shape == (2.0, 2 * ROWS)  # whole groups, or recorded steps would pad them
+    ((seconds, rows),) = shapes_of(np.full(9, 1.97), BatchSettings(seconds=20, buckets=3))
+    assert (round(seconds, 9), rows) == (2.0, 10)
 
 
 def test_what_fills_no_batch_moves_to_the_next_shape() -> None:
     durations = np.array([1.0, 1.0, 1.0, 4.0, 4.0, 8.0])
     plan = Plan(durations, BatchSettings(seconds=8, buckets=3), 0)
     assert plan.shapes == [(4.0, 2), (8.0, 1)]
-    found = {each.seconds: 0 for each in plan.epoch(0)}
+    found = {each.shape.seconds: 0 for each in plan.epoch(0)}
     for each in plan.epoch(0):
-        found[each.seconds] += len(each.visits)
+        found[each.shape.seconds] += len(each.visits)
     assert found == {4.0: 4, 8.0: 2}
 
 
@@ -111,7 +112,7 @@ def test_shapes_pad_little_on_speech_like_durations() -> None:
     plan = Plan(durations, BatchSettings(seconds=500, buckets=10), 0, (1.0, 0.9, 1.1))
     requests = plan.epoch(0)
     audio = sum(durations[visit.utterance] / visit.speed for each in requests for visit in each.visits)
-    padded = sum(each.seconds * len(each.visits) for each in requests)
+    padded = sum(each.shape.seconds * each.shape.rows for each in requests)
     assert padded < 1.12 * audio
 
 

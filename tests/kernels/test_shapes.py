@@ -10,7 +10,7 @@ import torch
 from priormatch.config import AudioSettings, BatchSettings, TrainingSettings
 from priormatch.data.batches import Batch, UtteranceReader, once
 from priormatch.data.corpus import Corpus
-from priormatch.data.plan import plan_batches
+from priormatch.data.plan import Request, Shape, Visit, plan_batches
 from priormatch.decoding.beam import Hypotheses, pad
 from priormatch.kernels.shapes import LABELS, ROWS, SAMPLES, pad_batch, pad_sentences, sentence_shape
 from priormatch.recognizers.prior import ConvPrior
@@ -38,6 +38,17 @@ def test_padding_adds_neither_utterances_nor_loss(
         found, expected = losses(padded), losses(batch)
     torch.testing.assert_close(found[:utterances], expected)
     assert torch.all(found[utterances:] == 0)
+
+
+def test_a_batch_of_a_fixed_shape_is_padded_to_its_rows_alone(
+    tiny_recognizer: SpeechRecognizer, tiny_corpus: Callable[..., Path]
+) -> None:
+    corpus = Corpus.load(tiny_corpus(3), AudioSettings(workers=0))
+    reader = UtteranceReader(corpus, tiny_recognizer.tokenizer)
+    batch = reader.__getitems__(Request([Visit(0), Visit(2)], Shape(1.0, 5)))
+    padded = pad_batch(batch.to(torch.device("cpu")), tiny_recognizer.tokenizer.eos)
+    assert (len(padded), padded.waveforms.shape) == (2, (5, 16_000))
+    assert padded.label_lengths.tolist()[2:] == [0, 0, 0]
 
 
 def test_round_batches_stay_as_they_are(

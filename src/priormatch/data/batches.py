@@ -1,7 +1,6 @@
 """Turn cuts into padded batches of waveforms, in an order that is a pure function of (seed, epoch)."""
 
 import gc
-import math
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -53,7 +52,8 @@ class Batch:
     labels (B, U): pieces of the text or of one of its alternatives, terminated and padded with EOS;
     label_lengths (B,): lengths including the first EOS; 0 for an utterance without a transcript;
     bad: the cuts that could not be read, with the reason;
-    speeds, width: `to` changes the speeds, unless there are none, and pads to this width.
+    speeds, width: `to` changes the speeds, unless there are none, and pads to this width;
+    rows: the number of rows that recorded steps pad it to; 0 leaves that to them.
     """
 
     ids: list[str]
@@ -65,6 +65,7 @@ class Batch:
     bad: list[tuple[str, str]] = field(default_factory=list)
     speeds: list[float] = field(default_factory=list)
     width: int = 0
+    rows: int = 0
 
     @staticmethod
     def of_audio(waveforms: Tensor, samples: Tensor) -> "Batch":
@@ -178,8 +179,8 @@ class UtteranceReader:
         ids = [self.corpus.cuts[request.visits[row].utterance].id for row in kept]
         batch = collate(ids, texts, samples, labels, self.tokenizer.eos, bad)
         changed = any(speed != 1.0 for speed in speeds)
-        width = max([math.ceil(request.seconds * SAMPLE_RATE), *samples])
-        return kept, replace(batch, speeds=speeds if changed else [], width=width)
+        width, rows = max([round(request.shape.seconds * SAMPLE_RATE), *samples]), request.shape.rows
+        return kept, replace(batch, speeds=speeds if changed else [], width=width, rows=rows)
 
     def _classes(self, cut: "Cut", visit: Visit, samples: int) -> tuple[list[str], list[int] | None]:
         """The texts of a cut, and the classes of one of them; None if it is too long for the audio."""

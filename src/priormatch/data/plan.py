@@ -10,8 +10,8 @@ import numpy as np
 
 from priormatch.config import BatchSettings
 
+GRID = 0.04  # seconds, to which the shapes of batches are rounded up
 SPEEDS = 2  # third seed, after the seed and the epoch, of the draw of speeds
-ROWS = 8  # batches of more than two such groups have whole groups, which recorded steps need not pad
 
 
 class Visit(NamedTuple):
@@ -22,18 +22,18 @@ class Visit(NamedTuple):
     speed: float = 1.0
 
 
-class Request(NamedTuple):
-    """A batch to read: its utterances, and the seconds to which all are padded; 0 pads to the longest of them."""
-
-    visits: list[Visit]
-    seconds: float = 0.0
-
-
 class Shape(NamedTuple):
     """The shape of a batch: seconds of each utterance including padding, and the number of utterances."""
 
-    seconds: float
-    rows: int
+    seconds: float = 0.0
+    rows: int = 0
+
+
+class Request(NamedTuple):
+    """A batch to read: its utterances, and the shape that it is padded to; zeros leave it as large as they are."""
+
+    visits: list[Visit]
+    shape: Shape = Shape()
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Plan:
         if self.size.buckets:
             planned = plan_shapes(durations, self.shapes, self.seed, epoch)
         else:
-            planned = [(each, 0.0) for each in plan_batches(durations, self.size, self.seed, epoch)]
+            planned = [(each, Shape()) for each in plan_batches(durations, self.size, self.seed, epoch)]
         drawn = (self.seed, epoch)
         return [
-            Request([Visit(int(i), drawn, float(speeds[i])) for i in by_speed(batch, speeds)], seconds)
-            for batch, seconds in planned
+            Request([Visit(int(i), drawn, float(speeds[i])) for i in by_speed(batch, speeds)], shape)
+            for batch, shape in planned
         ]
 
     @cached_property
@@ -116,20 +116,15 @@ def shapes_of(durations: np.ndarray, size: BatchSettings) -> list[Shape]:
     durations = np.sort(durations)
     audio = np.cumsum(durations)
     ends = np.searchsorted(audio, audio[-1] * np.arange(1, size.buckets + 1) / size.buckets)
-    longest = dict.fromkeys(durations[np.minimum(ends, len(durations) - 1)].tolist())
-    return [Shape(seconds, rows_of(seconds, size)) for seconds in longest]
-
-
-def rows_of(seconds: float, size: BatchSettings) -> int:
-    """How many utterances of so many seconds are in a batch."""
-    rows = size.utterances or max(int(size.seconds / seconds), 1)
-    return rows - rows % ROWS if rows > 2 * ROWS else rows
+    longest = durations[np.minimum(ends, len(durations) - 1)]
+    rounded = dict.fromkeys((np.ceil((longest / GRID).round(6)) * GRID).tolist())
+    return [Shape(each, size.utterances or max(int(size.seconds / each), 1)) for each in rounded]
 
 
 def plan_shapes(
     durations: np.ndarray, shapes: Sequence[Shape], seed: int, epoch: int
-) -> list[tuple[np.ndarray, float]]:
-    """Plan one epoch as batches of few shapes, shuffled: the indices of each batch, and the seconds of its shape.
+) -> list[tuple[np.ndarray, Shape]]:
+    """Plan one epoch as batches of few shapes, shuffled: the indices of each batch, and its shape.
 
     An utterance is padded to the next shape; those that fill no batch there are padded to the shape after it. Only the
     last batch of the longest shape can have fewer utterances than its shape.
@@ -138,11 +133,11 @@ def plan_shapes(
     order = random.permutation(len(durations))
     groups = np.searchsorted([shape.seconds for shape in shapes], durations[order])
     planned, left = [], order[:0]
-    for group, (seconds, rows) in enumerate(shapes):
+    for group, shape in enumerate(shapes):
         members = np.concatenate([left, order[groups == group]])
-        whole = len(members) - len(members) % rows
-        planned += [(batch, seconds) for batch in members[:whole].reshape(-1, rows)]
+        whole = len(members) - len(members) % shape.rows
+        planned += [(batch, shape) for batch in members[:whole].reshape(-1, shape.rows)]
         left = members[whole:]
     if len(left):
-        planned.append((left, shapes[-1].seconds))
+        planned.append((left, shapes[-1]))
     return [planned[i] for i in random.permutation(len(planned))]

@@ -52,15 +52,18 @@ def sentence_shape(rows: int, width: int, tokens: int) -> tuple[int, int]:
 
 
 def pad_batch(batch: Batch, eos: int) -> Batch:
-    """Pad a batch to round numbers of samples, labels and, if there are many, rows.
+    """Pad a batch to the rows of its shape, or to round numbers of samples and, if there are many, rows; and labels.
 
     The added rows repeat the first one and have no labels; `len(batch)` still counts only the original ones.
     """
     rows, samples = batch.waveforms.shape
-    more = -rows % ROWS if rows > 2 * ROWS else 0
+    if batch.rows:
+        more, after = max(batch.rows - rows, 0), 0
+    else:
+        more, after = -rows % ROWS if rows > 2 * ROWS else 0, -samples % SAMPLES
     return replace(
         batch,
-        waveforms=_repeat_first(functional.pad(batch.waveforms, (0, -samples % SAMPLES)), more),
+        waveforms=_repeat_first(functional.pad(batch.waveforms, (0, after)), more),
         samples=_repeat_first(batch.samples, more),
         labels=_repeat_first(pad_labels(batch.labels, eos), more),
         label_lengths=functional.pad(batch.label_lengths, (0, more)),
