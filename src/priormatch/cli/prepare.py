@@ -197,6 +197,28 @@ def text(
     print(report)
 
 
+@prepare.command()
+def split(
+    cuts: Annotated[list[Path], typer.Argument(help="Manifests of cuts, such as those of a whole corpus.")],
+    *,
+    ids: Annotated[Path, typer.Option("--ids", help="File of utterance ids, one per line.")],
+    out: Manifest,
+    no_text: Annotated[bool, typer.Option("--no-text", help="Leave out the transcripts.")] = False,
+    overwrite: Force = False,
+) -> None:
+    """Write the cuts whose ids are listed, for experiments on fixed splits.
+
+    Example: priormatch prepare split data/dev-clean.jsonl.gz --ids dev.ids --out data/dev.jsonl.gz
+    """
+    from priormatch.config import AudioSettings
+    from priormatch.data.normalizer import normalizer_of
+    from priormatch.prepare.overview import overview
+    from priormatch.prepare.split import write_split
+
+    written = write_split(cuts, ids, out, no_text=no_text, overwrite=overwrite)
+    print(f"{out}: {overview(written, normalizer_of(LanguageSettings()), AudioSettings())}")
+
+
 @prepare.command("demo")
 def prepare_demo_corpus(
     *,
