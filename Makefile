@@ -17,7 +17,7 @@ KILLS ?= 200
 SEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo docs test test-slow test-browser fuzz soak lint types format lock audit clean
+.PHONY: help venv demo docs test test-slow test-kernels test-browser fuzz soak lint types format lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -36,6 +36,10 @@ test: lint types ## lint, types and tests
 
 test-slow: venv ## the tests that take more than a few seconds
 	$(BIN)/python -m pytest -m slow
+
+test-kernels: venv ## the tests of the GPU kernels in Triton's interpreter, which is installed first
+	$(BIN)/python -m pip install --quiet "triton>=3.9"
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/kernels
 
 test-browser: venv ## the tests that open pages in Chromium, which is installed first if possible
 	@.ci/get_browser $(BIN)
