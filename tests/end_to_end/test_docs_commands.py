@@ -31,7 +31,7 @@ FEW = (
 TINY = (
     "tokenizer.pieces=31 model.n_mels=20 model.channels=[4,6] model.blocks=[1,1] model.kernel=5 model.size=48"
     " prior.model.embedding=12 prior.model.width=8 prior.model.bottlenecks=[[4,8,1]] prior.model.head=10"
-    " matching.length_filter=[] prior.pieces=31 model.conformer.width=16 model.conformer.layers=2"
+    " matching.length_filter=[] model.conformer.width=16 model.conformer.layers=2"
     " training.batch.seconds=30 matching.batch.seconds=30"
 )
 LENIENT = "from priormatch.pipeline import match; match.require_fit = lambda cer, most: None\n"

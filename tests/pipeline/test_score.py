@@ -115,6 +115,25 @@ def test_what_a_reader_should_know_is_said(
     assert f"- {tmp_path / 'x.jsonl'}, normalizer {normalizer}: {note}" in text_of(found)
 
 
+def test_the_best_of_each_list_is_an_oracle(tmp_path: Path) -> None:
+    lists = [
+        ["a x c", "a b c", "a b"],
+        ["d", "d e f"],
+        ["", "g"],
+    ]  # fewest errors of a b c, d e f g, g h: 0, 1, 1
+    said = ["a b c", "d e f g", "g h"]
+    found = [
+        Transcript(f"u{number}", texts[0], 0, reference, [(text, -1.0) for text in texts])
+        for number, (texts, reference) in enumerate(zip(lists, said, strict=True))
+    ]
+    write_transcripts(tmp_path / "a.jsonl", found)
+    (scored,) = score([tmp_path / "a.jsonl"]).scores
+    assert scored.wer == pytest.approx(100 * 6 / 9)
+    (note,) = [each for each in scored.notes if "oracle" in each]
+    assert note.startswith("n-best lists of 2.3 different texts on average")
+    assert "would give 22.22 % WER" in note
+
+
 def test_many_utterances_with_words_need_no_note(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", ["at 9"] * 10, ["at nine"] * 10)
     assert "Notes:" not in text_of(score([path], normalizers=["none", "basic"]))

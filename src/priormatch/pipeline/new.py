@@ -121,13 +121,11 @@ def pieces_for(sentences: Sequence[str]) -> int:
 
 def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
     """Choose settings for the hours of labeled speech, the number of word pieces, and the machine."""
-    owner, key = ("the prior", "prior.pieces") if gpu else ("recognizer and prior", "tokenizer.pieces")
-    why = (
-        f"{pieces:,} word pieces for {owner}: {PIECES:,}, or one per letter and per word that occurs at least three"
-        " times."
-    )
-    rules = [Rule(why, {key: pieces}), gpu_rule(hours, cores) if gpu else cpu_rule()]
-    if gpu and hours >= MANY_HOURS:
+    if not gpu:
+        why = f"{pieces:,} word pieces: {PIECES:,}, or one per letter and per word that occurs at least three times."
+        return [Rule(why, {"tokenizer.pieces": pieces}), cpu_rule()]
+    rules = [gpu_rule(hours, cores)]
+    if hours >= MANY_HOURS:
         why = f"From {MANY_HOURS} labeled hours, the larger models of recipes/librispeech-100h-360h.yaml may help."
         rules.append(Rule(why, {}))
     return rules

@@ -2,8 +2,11 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
+
+import numpy as np
 
 from priormatch.device import find_device
 from priormatch.errors import UserError
@@ -124,7 +127,7 @@ def score(
         units = units_for(path, raw, references, unit)
         for name in normalizers:
             clean = normalized(raw, name)
-            notes_on = [*missing(raw, said), *noteworthy(raw, clean)]
+            notes_on = [*missing(raw, said), *noteworthy(raw, clean), *best_of_lists(clean, name)]
             errors = word_errors(*both_sides(clean))
             heard[path, name] = Heard(path, name, clean, errors, units, notes_on)
     scored = list(heard.values())
@@ -175,6 +178,28 @@ def noteworthy(raw: Sequence[Transcript], clean: Sequence[Transcript]) -> Iterat
         yield f"hypotheses without words: {count:,}"
     if count := sum(digits(one) > digits(other) for one, other in zip(raw, clean, strict=True)):
         yield f"utterances whose digits were deleted (write numbers as words, or use another normalizer): {count:,}"
+
+
+def best_of_lists(transcripts: Sequence[Transcript], normalizer: str) -> Iterator[str]:
+    """A note on the oracle WER of n-best lists: of the hypothesis with the fewest errors in each."""
+    lists = [
+        [*dict.fromkeys([each.hypothesis, *(NORMALIZERS[normalizer](text) for text, _ in each.nbest)])]
+        for each in transcripts
+    ]
+    sizes = [len(texts) for texts in lists]
+    if max(sizes, default=1) == 1:
+        return
+    references = [each.reference or "" for each in transcripts]
+    errors = word_errors(
+        [reference for reference, size in zip(references, sizes, strict=True) for _ in range(size)],
+        [text for texts in lists for text in texts],
+    )
+    starts = [0, *accumulate(sizes)][:-1]
+    best = ErrorCounts(np.minimum.reduceat(errors.errors, starts), errors.lengths[starts])
+    yield (
+        f"n-best lists of {sum(sizes) / len(sizes):.1f} different texts on average: the best of each list would give"
+        f" {best.rate:.2f} % WER (oracle)"
+    )
 
 
 def digits(transcript: Transcript) -> int:

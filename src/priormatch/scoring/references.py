@@ -61,8 +61,18 @@ def hypotheses_in(path: Path) -> list[Transcript]:
     for where, row in _rows(path):
         only_text = _text_of(row, HYPOTHESIS) is None
         reference = _text_of(row, REFERENCE if only_text else (*REFERENCE, *TEXT))
-        found.append(Transcript(_id_of(where, row), _required(where, row, HYPOTHESIS), 0, reference, []))
+        name, text = _id_of(where, row), _required(where, row, HYPOTHESIS)
+        found.append(Transcript(name, text, 0, reference, nbest_of(row)))
     return found
+
+
+def nbest_of(row: Row) -> list[tuple[str, float]]:
+    """The hypotheses and scores that `priormatch decode` wrote for an utterance; empty for other formats."""
+    listed = row.get("nbest")
+    if not isinstance(listed, list):
+        return []
+    entries = [(each.get("text"), each.get("score")) for each in listed if isinstance(each, dict)]
+    return [(text, score) for text, score in entries if isinstance(text, str) and isinstance(score, float)]
 
 
 def transcribed_in(folder: Path) -> list[Transcript]:
