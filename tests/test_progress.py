@@ -114,6 +114,22 @@ def test_a_terminal_sees_a_bar_with_speed_and_what_is_left(
         assert part in shown
 
 
+def test_a_meter_inside_another_gives_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich 13 raises an error if two bars are shown at once, as when decoding begins within a list of trainings."""
+    screen = Console(file=io.StringIO(), force_terminal=True, width=200)
+    monkeypatch.setattr(progress, "console", screen)
+    for _ in range(2):
+        with Meter("trainings", 2) as outer:
+            with Meter("decoding", 3) as inner:
+                inner.advance(3)
+            outer.advance(2)
+        assert outer.bar is not None
+        assert inner.bar is None
+    assert "decoding: 3/3" in screen.file.getvalue()
+    with Meter("alone", 1) as meter:
+        assert meter.bar is not None
+
+
 def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     say("a\x1b[31mred\x07\x9b")
     assert capsys.readouterr().err == "a\\x1b[31mred\\x07\\x9b\n"

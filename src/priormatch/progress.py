@@ -43,8 +43,11 @@ def rate_text(speed: float) -> str:
 class Meter:
     """Counts work toward `total` and shows the progress, speed and time left.
 
-    On a terminal this is a live bar; elsewhere it is a plain line at most every 20 seconds and one at the end.
+    On a terminal this is a live bar; elsewhere, and inside another meter, it is a plain line at most every 20 seconds
+    and one at the end.
     """
+
+    live = False  # whether a bar is shown; rich 13 allows only one
 
     def __init__(self, description: str, total: int | None, done: int = 0) -> None:
         self.description, self.total, self.done = description, total, done
@@ -65,8 +68,11 @@ class Meter:
         )
 
     def __enter__(self) -> "Meter":
+        if Meter.live:
+            self.bar = None
         if self.bar is not None:
             self.bar.start()
+            Meter.live = True
             self.task = self.bar.add_task(
                 self.description, total=self.total, completed=self.done, note="", speed=""
             )
@@ -75,6 +81,7 @@ class Meter:
     def __exit__(self, *_: object) -> None:
         if self.bar is not None:
             self.bar.stop()
+            Meter.live = False
         elif self.done > self.began_at:
             self._line()
 

@@ -19,6 +19,7 @@ from lhotse import CutSet
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from priormatch.config import AudioSettings, BatchSettings
+from priormatch.data import batches
 from priormatch.data.batches import (
     HOST,
     Batch,
@@ -29,6 +30,7 @@ from priormatch.data.batches import (
     once,
 )
 from priormatch.data.corpus import ALTERNATIVES, Corpus, cut_text, cut_texts, one_of, read_cuts
+from priormatch.data.decoded import DecodedAudio, Part
 from priormatch.data.plan import Plan, Request, Shape, Visit
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.data.waveforms import _make_lhotse_strict, read_samples
@@ -404,6 +406,7 @@ def test_a_batch_has_the_width_of_its_shape_at_every_speed(
         torch.testing.assert_close(row[:length], alone)
     plain = reader.__getitems__(Request([Visit(1)], Shape(0.25, 3))).to(HOST)
     assert torch.equal(plain.waveforms[0], batch.waveforms[1])
+    assert torch.equal(batch.to(HOST).waveforms, batch.waveforms), "speeds are changed once"
 
 
 def test_decoded_audio_gives_the_same_batches(reader: UtteranceReader) -> None:
@@ -415,6 +418,83 @@ def test_decoded_audio_gives_the_same_batches(reader: UtteranceReader) -> None:
         assert same(expected, found)
         assert (found.texts, found.bad, found.speeds) == (expected.texts, expected.bad, expected.speeds)
         assert found.waveforms.dtype == torch.int16
+
+
+def store_as_floats(path: Path, loudness: float) -> None:
+    samples, rate = soundfile.read(path, dtype="float32")
+    soundfile.write(path, samples * np.float32(loudness), rate, subtype="FLOAT")
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000])
+@pytest.mark.parametrize("loudness", [1.0, 20_000.0])
+def test_decoded_audio_gives_the_same_batches_of_every_format(
+    tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer, rate: int, loudness: float
+) -> None:
+    corpus = Corpus.load(tiny_corpus(TEXTS, rate=rate), AUDIO)
+    for cut in corpus.cuts:
+        store_as_floats(Path(cut.recording.sources[0].source), loudness)
+    reader, audio = UtteranceReader(corpus, tiny_tokenizer), decode_corpus(corpus, HOST)
+    expected, found = reader.__getitems__(visits(2, 0, 5)), reader.read_decoded(visits(2, 0, 5), audio)
+    assert expected.waveforms.dtype == torch.int16
+    assert same(expected, found)
+
+
+def test_loud_audio_is_not_clipped(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:
+    """Some tools write 16-bit integers unscaled as floats."""
+    corpus = Corpus.load(tiny_corpus(["evening"]), AUDIO)
+    path = Path(corpus.cuts[0].recording.sources[0].source)
+    quiet = torch.from_numpy(soundfile.read(path, dtype="float32")[0])
+    store_as_floats(path, 20_000.0)
+    batch = UtteranceReader(corpus, tiny_tokenizer).__getitems__(visits(0)).to(HOST)
+    torch.testing.assert_close(batch.waveforms[0], quiet / quiet.abs().max(), atol=1e-4, rtol=0)
+
+
+def test_decoded_audio_may_be_longer_than_the_manifest_says() -> None:
+    parts = [Part(torch.tensor([1, 2, 3], dtype=torch.int16), [2, "broken", 1])] * 2
+    audio = DecodedAudio.of(parts, 4, HOST)
+    assert audio.samples.tolist() == [1, 2, 3, 1, 2, 3]
+    assert audio.rows([3, 2]).tolist() == [[1, 2], [3, 0]]
+
+
+def test_audio_is_decoded_once_if_it_fits_and_freed_with_its_streams(
+    reader: UtteranceReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, free, decoded = reader.corpus, 10_000_000, []
+
+    def decode(of: Corpus, device: torch.device) -> DecodedAudio:
+        decoded.append(device)
+        return decode_corpus(of, HOST)
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 8 * free))
+    monkeypatch.setattr(batches, "decode_corpus", decode)
+    size = 2 * 16_000 * float(corpus.durations.sum())
+    for share, times in ((0.99 * size / free, 0), (1.01 * size / free, 1)):
+        corpus.audio = AudioSettings(gpu_share=share)
+        streams = [BatchStream(reader, TWO, 1, device=torch.device("cuda")) for _ in range(2)]
+        assert len(decoded) == times
+        assert all((stream.audio is not None) == (times > 0) for stream in streams)
+    expected = BatchStream(reader, TWO, 1)
+    assert same(streams[0].take(), expected.take())
+    for stream in streams:
+        stream.close()
+    assert corpus.decoded is None
+    assert all(stream.audio is None for stream in streams)
+    assert same(streams[0].take(), expected.take()), "from files again"
+
+
+def test_a_transcript_can_be_too_long_at_one_speed_only(
+    tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer
+) -> None:
+    corpus = Corpus.load(tiny_corpus(["ten"]), AUDIO)
+    frames = round(100 * corpus.durations[0]) + 1
+    text = " ".join(["ten"] * frames)
+    while len(tiny_tokenizer.encode(text)) > frames:
+        text = text[:-1]
+    corpus.cuts[0].supervisions[0].text = text
+    reader = UtteranceReader(corpus, tiny_tokenizer)
+    assert [len(reader.__getitems__(visits(0, speed=speed))) for speed in (0.9, 1.0, 1.1)] == [1, 1, 0]
+    ((_, reason),) = reader.__getitems__(visits(0, speed=1.1)).bad
+    assert "too long for" in reason
 
 
 def test_decoded_audio_of_a_damaged_corpus(tiny_corpus: MakeCorpus, tiny_tokenizer: Tokenizer) -> None:

@@ -1,7 +1,7 @@
 """The plan of an epoch: a pure function of (seed, epoch) that visits every utterance once."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 from hypothesis import given
@@ -105,6 +105,18 @@ def test_what_fills_no_batch_moves_to_the_next_shape() -> None:
     for each in plan.epoch(0):
         found[each.shape.seconds] += len(each.visits)
     assert found == {4.0: 4, 8.0: 2}
+
+
+def test_shapes_are_shuffled_and_neighbors_change() -> None:
+    durations = np.random.default_rng(0).uniform(1, 20, 400)
+    size = BatchSettings(seconds=60, buckets=5)
+    plans = [Plan(durations, size, seed).epoch(epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0))]
+    together = [{frozenset(visit.utterance for visit in each.visits) for each in plan} for plan in plans]
+    for other in together[1:]:
+        assert len(together[0] & other) < len(together[0]) / 10
+    for plan in plans:
+        changes = sum(one.shape.seconds != next.shape.seconds for one, next in pairwise(plan))
+        assert changes > len(plan) / 2, "batches of one shape do not follow each other"
 
 
 def test_shapes_pad_little_on_speech_like_durations() -> None:

@@ -28,6 +28,12 @@ def test_speed_one_changes_nothing() -> None:
     assert changed_length(1000, 1.0) == 1000
 
 
+@pytest.mark.parametrize("speed", [0.5, 1.1])
+def test_audio_without_samples_has_none_at_any_speed(speed: float) -> None:
+    nothing = torch.zeros(2, 0)
+    assert change_speed(nothing, torch.zeros(2), [speed, speed], 400).tolist() == [[0.0] * 400] * 2
+
+
 @pytest.mark.parametrize("width", [1200, 1600])
 def test_rows_of_a_batch_do_not_depend_on_each_other(width: int) -> None:
     lengths, speeds = [1000, 700, 400], [0.9, 1.0, 1.1]

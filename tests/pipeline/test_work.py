@@ -10,7 +10,7 @@ from priormatch.config import AudioSettings, load_settings
 from priormatch.data.corpus import Corpus, cut_text
 from priormatch.errors import UserError
 from priormatch.pipeline.match import transcribed_sample, with_lengths
-from priormatch.pipeline.recipe import recipe_of_matching
+from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.pipeline.work import load_validation, schedule_of, thin
 from priormatch.training.loop import Schedule
 from priormatch.training.optimizer import learning_rate
@@ -93,6 +93,16 @@ def test_what_is_scored_does_not_make_another_work() -> None:
     told = ["matching.score_labels_on=7", "matching.inspect_on=3"]
     assert recipe_of_matching(load_settings(None, told)) == plain
     assert recipe_of_matching(load_settings(None, ["matching.baseline=slimipl"])) != plain
+
+
+@pytest.mark.parametrize("group", ["training", "matching"])
+def test_buckets_are_recorded_only_where_there_are_some(group: str) -> None:
+    plain, grouped = load_settings(None), load_settings(None, [f"{group}.batch.buckets=3"])
+    for recipe_of in (recipe_of_training, recipe_of_schedule, recipe_of_matching):
+        recipe = recipe_of(plain)
+        if group in recipe:
+            assert recipe[group]["batch"] == {"seconds": 0.0, "utterances": 16}
+            assert recipe_of(grouped)[group]["batch"] == {"seconds": 0.0, "utterances": 16, "buckets": 3}
 
 
 def test_utterances_in_which_nothing_was_heard_are_left_out(

@@ -279,7 +279,7 @@ def test_the_encoder_runs_once_for_all_hypotheses(
     [
         (BatchSettings(utterances=16), 0.2, BatchSettings(utterances=3)),
         (BatchSettings(utterances=2), 0.1, BatchSettings(utterances=1)),
-        (BatchSettings(seconds=40.0), 0.25, BatchSettings(seconds=10.0)),
+        (BatchSettings(seconds=40.0, buckets=5), 0.25, BatchSettings(seconds=10.0, buckets=5)),
         (BatchSettings(utterances=16), 1.0, BatchSettings(utterances=16)),
     ],
 )

@@ -16,7 +16,8 @@ class AudioSettings:
     # processes that read and decode audio; 0 reads in the training process; raise it if `time_data` is high
     workers: int = 2
     max_bad_share: float = 0.05  # share of unreadable audio; above it the run stops
-    # share of a GPU's memory for decoded training audio; a corpus that fits is decoded once, others in every epoch
+    # share of a GPU's free memory for the decoded audio of a training corpus; one that fits is decoded once, others in
+    # every epoch; 0 decodes all in every epoch
     gpu_share: float = 0.1
     segment: float = 0.0  # seconds; a run cuts longer unlabeled audio at its pauses; 0 disables
 

@@ -36,8 +36,6 @@ LONGEST_PIECE = 16  # letters, the most that SentencePiece puts in one
 GONE = (ConnectionError, EOFError, FileNotFoundError)
 """Errors that torch raises when a batch's shared memory belongs to a killed reader."""
 SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
-ALTERNATIVES = "alternative_texts"
-"""The custom field of a supervision with alternative target texts for its utterance."""
 DECODERS = 16  # processes that decode a whole corpus at most
 DECODED_SECONDS = 120.0  # of audio that they return at a time
 
@@ -47,7 +45,7 @@ class Batch:
     """The input of one training or decoding step.
 
     texts: the transcript of each utterance, or None;
-    waveforms (B, N): float32 in [-1, 1], zero-padded; int16 before `to`;
+    waveforms (B, N): float32 in [-1, 1], zero-padded; int16 as readers return them, before `to`;
     samples (B,): the lengths of the waveforms, after their change of speed;
     labels (B, U): pieces of the text or of one of its alternatives, terminated and padded with EOS;
     label_lengths (B,): lengths including the first EOS; 0 for an utterance without a transcript;
@@ -140,9 +138,7 @@ class UtteranceReader:
     def __getitems__(self, request: Request) -> Batch:
         """Read one batch; the loader asks for all its items at once."""
         read = [samples_of(self.corpus.cuts[visit.utterance]) for visit in request.visits]
-        kept, batch = self.without_audio(
-            request, [each if isinstance(each, str) else len(each) for each in read]
-        )
+        kept, batch = self.without_audio(request, lengths_of(read))
         waves = [each for each in (read[row] for row in kept) if not isinstance(each, str)]
         return replace(batch, waveforms=stack(waves))
 
@@ -193,12 +189,24 @@ class UtteranceReader:
         return choices, classes if len(classes) <= frames else None
 
 
-def samples_of(cut: "Cut") -> "np.ndarray | str":
-    """The samples of a cut, or the reason why it cannot be read."""
+def samples_of(cut: "Cut") -> np.ndarray | str:
+    """The samples of a cut in 16 bits, or the reason why it cannot be read.
+
+    All audio is rounded here, so that batches are the same whether it is decoded once or in every epoch. Audio above
+    full scale becomes quieter instead of being clipped: features are normalized.
+    """
     try:
-        return read_samples(cut)
+        samples = read_samples(cut)
     except Exception as error:  # a damaged file raises whatever its decoder does
         return why_unreadable(cut, error)
+    if samples.dtype != np.int16:
+        samples = samples / max(1.0, np.abs(samples).max(initial=0.0))
+    return to_int16(samples)[0]
+
+
+def lengths_of(read: Sequence[np.ndarray | str]) -> list[int | str]:
+    """The number of samples of each utterance, or the reason why it cannot be read."""
+    return [each if isinstance(each, str) else len(each) for each in read]
 
 
 def stack(waves: Sequence[np.ndarray]) -> Tensor:
@@ -256,10 +264,15 @@ class BatchStream:
         self._batches: Generator[Batch, None, None] | None = None
 
     def close(self) -> None:
-        """Stop the workers now: garbage collection would wait seconds for each; `take` can still be called."""
+        """Stop the workers and free the decoded audio now; `take` can still be called, and then reads files.
+
+        Garbage collection would wait seconds for each worker. It would free the audio late, perhaps after the next
+        stage has decoded its own, because a task and its recorded step refer to each other.
+        """
         if self._batches is not None:
             self._batches.close()
             self._batches = None
+        self.audio = self.reader.corpus.decoded = None
 
     def take(self) -> Batch:
         """Return the next batch with at least one readable utterance."""
@@ -320,10 +333,15 @@ def decoded_audio(corpus: Corpus, device: torch.device) -> DecodedAudio | None:
     if device.type != "cuda":
         return None
     if corpus.decoded is None:
-        size = 2 * SAMPLE_RATE * float(corpus.durations.sum())
-        if size <= corpus.audio.gpu_share * torch.cuda.get_device_properties(device).total_memory:
+        free, _ = torch.cuda.mem_get_info(device)  # other processes may share the GPU
+        if 2 * most_samples(corpus) <= corpus.audio.gpu_share * free:
             corpus.decoded = decode_corpus(corpus, device)
     return corpus.decoded
+
+
+def most_samples(corpus: Corpus) -> int:
+    """The number of samples in a corpus, each utterance rounded up."""
+    return int(np.ceil(corpus.durations * SAMPLE_RATE).sum())
 
 
 def decode_corpus(corpus: Corpus, device: torch.device) -> DecodedAudio:
@@ -337,7 +355,7 @@ def decode_corpus(corpus: Corpus, device: torch.device) -> DecodedAudio:
                 yield part
                 meter.advance(len(part.found))
 
-    return DecodedAudio.of(parts(), device)
+    return DecodedAudio.of(parts(), most_samples(corpus), device)
 
 
 class CorpusReader:
@@ -349,11 +367,9 @@ class CorpusReader:
     def __getitems__(self, request: Request) -> Part:
         """The 16-bit samples of the utterances."""
         read = [samples_of(self.corpus.cuts[visit.utterance]) for visit in request.visits]
-        waves = [to_int16(each)[0] for each in read if not isinstance(each, str)]
+        waves = [each for each in read if not isinstance(each, str)]
         samples = np.concatenate([np.zeros(0, np.int16), *waves])
-        return Part(
-            torch.from_numpy(samples), [each if isinstance(each, str) else len(each) for each in read]
-        )
+        return Part(torch.from_numpy(samples), lengths_of(read))
 
 
 # Not a method of the stream: a reference cycle would keep the loader's workers from ending in time.

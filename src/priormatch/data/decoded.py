@@ -28,14 +28,17 @@ class DecodedAudio:
     found: list[int | str]
 
     @staticmethod
-    def of(parts: Iterable[Part], device: torch.device) -> "DecodedAudio":
-        """Put the parts of a corpus together on a device."""
-        samples, found = [torch.zeros(0, dtype=torch.int16, device=device)], list[int | str]()
-        for part in parts:
-            samples.append(part.samples.to(device, non_blocking=True))
+    def of(parts: Iterable[Part], most: int, device: torch.device) -> "DecodedAudio":
+        """Put the parts of a corpus, about `most` samples, together on a device."""
+        samples, end, found = torch.empty(most, dtype=torch.int16, device=device), 0, list[int | str]()
+        for part in parts:  # into their place at once, since a second copy may not fit
+            begin, end = end, end + len(part.samples)
+            if end > len(samples):  # the manifest is inexact
+                samples = torch.cat([samples, samples.new_empty(end - len(samples))])
+            samples[begin:end].copy_(part.samples, non_blocking=True)
             found += part.found
         lengths = [0 if isinstance(each, str) else each for each in found]
-        return DecodedAudio(torch.cat(samples), [0, *accumulate(lengths)][:-1], found)
+        return DecodedAudio(samples[:end], [0, *accumulate(lengths)][:-1], found)
 
     def rows(self, indices: Sequence[int]) -> Tensor:
         """Utterances padded with zeros to the longest: (B, N)."""

@@ -42,7 +42,7 @@ def change_speed(waveforms: Tensor, samples: Tensor, speeds: Sequence[float], wi
 
 def resample_rows(waveforms: Tensor, factor: Fraction) -> Tensor:
     """What `resample` computes with NumPy, for several waveforms: (B, N) -> (B, ceil(N·factor))."""
-    if factor == 1:
+    if factor == 1 or waveforms.shape[1] == 0:
         return waveforms
     weight, before, hop = _kernel(factor)
     length = -(-waveforms.shape[1] * factor.numerator // factor.denominator)
