@@ -153,3 +153,12 @@ def test_the_losses_of_the_prior_are_those_of_the_plain_layers(
         with plainly():
             expected, _ = plain.backward(update, Stopwatch(DEVICE))
         assert value == pytest.approx(float(expected), rel=2e-2)
+
+
+def test_audio_stays_on_the_gpu_until_its_stream_is_closed(
+    model: SpeechRecognizer, speech: Corpus, tiny_prior: ConvPrior
+) -> None:
+    alone, both = supervised(model, speech, tiny_prior), matching(model, speech, tiny_prior)
+    for stream in (alone.stream, both.paired, both.unpaired):
+        assert stream.audio is not None
+        assert stream.take().waveforms.is_cuda
