@@ -282,7 +282,8 @@ def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
         return corpus
     if not kept:
         raise UserError(
-            f"no utterance of {corpus.name} has a reference length: decode that speech with `priormatch decode`"
+            f"no utterance of {corpus.name} has a reference length: decode that speech with `priormatch decode`,"
+            " and if its transcripts are empty, train the model for longer"
         )
     without = len(corpus) - len(kept)
     say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length and are left out")
