@@ -155,15 +155,20 @@ def test_an_edited_card_is_left_alone_and_that_is_said(
 @pytest.mark.parametrize(
     ("kind", "weight", "encoder", "network"),
     [
-        ("attention", 0.0, "tds", "time-depth separable convolutions, and a GRU that attends to its frames"),
+        ("attention", 0.0, "tds", "time-depth separable convolutions, and a GRU that attends to the frames"),
         ("ctc", 0.0, "conformer", "a Conformer, and a CTC output layer"),
         (
             "hybrid",
             0.0,
             "tds",
-            "a GRU that attends to its frames; a CTC output layer only helped to train it",
+            "a GRU that attends to the frames; a CTC output layer only helped to train it",
         ),
-        ("hybrid", 0.3, "tds", "and a CTC output layer with weight 0.3 in the search"),
+        (
+            "hybrid",
+            0.3,
+            "tds",
+            "convolutions, a GRU that attends to the frames, and a CTC output layer with weight 0.3 in the search",
+        ),
     ],
 )
 def test_a_card_names_the_network_that_there_is(

@@ -28,4 +28,4 @@ def test_the_advice_names_only_what_would_help() -> None:
     assert way_to_fit(CONFORMER, "character").startswith(
         "use longer tokens (tokenizer.kind=unigram), or check"
     )
-    assert way_to_fit(CONFORMER, "word piece").startswith("check that they are transcripts of this audio")
+    assert way_to_fit(CONFORMER, "word piece").startswith("check that the transcripts belong to their audio")

@@ -52,10 +52,14 @@ def plain_card(name: str, model: SpeechRecognizer | ConvPrior) -> Card:
 def network(settings: ModelSettings) -> str:
     """A recognizer's encoder and outputs, in words."""
     encoder = {"tds": "time-depth separable convolutions", "conformer": "a Conformer"}[settings.encoder]
-    gru, ctc = "a GRU that attends to its frames", "a CTC output layer"
-    weighed = f"{gru}, and {ctc} with weight {settings.ctc_weight:g} in the search"
-    hybrid = weighed if settings.ctc_weight else f"{gru}; {ctc} only helped to train it"
-    return f"{encoder}, and {dict(attention=gru, ctc=ctc, hybrid=hybrid)[settings.kind]}"
+    gru, ctc = "a GRU that attends to the frames", "a CTC output layer"
+    both = f"{gru}, and {ctc} with weight {settings.ctc_weight:g} in the search"
+    outputs = {
+        "attention": f"and {gru}",
+        "ctc": f"and {ctc}",
+        "hybrid": both if settings.ctc_weight else f"and {gru}; {ctc} only helped to train it",
+    }
+    return f"{encoder}, {outputs[settings.kind]}"
 
 
 def usage(model: SpeechRecognizer | ConvPrior, name: str = "MODEL") -> str:

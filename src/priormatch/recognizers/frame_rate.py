@@ -24,9 +24,7 @@ def frames_needed(classes: Sequence[int]) -> int:
 
 def way_to_fit(settings: ModelSettings, unit: str) -> str:
     """What to change if CTC has too few frames for its tokens, in words."""
-    ways = [
-        f"check that they are transcripts of this audio, at {1 / frame_seconds_of(settings):g} frames per second"
-    ]
+    ways = ["check that the transcripts belong to their audio"]
     if frame_seconds_of(settings) > FINEST * STRIDE / SAMPLE_RATE:
         ways.insert(0, f"use more frames (model.encoder=conformer model.conformer.subsampling={FINEST})")
     if unit == "character":
