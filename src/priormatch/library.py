@@ -46,7 +46,7 @@ def match(
     and the best model are saved in the folder `out`; an interrupted call resumes from there if the models have the
     same classes and weights.
 
-    `lengths` maps the id of each unlabeled utterance to its estimated number of pieces. By default they come from
+    `lengths` maps the id of each unlabeled utterance to its estimated number of tokens. By default they come from
     greedy decoding or from the speaking rate of the labeled speech, depending on matching.reference_lengths.
     `contexts` maps ids to texts that the prior reads before those utterances. By default, if matching.context is set,
     they are the greedy transcripts of the previous utterances in the same recordings.

@@ -214,7 +214,7 @@ def test_the_prior_is_used_as_chosen(open_page: Any, server: Any, home: Path) ->
     seen = {}
     for name, note in (
         ("none", "Weights are q(y|x)"),
-        ("in the search", f"log q + {fusion.lm_weight:g} log py + {fusion.token_bonus:g} per piece"),
+        ("in the search", f"log q + {fusion.lm_weight:g} log py + {fusion.token_bonus:g} per token"),
         ("in the weights", "local"),
     ):
         page.get_by_label(name, exact=True).check()

@@ -53,6 +53,14 @@ def test_centered_values_have_no_bonus_and_both_kinds_of_limits() -> None:
     assert {each.eos_threshold for each in found} == {math.inf, LIMITS["eos_threshold"]}
 
 
+def test_without_limits_no_value_shows_one() -> None:
+    given = FusionSettings(beam_threshold=9.0)
+    for found in (starts_from(given, limited=False), centered(given, [0.2], limited=False)):
+        limits = {(each.eos_threshold, each.token_margin, each.attention_jump) for each in found}
+        assert limits == {(math.inf, math.inf, math.inf)}
+        assert {each.beam_threshold for each in found} == {math.inf}
+
+
 def test_it_goes_round_until_nothing_changes() -> None:
     """Each step along one axis makes room for a step along the other."""
 

@@ -21,9 +21,11 @@ from priormatch.doctor.recipe import (
     data_findings,
     decoding_findings,
     duration_findings,
+    frame_findings,
     language_findings,
     letter_findings,
     model_findings,
+    output_findings,
     overlap_findings,
     settings_findings,
     text_finding,
@@ -220,7 +222,7 @@ def test_a_prior_of_other_pieces(
     other = ConvPrior(tiny_prior_settings, other_tokenizer)
     (finding,) = model_findings(run_folder(tmp_path, tiny_recognizer, other, tiny_tokenizer))
     assert finding.status == "problem"
-    assert f"{tmp_path / 'prior' / 'model'} has other pieces" in finding.what
+    assert f"{tmp_path / 'prior' / 'model'} has other word pieces" in finding.what
     assert f"remove {tmp_path / 'prior'};" in finding.advice
     other_tokenizer.save(tmp_path / "tokenizer-prior")  # a tokenizer of its own
     both = list(model_findings(tmp_path))
@@ -242,3 +244,42 @@ def test_damaged_models(
 
 def test_no_run_yet(tmp_path: Path) -> None:
     assert list(model_findings(tmp_path / "nowhere")) == []
+
+
+CHARACTERS = ["tokenizer.kind=characters", "model.kind=ctc"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "given", "expected"),
+    [
+        (2.0, [*CHARACTERS, "model.encoder=conformer"], []),
+        (2.0, CHARACTERS, ["warning"]),
+        (1.0, CHARACTERS, ["problem"]),
+        (1.0, ["model.kind=ctc"], []),
+        (1.0, CHARACTERS[:1], []),
+    ],
+)
+def test_ctc_needs_a_frame_for_each_character(seconds: float, given: Any, expected: Any) -> None:
+    found = list(frame_findings(speech(seconds, ["nine or ten", "nine or ten"]), load_settings(None, given)))
+    assert statuses(found) == expected
+    for each in found:
+        assert "12.5 frames per second" in each.what
+        assert each.advice.startswith("use longer tokens (tokenizer.kind=unigram), or use more frames")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["model.kind=attention"], ["warning"]),
+        (["model.kind=hybrid"], ["warning"]),
+        (["model.kind=hybrid", "model.ctc_weight=0.3"], []),
+        (["model.kind=ctc"], []),
+        (["model.kind=attention", "model.longest_output=200"], []),
+        (["model.kind=attention", "tokenizer.kind=unigram"], []),
+    ],
+)
+def test_attention_needs_room_for_the_longest_transcript(given: list[str], expected: list[str]) -> None:
+    settings = load_settings(None, ["tokenizer.kind=characters", *given])
+    found = list(output_findings(speech(20.0, ["ten", "nine or " * 20]), settings))
+    assert statuses(found) == expected
+    assert all("up to 161 characters" in each.what for each in found)

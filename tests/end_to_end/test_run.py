@@ -450,7 +450,7 @@ def test_matching_starts_from_copies_that_were_kept(
         "kept/weak",
         "lengths.jsonl",
     ]
-    assert "pieces per second" in capsys.readouterr().err
+    assert "word pieces per second" in capsys.readouterr().err
     history = [json.loads(line) for line in Path("runs/tiny/metrics.jsonl").read_text().splitlines()]
     assert {each["refreshes"] for each in history if "refreshes" in each} == {0}
 

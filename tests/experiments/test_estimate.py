@@ -90,5 +90,7 @@ def test_validations_are_counted_by_the_size_of_the_model() -> None:
     supervised = 201  # 357,000 updates, every 1784
     assert (small.times, large.times) == (supervised + 1601, supervised + 3201)
     assert small.utterances == pytest.approx(2 * 2783 * 6.8 / 12.3)
+    request = make_request(["7:13", "model.encoder=conformer"], "paper", "0", None, 1, False)
+    assert "validations with 12 blocks" in {each.name for each in estimate.work_of(request)}
     few = replace(small.settings, training=replace(small.settings.training, validate_on=200))
     assert estimate.validated("small", few) == pytest.approx(2 * 200 * 4.2 / 12.3)

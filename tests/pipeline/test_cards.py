@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from priormatch.config import AudioSettings, CardSettings, ModelSettings, Settings
+from priormatch.config import AudioSettings, CardSettings, ConformerSettings, ModelSettings, Settings
 from priormatch.data.corpus import Corpus
+from priormatch.data.tokenizer import train_tokenizer
 from priormatch.pipeline.cards import (
     Trained,
     add_results,
@@ -149,3 +150,40 @@ def test_an_edited_card_is_left_alone_and_that_is_said(
     assert capsys.readouterr().err.count("has been edited") == 2
     add_results({"lpm": tmp_path / "nowhere"}, RESULTS)
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "weight", "encoder", "network"),
+    [
+        ("attention", 0.0, "tds", "time-depth separable convolutions, and a GRU that attends to the frames"),
+        ("ctc", 0.0, "conformer", "a Conformer, and a CTC output layer"),
+        (
+            "hybrid",
+            0.0,
+            "tds",
+            "a GRU that attends to the frames; a CTC output layer only helped to train it",
+        ),
+        (
+            "hybrid",
+            0.3,
+            "tds",
+            "convolutions, a GRU that attends to the frames, and a CTC output layer with weight 0.3 in the search",
+        ),
+    ],
+)
+def test_a_card_names_the_network_that_there_is(
+    tiny_model_settings: ModelSettings,
+    tiny_sentences: list[str],
+    kind: str,
+    weight: float,
+    encoder: str,
+    network: str,
+) -> None:
+    sizes = ConformerSettings(width=16, layers=1, heads=2, kernel=5)
+    wanted = {"kind": kind, "ctc_weight": weight, "encoder": encoder, "conformer": sizes}
+    characters = train_tokenizer(tiny_sentences, 0, kind="characters")
+    card = plain_card("x", SpeechRecognizer(replace(tiny_model_settings, **wanted), characters))
+    assert f"{network}. " in card.summary
+    assert f"{characters.classes} classes, characters and the end of sentence." in card.summary
+    bounded = kind == "attention" or (kind == "hybrid" and weight == 0)
+    assert ("at most 12 characters at a time" in card.sections["Limits"]) == bounded

@@ -1,17 +1,20 @@
 """Choosing utterances to validate and to match on, and pseudo-labels."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from lhotse import CutSet
 
-from priormatch.config import AudioSettings, load_settings
+from priormatch.config import AudioSettings, ModelSettings, load_settings
 from priormatch.data.corpus import Corpus, cut_text
+from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.errors import UserError
 from priormatch.pipeline.match import transcribed_sample, with_lengths
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
-from priormatch.pipeline.work import load_validation, schedule_of, thin
+from priormatch.pipeline.work import load_validation, report_misfits, schedule_of, thin
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.training.loop import Schedule
 from priormatch.training.optimizer import learning_rate
 
@@ -144,3 +147,38 @@ def test_a_longer_training_goes_through_the_same_rates(kind: str) -> None:
 
     assert rates(longer) == pytest.approx(rates(usual))
     assert rates(usual)[-1] < rates(usual)[0]
+
+
+@pytest.fixture
+def fast(tiny_corpus: Callable[..., Path]) -> Corpus:
+    return Corpus.load(tiny_corpus(["tuesday evening"] * 2, "fast"), AudioSettings(workers=0))
+
+
+def test_transcripts_that_ctc_cannot_align_are_reported_or_refused(
+    corpus: Corpus,
+    fast: Corpus,
+    tiny_model_settings: ModelSettings,
+    tiny_sentences: list[str],
+    tiny_tokenizer: Tokenizer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A word of the tiny language has 0.2 s: 5 frames for one word piece, or for up to 8 characters."""
+    characters = train_tokenizer(tiny_sentences, 0, kind="characters")
+
+    def model(kind: str, tokenizer: Tokenizer) -> SpeechRecognizer:
+        return SpeechRecognizer(replace(tiny_model_settings, kind=kind), tokenizer)
+
+    report_misfits(model("ctc", tiny_tokenizer), corpus)
+    assert capsys.readouterr().err == ""
+    report_misfits(model("attention", characters), corpus)
+    assert (
+        "more characters than a hypothesis can have: raise model.longest_output=12" in capsys.readouterr().err
+    )
+    report_misfits(model("hybrid", characters), corpus)
+    said = capsys.readouterr().err
+    assert "of 9 transcripts have more characters than the encoder has frames" in said
+    assert "use longer tokens (tokenizer.kind=unigram)" in said
+    report_misfits(model("ctc", characters), corpus)
+    assert "CTC cannot learn them" in capsys.readouterr().err
+    with pytest.raises(UserError, match="CTC cannot learn them"):
+        report_misfits(model("ctc", characters), fast)

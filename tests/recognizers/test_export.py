@@ -171,3 +171,19 @@ def test_a_ctc_model_is_one_file_of_log_probabilities(
     model.ctc.bias += torch.randn_like(model.ctc.bias)
     with pytest.raises(UserError, match="do not use this export"):
         check(model, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("weight", "told"), [(0.0, False), (0.3, True)])
+def test_an_export_without_the_ctc_output_that_decodes_is_told(
+    weight: float,
+    told: bool,
+    tiny_model_settings: ModelSettings,
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = replace(tiny_model_settings, kind="hybrid", ctc_weight=weight)
+    SpeechRecognizer(settings, tiny_tokenizer).save(tmp_path / "model")
+    assert command("export", tmp_path / "model", "--out", tmp_path / "out") == 0
+    assert ("the exported model decodes by attention alone" in capsys.readouterr().err) == told

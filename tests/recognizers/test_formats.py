@@ -19,7 +19,7 @@ from priormatch.recognizers.formats import (
     to_text,
     to_vtt,
 )
-from priormatch.recognizers.transcribing import Segment, Transcription
+from priormatch.recognizers.transcribing import Segment, Transcription, Word
 
 FOUND = Transcription(
     7325.5,
@@ -106,6 +106,16 @@ def test_a_long_segment_becomes_cues_that_share_its_time_by_length() -> None:
     assert to_srt(ORIGIN, found).splitlines()[:8] == [
         *("1", "00:00:05,000 --> 00:00:11,000", words[0], words[1], ""),
         *("2", "00:00:11,000 --> 00:00:15,000", f"{words[2]} {words[3]}"),
+    ]
+
+
+def test_a_cue_is_long_enough_to_be_read_but_ends_before_the_next() -> None:
+    said = [(0.5, "no"), (1.2, "yes"), (9.5, "bye")]
+    segments = [Segment(at, at + 0.4, text, 0.5, (Word(at, at + 0.04, text, 0.5),)) for at, text in said]
+    assert list(cues_of(Transcription(10.0, segments))) == [
+        (0.5, 1.2, "no"),
+        (1.2, 2.2, "yes"),
+        (9.5, 10.0, "bye"),
     ]
 
 

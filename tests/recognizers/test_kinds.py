@@ -1,6 +1,6 @@
 """The three kinds of recognizer over both encoders: what each proposes, scores, learns and saves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +18,11 @@ from priormatch.config import (
 )
 from priormatch.data.batches import Batch, UtteranceReader, once
 from priormatch.data.corpus import Corpus
+from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
-from priormatch.decoding.beam import Hypotheses
+from priormatch.decoding.beam import Hypotheses, pad
 from priormatch.device import find_device
+from priormatch.errors import UserError
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.models.ctc import ctc_log_likelihood
 from priormatch.recognizers.decode import decode, plain_search, search_with_prior
@@ -232,6 +234,36 @@ def test_a_prior_with_another_tokenizer_rescores_by_both_scores(
     expected = log_q + 0.7 * prior.score(found) + 0.3 * (beam.lengths - 1)
     there = beam.lengths > 0
     torch.testing.assert_close(beam.scores[there], expected[there], atol=1e-3, rtol=1e-4)
+
+
+def test_a_prior_with_another_tokenizer_can_be_centered(
+    make: Make, batch: Batch, tiny_prior_settings: ConvLMSettings, other_tokenizer: Tokenizer
+) -> None:
+    model, prior = make("ctc"), ConvPrior(tiny_prior_settings, other_tokenizer).eval()
+    fusion = FusionSettings(beam_size=6, lm_weight=0.7, token_bonus=0.0, centered=True)
+    beam = model.fused(prior, fusion).propose(batch, 6)
+    found = Hypotheses(beam.classes, beam.lengths, model.tokenizer)
+    labels, lengths = pad(
+        [[*other_tokenizer.encode(text), prior.lm.eos] for row in found.texts for text in row]
+    )
+    log_p = prior.lm(labels).log_softmax(dim=-1)
+    expected = (log_p.exp() * log_p).sum(dim=-1).masked_fill(~time_mask(lengths, labels.shape[1]), 0.0)
+    centered = prior.token_log_probabilities(labels, lengths).sum(dim=-1) - expected.sum(dim=-1)
+    there = beam.lengths > 0
+    scores = model.log_prob(batch, found) + 0.7 * centered.view_as(beam.lengths)
+    torch.testing.assert_close(beam.scores[there], scores[there], atol=1e-3, rtol=1e-4)
+    assert centered.abs().mean() < 0.5 * prior.score(found).abs().mean()
+
+
+def test_a_prior_that_cannot_be_centered_is_refused(make: Make, batch: Batch) -> None:
+    class Longest:
+        def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> torch.Tensor:
+            return hypotheses.lengths.float()
+
+    model = make("ctc")
+    assert model.fused(Longest(), FusionSettings()).propose(batch, 2).scores.shape == (4, 2)
+    with pytest.raises(UserError, match=r"a Longest has none.*set fusion.centered=false"):
+        model.fused(Longest(), FusionSettings(centered=True)).propose(batch, 2)
 
 
 def test_a_character_recognizer_is_matched_with_a_prior_of_word_pieces(

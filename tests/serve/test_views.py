@@ -18,7 +18,7 @@ FUSION = FusionSettings(lm_weight=0.25, token_bonus=0.5)
     [
         (PriorUse.none, "0.731", "q(y|x)"),
         (PriorUse.weights, "0.500", "local prior"),
-        (PriorUse.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 per piece"),
+        (PriorUse.search, "0.881", "log q + 0.25 log p<sub>y</sub> + 0.5 per token"),
     ],
 )
 def test_a_beam(use: Any, weight: str, note: str) -> None:

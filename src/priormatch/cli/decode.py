@@ -57,14 +57,14 @@ def tune(
         bool,
         typer.Option(
             "--for-matching",
-            help="Tune for matching.hypotheses=asr_lm: pieces that the prior expects then cost nothing.",
+            help="Tune for matching.hypotheses=asr_lm: tokens that the prior expects then cost nothing.",
         ),
     ] = False,
     overwrite: Force = False,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Tune shallow fusion with a prior: LM weight, bonus per piece and limits.
+    """Tune shallow fusion with a prior: LM weight, bonus per token and limits.
 
     Tries the settings fusion.* and a few other starting points, and continues from the best; the beam size does not
     change. With --for-matching it tries a list of LM weights, with and without limits, on centered log-probabilities,
@@ -111,7 +111,7 @@ def label(
     keep_best: Annotated[
         float,
         typer.Option(
-            "--keep-best", min=0.0, max=1.0, help="Share of hypotheses to keep, by score per piece."
+            "--keep-best", min=0.0, max=1.0, help="Share of hypotheses to keep, by score per token."
         ),
     ] = 1.0,
     keep_unended: Annotated[

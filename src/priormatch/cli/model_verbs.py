@@ -40,7 +40,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="Folder for the ONNX files.")],
     overwrite: Force = False,
 ) -> None:
-    """Export a recognizer to ONNX: encoder, decoder step and pieces, checked with onnxruntime.
+    """Export a recognizer to ONNX: encoder, tokens and, if there is one, decoder, checked with onnxruntime.
 
     Example: priormatch export exp/lpm/model --out exported
     """
@@ -54,6 +54,10 @@ def export(
     from priormatch.recognizers.recognizer import SpeechRecognizer
 
     recognizer = SpeechRecognizer.load(model)
+    if recognizer.decoder is not None and not recognizer.head.limited:
+        say(
+            "the CTC output is left out: the exported model decodes by attention alone, and may make more errors"
+        )
     say(f"{out}: exporting; this takes a while ...")
     write(recognizer, out)
     worst = check(recognizer, out)

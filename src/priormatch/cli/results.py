@@ -53,7 +53,7 @@ def score(
     overwrite: Force = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
     prior: Annotated[
-        Path | None, model_option("--prior", "Folder of a prior, to show its perplexity per piece.")
+        Path | None, model_option("--prior", "Folder of a prior, to show its perplexity per token.")
     ] = None,
 ) -> None:
     """Compute word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.

@@ -32,7 +32,7 @@ def tokenizer(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a tokenizer of word pieces.
+    """Train a tokenizer of word pieces or characters.
 
     Example: priormatch tokenizer --cuts data/train-clean-100.jsonl.gz --out exp/tokenizer tokenizer.pieces=5000
     """

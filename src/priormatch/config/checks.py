@@ -199,7 +199,7 @@ def _check_models(settings: Settings) -> None:
         model.ctc_weight == 0 or model.kind == "hybrid",
         "model.ctc_weight",
         model.ctc_weight,
-        f"has no effect on model.kind={model.kind}; set model.kind=hybrid or leave it out",
+        f"has no effect on model.kind={model.kind}; set model.kind=hybrid or model.ctc_weight=0",
     )
     _need(
         all(map(_is_bottleneck, bottlenecks)),
@@ -236,7 +236,7 @@ def _check_training(settings: Settings) -> None:
         training.ctc_weight == 0 or settings.model.kind == "hybrid",
         "training.ctc_weight",
         training.ctc_weight,
-        "needs model.kind=hybrid",
+        f"has no effect on model.kind={settings.model.kind}; set model.kind=hybrid or training.ctc_weight=0",
     )
     _need(
         len(matching.mixing) == 2 and min(matching.mixing) >= 1,

@@ -36,7 +36,7 @@ class LanguageSettings:
 
 @dataclass
 class TokenizerSettings:
-    """Word pieces, the output classes of the recognizer and the prior."""
+    """Tokens, the output classes of the recognizer and the prior: word pieces or characters."""
 
     # size of the SentencePiece vocabulary, including three control pieces; lower it if there is little text
     pieces: int = 5000
@@ -68,7 +68,9 @@ class ModelSettings:
     kernel: int = 21  # width of the encoder's convolutions in frames; odd
     size: int = 512  # dimension of keys, values, embeddings and the GRU; attention and hybrid
     dropout: float = 0.2  # dropout rate of the encoder
-    longest_output: int = 150  # maximum length of a hypothesis in pieces; attention and hybrid
+    longest_output: int = (
+        150  # maximum length of a hypothesis in tokens; attention, and hybrid that decodes by attention alone
+    )
     # attention: as in the paper; ctc: an output layer over the frames; hybrid: both over one encoder
     kind: Literal["attention", "ctc", "hybrid"] = "attention"
     # hybrid: weight of CTC in log q and in the search, the rest is attention's; 0 decodes by attention alone
@@ -89,7 +91,7 @@ class ConvLMSettings:
         default_factory=lambda: [[128, 512, 3], [512, 1024, 3], [1024, 2048, 6], [1024, 4096, 1]]
     )  # [inner width, outer width, number of blocks] for each group
     head: int = 1024  # width of the layer before the output layer
-    kernel: int = 5  # width of the convolutions in pieces
+    kernel: int = 5  # width of the convolutions in tokens
     dropout: float = 0.1  # dropout rate; raise it if the validation perplexity rises again
     context: bool = False  # also train on the previous sentence as context; matching.context needs it
 
@@ -147,10 +149,13 @@ class TrainingSettings:
     updates: int = 357_000  # number of updates; raise it if the validation CER still falls at the end
     batch: BatchSettings = field(default_factory=lambda: BatchSettings(utterances=16))
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(decay_every=71_000))
-    label_smoothing: float = 0.1  # share of each label's probability spread over all pieces
-    input_sampling: float = 0.01  # share of decoder inputs replaced by random pieces
-    piece_sampling: float = 0.01  # share of words split into pieces in another of their ten best ways
-    # updates with the soft attention window; raise it if attention does not form (CER stays near 100 %)
+    # attention and hybrid: share of each label's probability spread over all tokens
+    label_smoothing: float = 0.1
+    input_sampling: float = 0.01  # attention and hybrid: share of decoder inputs replaced by random tokens
+    # unigram: share of words split into pieces in another of their ten best ways; characters: no effect
+    piece_sampling: float = 0.01
+    # attention and hybrid: updates with the soft attention window; raise it if attention does not form (CER stays near
+    # 100 %)
     window_updates: int = 5350
     window_deviation: float = 4.0  # standard deviation of that window, in encoder frames from the diagonal
     # hybrid: weight of the CTC loss beside the attention loss; about 0.3 helps attention form on little speech
@@ -169,7 +174,7 @@ class PriorSettings:
 
     model: ConvLMSettings = field(default_factory=ConvLMSettings)
     updates: int = 100_000  # number of updates; raise it if the validation perplexity still falls at the end
-    batch_tokens: int = 8192  # pieces in a batch; lower it if memory runs out
+    batch_tokens: int = 8192  # tokens in a batch; lower it if memory runs out
     optimizer: OptimizerSettings = field(
         default_factory=lambda: OptimizerSettings("adamw", 5e-4, clip=0.1, warm_up=1000)
     )
@@ -221,20 +226,22 @@ class MatchingSettings:
 
 @dataclass
 class FusionSettings:
-    """Shallow fusion: beam search by log q + λ · log p_y + a bonus per piece, with limits against its typical failures.
+    """Shallow fusion: beam search by log q + λ · log p_y + a bonus per token, with limits against its typical failures.
 
     If centered, the expectation of log p_y under the prior (its negative entropy) is subtracted from log p_y of each
-    piece. Long hypotheses then neither lose nor gain, and pieces that only complete a word gain nothing.
-    A limit of infinity (`.inf` in YAML) is off. `priormatch tune` finds values for decoding, and with --for-matching
-    values for the hypotheses of a proposal that is refreshed. A run tunes the values that its matching needs.
+    token. Long hypotheses then neither lose nor gain, and tokens that only complete a word gain nothing.
+    A limit of infinity (`.inf` in YAML) is off. Limits have no effect if CTC searches, or if the prior has a tokenizer
+    of its own and therefore rescores the hypotheses of a search without it. `priormatch tune` finds values for
+    decoding, and with --for-matching values for the hypotheses of a proposal that is refreshed. A run tunes the
+    values that its matching needs.
     """
 
     beam_size: int = 8  # beam size of the search
     lm_weight: float = 0.3  # λ, the weight of the prior
     centered: bool = False  # whether to subtract the expectation of log p_y
-    token_bonus: float = 0.5  # bonus for every piece except the end of sentence
+    token_bonus: float = 0.5  # bonus for every token of the recognizer except the end of sentence
     eos_threshold: float = 1.5  # γ: a hypothesis may end only if log q(end) >= γ · max log q
-    token_margin: float = math.inf  # δ: any other piece is allowed only if log q >= max log q - δ
+    token_margin: float = math.inf  # δ: any other token is allowed only if log q >= max log q - δ
     attention_jump: float = math.inf  # encoder frames; hypotheses whose attention jumps farther are dropped
     beam_threshold: float = math.inf  # unfinished hypotheses farther below the best extension are dropped
 

@@ -50,6 +50,11 @@ class Tokenizer:
         """The number of classes: pieces and the end of sentence."""
         return self.eos + 1
 
+    @property
+    def unit(self) -> str:
+        """The name of a class other than the end of sentence."""
+        return "character" if self._single else "word piece"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokenizer) and self.pieces == other.pieces
 

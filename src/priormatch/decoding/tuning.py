@@ -27,6 +27,8 @@ GRID: Mapping[str, Sequence[float]] = {
 Grid = Mapping[str, Sequence[float]]
 NAMES = [each.name for each in fields(FusionSettings)]
 LIMITS: dict[str, Any] = {"eos_threshold": 1.5, "token_margin": 10.0, "attention_jump": 30.0}
+NO_LIMITS: dict[str, Any] = dict.fromkeys([*LIMITS, "beam_threshold"], math.inf)
+"""The values in a search to which limits do not apply, so that the tuned file shows none."""
 STARTS: Sequence[Mapping[str, Any]] = [
     {"lm_weight": weight, "centered": False, "token_bonus": bonus, **limits}
     for weight, bonus in ((0.2, 0.5), (0.5, 1.0), (1.0, 2.0))
@@ -76,6 +78,8 @@ def grid_of(limited: bool) -> Grid:
 
 def starts_from(settings: FusionSettings, limited: bool = True) -> list[FusionSettings]:
     """Starting points of a descent: the settings themselves, and copies with the values of each of `STARTS`."""
+    if not limited:
+        settings = replace(settings, **NO_LIMITS)
     starts = [start for start in STARTS if limited or start["eos_threshold"] == math.inf]
     return [settings, *(replace(settings, **start) for start in starts)]
 
@@ -84,6 +88,8 @@ def centered(
     settings: FusionSettings, weights: Sequence[float], limited: bool = True
 ) -> list[FusionSettings]:
     """The settings with each LM weight, centered and without a bonus, with their own limits and with `LIMITS`."""
+    if not limited:
+        settings = replace(settings, **NO_LIMITS)
     return [
         replace(settings, lm_weight=weight, centered=True, token_bonus=0.0, **limits)
         for limits in ({}, LIMITS)[: 2 if limited else 1]

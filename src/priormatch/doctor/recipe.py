@@ -16,6 +16,7 @@ from priormatch.errors import UserError
 from priormatch.prepare.overview import Speech, decode_some, letters, sample_speech, sample_text
 from priormatch.progress import duration_text
 from priormatch.recognizers.folder import WEIGHTS
+from priormatch.recognizers.frame_rate import frame_seconds_of, way_to_fit
 from priormatch.recognizers.load import load_model
 from priormatch.recognizers.prior import ConvPrior
 
@@ -23,6 +24,7 @@ DECODED = 20  # utterances per set
 LITTLE_SPEECH, HARDLY_ANY_SPEECH = 3600.0, 600.0  # seconds, transcribed
 LITTLE_TEXT = 100_000  # words
 MANY_FOREIGN, SOME_FOREIGN = 0.05, 0.001  # shares of letters that never occur on the other side
+FEW_FRAMES = 0.75  # characters per frame; speech that is faster than the average does not fit
 MUCH_SHARED = 1.0  # percent of the 8-word runs
 SHOWN_LETTERS = 20
 FEW_LETTERS = 5000  # below this, rare letters may be missing by chance
@@ -60,6 +62,8 @@ def data_findings(settings: Settings) -> Iterator[Finding]:
         yield from speech_findings(name, speech[name], settings)
     if "labeled" in speech:
         yield from amount_findings(speech["labeled"], speech.get("unlabeled"))
+        yield from output_findings(speech["labeled"], settings)
+        yield from frame_findings(speech["labeled"], settings)
     spoken = {name: normalized(found.transcripts(), normalizer) for name, found in speech.items()}
     try:
         sentences = sample_text(require("text", settings.text), normalizer)
@@ -193,7 +197,7 @@ def text_finding(sentences: Sequence[str]) -> Finding:
 
 
 def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source: str) -> Iterator[Finding]:
-    """Check whether transcripts and text use the same letters, since pieces are made of one of the two."""
+    """Check whether transcripts and text use the same letters, since the tokenizer is made of one of the two."""
     sides = {"transcripts": letters(transcripts), "text": letters(sentences)}
     agree = True
     for one, other in (("transcripts", "text"), ("text", "transcripts")):
@@ -210,7 +214,7 @@ def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source
             yield Finding("warning", what, f"add {other}")
             continue
         commonest = sorted(foreign, key=lambda letter: -foreign[letter])[:SHOWN_LETTERS]
-        lost = f", and tokenizer.source={source} gives them no piece" if source == other else ""
+        lost = f", and tokenizer.source={source} leaves them out" if source == other else ""
         percent = f"{100 * share:.1f} % of the letters in the {one}"
         what = f"{percent} never occur in the {other}{lost}: {' '.join(commonest)}"
         advice = f"write both with the same letters (accents, symbols, language); if these are just rare, add {other}"
@@ -251,9 +255,41 @@ def amount_findings(labeled: Speech, unlabeled: Speech | None) -> Iterator[Findi
         yield Finding("warning", what, "matching helps if there is several times as much: add recordings")
 
 
+def output_findings(labeled: Speech, settings: Settings) -> Iterator[Finding]:
+    """Check whether attention can write the longest transcript in characters; word pieces are known after training."""
+    model, lengths = settings.model, [len(each) + 1 for each in labeled.transcripts()]
+    searches = model.kind == "attention" or (model.kind == "hybrid" and model.ctc_weight == 0)
+    if (
+        searches
+        and settings.tokenizer.kind == "characters"
+        and max(lengths, default=0) > model.longest_output
+    ):
+        what = (
+            f"labeled: transcripts have up to {max(lengths):,} characters, but hypotheses at most"
+            f" model.longest_output={model.longest_output}"
+        )
+        yield Finding("warning", what, "raise model.longest_output, or use tokenizer.kind=unigram")
+
+
+def frame_findings(labeled: Speech, settings: Settings) -> Iterator[Finding]:
+    """Check whether CTC has enough frames for characters; how many word pieces there are is known after training."""
+    transcripts, model = labeled.transcripts(), settings.model
+    if model.kind == "attention" or settings.tokenizer.kind != "characters" or not transcripts:
+        return
+    seconds = sum(labeled.durations) / max(len(labeled.durations), 1) * len(transcripts)
+    rate = sum(len(each) + 1 for each in transcripts) / max(seconds, 1e-3)  # each word also has a mark
+    frames = 1 / frame_seconds_of(model)
+    if rate > FEW_FRAMES * frames:
+        what = (
+            f"labeled: {rate:.1f} characters per second on average, but CTC can emit at most one for each of the"
+            f" encoder's {frames:g} frames per second"
+        )
+        yield Finding("problem" if rate > frames else "warning", what, way_to_fit(model, "character"))
+
+
 def model_findings(folder: Path) -> Iterator[Finding]:
     """Run all checks of a run's models; no findings if there are none yet."""
-    groups: dict[str, dict[str, Tokenizer]] = {}  # what has the same pieces, by the name of their tokenizer
+    groups: dict[str, dict[str, Tokenizer]] = {}  # what has the same classes, by the name of their tokenizer
     for name in ("tokenizer", "tokenizer-prior"):
         if (folder / name / MODEL_FILE).is_file():
             groups[name] = {name: Tokenizer.load(folder / name)}
@@ -272,12 +308,12 @@ def model_findings(folder: Path) -> Iterator[Finding]:
 
 
 def piece_findings(tokenizers: Mapping[str, Tokenizer], folder: Path) -> Iterator[Finding]:
-    """Check whether a tokenizer of a run and the models that belong to it have the same pieces."""
+    """Check whether a tokenizer of a run and the models that belong to it have the same classes."""
     first = next(iter(tokenizers))
     classes = tokenizers[first].classes
     others = [name for name in tokenizers if tokenizers[name] != tokenizers[first]]
     for name in others:
-        theirs = f"{folder / name} has other pieces ({tokenizers[name].classes} classes)"
+        theirs = f"{folder / name} has other {tokenizers[name].unit}s ({tokenizers[name].classes} classes)"
         advice = f"remove {folder / name.split('/')[0]}; a run creates it again with one tokenizer for all"
         yield Finding("problem", f"{theirs} than {folder / first} ({classes} classes)", advice)
     if not others:

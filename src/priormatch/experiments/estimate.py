@@ -152,7 +152,9 @@ def validations_of(trainings: Sequence[Work], scale: str) -> list[Work]:
     for training in trainings:
         if training.validations:
             settings = training.settings
-            name = f"validations with {sum(settings.model.blocks)} blocks"
+            model = settings.model
+            blocks = model.conformer.layers if model.encoder == "conformer" else sum(model.blocks)
+            name = f"validations with {blocks} blocks"
             times = training.validations + (found[name].times if name in found else 0)
             found[name] = Work(name, "validation", times, settings, validated(scale, settings))
     return list(found.values())

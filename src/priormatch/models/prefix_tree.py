@@ -57,13 +57,34 @@ def prefix_tree(
 
 @torch.no_grad()
 def score_tree(
-    lm: ConvLM, inputs: Tensor, before: Tensor, nodes: Tensor, labels: Tensor, lengths: Tensor
+    lm: ConvLM,
+    inputs: Tensor,
+    before: Tensor,
+    nodes: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    *,
+    centered: bool = False,
 ) -> Tensor:
-    """log p_y of hypotheses from their tree (see `PrefixTree`): labels (B, k, U), lengths (B, k) -> (B, k)."""
+    """log p_y of hypotheses from their tree (see `PrefixTree`): labels (B, k, U), lengths (B, k) -> (B, k).
+
+    If `centered`, the mean over the classes, Σ p log p, is subtracted from log p of each label.
+    """
     # The LPM weights need a precision of 0.1 nat in sums of hundreds: float16 has it, bfloat16 does not.
     with torch.autocast(labels.device.type, torch.float16, enabled=labels.is_cuda):
         logits = lm.next_logits(inputs, before)
-    base = torch.cat([part.float().logsumexp(dim=-1) for part in logits.split(ROWS)])
+    base_of = mean_logit if centered else log_sum
+    base = torch.cat([base_of(part.float()) for part in logits.split(ROWS)])
     exists = time_mask(lengths.flatten(), labels.shape[-1]).view_as(labels)
     chosen = logits[nodes, labels].float() - base[nodes]
     return chosen.masked_fill(~exists, 0.0).sum(dim=-1)
+
+
+def log_sum(logits: Tensor) -> Tensor:
+    """What to subtract from a logit to get log p: (N, C) -> (N,)."""
+    return logits.logsumexp(dim=-1)
+
+
+def mean_logit(logits: Tensor) -> Tensor:
+    """What to subtract from a logit to get log p - Σ p log p, the mean logit under p: (N, C) -> (N,)."""
+    return (logits.softmax(dim=-1) * logits).sum(dim=-1)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from priormatch import __version__
-from priormatch.config import CardSettings, Settings
+from priormatch.config import CardSettings, ModelSettings, Settings
 from priormatch.data.corpus import Corpus
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE
@@ -38,14 +38,28 @@ def plain_card(name: str, model: SpeechRecognizer | ConvPrior) -> Card:
         "tags": ["priormatch", "speech-recognition" if hears else "language-model"],
     }
     what = (
-        "A speech recognizer for audio at 16 kHz: time-depth separable convolutions, and a GRU that attends to them"
-        if hears
+        f"A speech recognizer for audio at 16 kHz: {network(model.settings)}"
+        if isinstance(model, SpeechRecognizer)
         else "A prior: a gated convolutional language model that scores the hypotheses of a speech recognizer"
     )
-    summary = f"{what}. {parameters(model)} parameters, {model.tokenizer.classes} classes."
+    classes = f"{model.tokenizer.classes} classes, {model.tokenizer.unit}s and the end of sentence"
+    summary = f"{what}. {parameters(model)} parameters, {classes}."
     if (normalizer := model.tokenizer.normalizer) != ENGLISH:
         summary += f" Its text uses the normalizer `{normalizer.name}` ({LANGUAGE_FILE})."
     return Card(facts, name, summary, {"Use": usage(model), "Limits": limits(model), "License": NO_LICENSE})
+
+
+def network(settings: ModelSettings) -> str:
+    """A recognizer's encoder and outputs, in words."""
+    encoder = {"tds": "time-depth separable convolutions", "conformer": "a Conformer"}[settings.encoder]
+    gru, ctc = "a GRU that attends to the frames", "a CTC output layer"
+    both = f"{gru}, and {ctc} with weight {settings.ctc_weight:g} in the search"
+    outputs = {
+        "attention": f"and {gru}",
+        "ctc": f"and {ctc}",
+        "hybrid": both if settings.ctc_weight else f"and {gru}; {ctc} only helped to train it",
+    }
+    return f"{encoder}, {outputs[settings.kind]}"
 
 
 def usage(model: SpeechRecognizer | ConvPrior, name: str = "MODEL") -> str:
@@ -72,7 +86,8 @@ def limits(model: SpeechRecognizer | ConvPrior) -> str:
             " that have the same tokenizer; for others it scores whole hypotheses."
         )
     longest = f"was trained on at most {model.longest_heard:.1f} s" if model.longest_heard else ""
-    most = f"writes at most {model.settings.longest_output} word pieces at a time" if model.decoder else ""
+    written = f"writes at most {model.settings.longest_output} {model.tokenizer.unit}s at a time"
+    most = written if model.head.limited else ""
     bounds = " and ".join(filter(None, (most, longest))) or "was trained on single utterances"
     return (
         "It fits the voices, rooms, words and spelling of its training data: on other speech it may make far more"

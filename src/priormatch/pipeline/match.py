@@ -29,7 +29,7 @@ from priormatch.pipeline.cards import PAPER, judged
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.pipeline.work import leave_recognizer_card, load_validation, matching_schedule, thin
 from priormatch.progress import duration_text, say
-from priormatch.recognizers.decode import mean_cer, validation_errors
+from priormatch.recognizers.decode import mean_cer, note_rescoring, validation_errors
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -151,6 +151,12 @@ class MatchJob:
             say(
                 f"{out.name}: the prior has no effect; set matching.prior_exponent=1 to weigh hypotheses by it"
             )
+        if (
+            isinstance(start, SpeechRecognizer)
+            and isinstance(prior, ConvPrior)
+            and matching.hypotheses != "asr"
+        ):
+            note_rescoring(start, prior)
         averaged = matching.baseline == "topipl"
         proposal = (AveragedProposal if averaged else Proposal)(start, cer, matching.refresh)
         weighing = weighing_of(settings, lengths, self.contexts or {})
@@ -276,7 +282,8 @@ def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
         return corpus
     if not kept:
         raise UserError(
-            f"no utterance of {corpus.name} has a reference length: decode that speech with `priormatch decode`"
+            f"no utterance of {corpus.name} has a reference length: decode that speech with `priormatch decode`,"
+            " and if its transcripts are empty, train the model for longer"
         )
     without = len(corpus) - len(kept)
     say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length and are left out")

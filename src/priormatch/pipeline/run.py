@@ -217,7 +217,7 @@ class Run:
                     lengths = oracle_lengths(read_cuts(known), tokenizer)
                 else:
                     rate = pieces_a_second(read_cuts(known), tokenizer)
-                    say(f"{name}: {rate:.2f} pieces per second")
+                    say(f"{name}: {rate:.2f} {tokenizer.unit}s per second")
                     lengths = lengths_by_rate(read_cuts(data.unlabeled), rate)
                 work.write_lengths(lengths, out)
         return out

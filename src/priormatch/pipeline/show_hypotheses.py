@@ -17,6 +17,7 @@ from priormatch.matching.hypotheses import Hypothesis, Inspection, inspect
 from priormatch.matching.lpm import keep_all
 from priormatch.pipeline.match import heard_before, weighing_of
 from priormatch.pipeline.work import thin
+from priormatch.recognizers.decode import note_rescoring
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.alignment import AlignedWord
@@ -40,6 +41,8 @@ def inspect_files(
     """The beams of the utterances with the given ids, or of a fixed sample of `count` utterances (0 for all)."""
     device, matching = find_device(settings.device), settings.matching
     recognizer, judge = SpeechRecognizer.load(model, device), ConvPrior.load(prior, device)
+    if matching.hypotheses == "asr_lm":
+        note_rescoring(recognizer, judge)
     heard = read_transcripts(lengths) if lengths else []
     known = {each.id: each.pieces for each in heard}
     corpus = chosen(cuts, ids, count, settings)

@@ -29,6 +29,7 @@ from priormatch.recognizers.decode import (
     encode,
     error_rates,
     mean_rate,
+    note_rescoring,
     search_with_prior,
     transcribe,
 )
@@ -55,6 +56,7 @@ def tune(
     """
     device = find_device(settings.device)
     recognizer, judge = SpeechRecognizer.load(model, device), ConvPrior.load(prior, device)
+    note_rescoring(recognizer, judge)
     limited = recognizer.head.limited and recognizer.tokenizer == judge.tokenizer
     sets = load_validation(validation, settings)
     sizes = {name: len(corpus) for name, corpus in sets.items()}

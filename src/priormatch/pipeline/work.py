@@ -20,6 +20,7 @@ from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_schedule, reci
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
+from priormatch.recognizers.frame_rate import frames_needed, way_to_fit
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import fingerprint
@@ -33,12 +34,12 @@ from priormatch.training.wandb_log import wandb_plan
 def make_tokenizer(
     sentences: Sequence[str], wanted: TokenizerSettings, out: Path, normalizer: Normalizer = ENGLISH
 ) -> None:
-    """Train a tokenizer, save it into a folder, and report its pieces per word."""
+    """Train a tokenizer, save it into a folder, and report its tokens per word."""
     tokenizer = train_tokenizer(sentences, wanted.pieces, normalizer, wanted.kind)
     tokenizer.save(out)
     sample = sentences[:: max(len(sentences) // 10_000, 1)]
     per_word = tokenizer.pieces_per_word(sample)
-    say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} pieces per word")
+    say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} {tokenizer.unit}s per word")
     if per_word > 4 and wanted.kind == "unigram":
         say("the pieces are close to single letters: more text or fewer pieces usually gives better ones")
     unlike = sum(normalizer(sentence) != sentence for sentence in sample)
@@ -69,14 +70,14 @@ def train_prior(
     torch.manual_seed(settings.training.seed)
     prior = ConvPrior(settings.prior.model, tokenizer).to(find_device(settings.device))
     sentences, validation = Sentences(train, tokenizer), Sentences(dev, tokenizer)
-    say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} pieces of text")
+    say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} {tokenizer.unit}s of text")
     task = PriorTraining(prior, sentences, validation, settings.prior, settings.training.seed)
     best = fit(task, schedule_of(settings.prior, settings.prior.updates, settings), out, log)
-    amount = f"{len(train):,} sentences, {len(sentences.flat):,} word pieces"
+    amount = f"{len(train):,} sentences, {len(sentences.flat):,} {tokenizer.unit}s"
     trained = Trained(
         "Trained on text.",
         data=[f"text: {called(text, settings)} ({amount})"],
-        score=f"perplexity per word piece on {len(dev):,} held-out sentences: {best:.2f}",
+        score=f"perplexity per {tokenizer.unit} on {len(dev):,} held-out sentences: {best:.2f}",
         recipe={"prior": recipe_of_prior(settings.prior), "seed": settings.training.seed},
     )
     leave_card(out / "model", trained_card(title_of(out, settings), prior, trained, settings.card))
@@ -120,6 +121,7 @@ def train_supervised(
     say(
         f"{out.name}: {parameters(model)} parameters on {device}, {duration_text(3600 * corpus.hours)} labeled"
     )
+    report_misfits(model, corpus)
     if start is None:
         schedule, size = schedule_of(training, updates or training.updates, settings), training.batch
     else:
@@ -140,6 +142,33 @@ def train_supervised(
         recipe=recipe,
         settings=settings,
     )
+
+
+def report_misfits(model: SpeechRecognizer, corpus: Corpus) -> None:
+    """Report transcripts that are too long for a search by attention, or for CTC.
+
+    CTC has no loss for more tokens than frames. If no transcript has fewer, CTC alone is refused.
+    """
+    tokenizer, longest = model.tokenizer, model.settings.longest_output
+    spelled = [tokenizer.encode(cut_text(cut) or "") for cut in corpus.cuts]
+    most = max(map(len, spelled))
+    if model.head.limited and most > longest:
+        cut_off = sum(len(each) > longest for each in spelled)
+        say(
+            f"{cut_off:,} of {len(corpus):,} transcripts have more {tokenizer.unit}s than a hypothesis can have: raise"
+            f" model.longest_output={longest} above {most}"
+        )
+    if model.ctc is None:
+        return
+    frames = np.ceil(corpus.durations / model.frame_seconds)
+    if misfits := int((np.array(list(map(frames_needed, spelled))) > frames).sum()):
+        what = (
+            f"{misfits:,} of {len(corpus):,} transcripts have more {tokenizer.unit}s than the encoder has frames,"
+            f" and CTC cannot learn them: {way_to_fit(model.settings, tokenizer.unit)}"
+        )
+        if model.decoder is None and misfits == len(corpus):
+            raise UserError(what)
+        say(what)
 
 
 def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settings: Settings) -> Schedule:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from priormatch.recognizers.transcribing import Transcription
 
 LINE = 42  # maximum characters per subtitle line
 LINES = 2  # maximum lines per cue
+SHORTEST_CUE = 1.0  # seconds to read a cue, unless the next one begins or the recording ends earlier
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,13 @@ FORMATS: Mapping[str, Callable[[Origin, Transcription], str]] = {
 
 
 def cues_of(found: Transcription) -> Iterator[Cue]:
+    """Split segments into cues that last from their first word to their last one, or long enough to be read."""
+    end = Cue(found.duration, found.duration, "")
+    for cue, following in pairwise([*spoken_cues(found), end]):
+        yield cue._replace(end=max(cue.end, min(cue.start + SHORTEST_CUE, following.start)))
+
+
+def spoken_cues(found: Transcription) -> Iterator[Cue]:
     """Split segments into cues that last from their first word to their last one.
 
     Without times of words, the cues of a segment share its time in proportion to the lengths of their texts.

@@ -16,11 +16,12 @@ from priormatch.decoding.beam import Beam, Hypotheses, beam_search
 from priormatch.decoding.fusion import fused_search
 from priormatch.decoding.prefix_search import PrefixFusion, PrefixSettings, greedy_ctc, prefix_search
 from priormatch.device import has_kernels
+from priormatch.errors import UserError
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.ctc import CtcAlignment, ctc_alignment, ctc_log_likelihood, ctc_losses, rescored
 from priormatch.models.decoder import AttentionDecoder, DecoderSteps, Memory, soft_window
 from priormatch.models.objective import sample_inputs, sequence_loss
-from priormatch.recognizers.protocols import Prior
+from priormatch.recognizers.protocols import Prior, ScoresCentered
 
 MOST_CLASSES = 16_384  # limit of the GPU search, which ranks classes in registers
 MOST_HYPOTHESES = 32  # of the GPU searches: what fits into shared memory (model sizes up to 512) or registers
@@ -246,6 +247,18 @@ class HybridHead:
 def rescored_by(prior: Prior, beam: Beam, tokenizer: Tokenizer, settings: FusionSettings) -> Beam:
     """Add λ log p and the bonus per token to the scores of a beam, for a prior that only scores whole hypotheses."""
     hypotheses = Hypotheses(beam.classes, beam.lengths, tokenizer)
-    log_p = prior.score(hypotheses).to(beam.scores.device)
+    log_p = score_for_fusion(prior, hypotheses, settings.centered).to(beam.scores.device)
     added = settings.lm_weight * log_p + settings.token_bonus * (beam.lengths - 1)
     return beam.rescored(beam.scores + added.masked_fill(beam.lengths == 0, 0.0))
+
+
+def score_for_fusion(prior: Prior, hypotheses: Hypotheses, centered: bool) -> Tensor:
+    """log p_y of hypotheses, or their centered scores: -> (B, k)."""
+    if not centered:
+        return prior.score(hypotheses)
+    if not isinstance(prior, ScoresCentered):
+        raise UserError(
+            f"fusion.centered needs a prior with a method score_centered, and a {type(prior).__name__} has none:"
+            " add it, or set fusion.centered=false and a fusion.token_bonus"
+        )
+    return prior.score_centered(hypotheses)

@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -47,6 +48,10 @@ class ConvPrior(nn.Module):
         """
         return self.scores_of(hypotheses, context, self.score_classes)
 
+    def score_centered(self, hypotheses: Hypotheses) -> Tensor:
+        """The scores of `score`, minus Σ p log p at each of this prior's tokens: -> (B, k)."""
+        return self.scores_of(hypotheses, None, partial(self.score_classes, centered=True))
+
     def scores_of(
         self,
         hypotheses: Hypotheses,
@@ -72,19 +77,23 @@ class ConvPrior(nn.Module):
         return RecordedPrior(self.in_half_precision()) if plain and has_kernels(self.device) else self
 
     @torch.no_grad()
-    def score_classes(self, labels: Tensor, lengths: Tensor, context: Tensor | None = None) -> Tensor:
+    def score_classes(
+        self, labels: Tensor, lengths: Tensor, context: Tensor | None = None, centered: bool = False
+    ) -> Tensor:
         """log p_y of the hypotheses in a beam, in float32: labels (B, k, U) that end with EOS, (B, k) -> (B, k).
 
         Shared prefixes of the hypotheses in a beam are computed once, and padding is not computed. Without beams:
         (N, U), (N,) -> (N,). With a context (B, V) from `contexts`: log p_y(y | context).
+        `centered` as in `score_tree`.
         """
         if labels.dim() == 2:
-            return self.score_classes(labels[:, None], lengths[:, None], context)[:, 0]
+            return self.score_classes(labels[:, None], lengths[:, None], context, centered)[:, 0]
         tree = prefix_tree(labels, lengths, self.lm.eos, self.settings.kernel, context)
         count = int(tree.total)
         if count == 0:
             return torch.zeros_like(lengths, dtype=torch.float32)
-        return score_tree(self.lm, tree.inputs[:count], tree.before[:count], tree.nodes, labels, lengths)
+        nodes = tree.inputs[:count], tree.before[:count], tree.nodes
+        return score_tree(self.lm, *nodes, labels, lengths, centered=centered)
 
     def in_half_precision(self) -> "ConvPrior":
         """A copy with weights in float16, the precision of `score_tree` on a GPU."""

@@ -90,6 +90,14 @@ class Prior(Protocol):
 
 
 @runtime_checkable
+class ScoresCentered(Protocol):
+    """Optional: scores of hypotheses found without the prior, for `fusion.centered`."""
+
+    def score_centered(self, hypotheses: Hypotheses) -> Tensor:
+        """log p_y of each hypothesis, minus the expectation of log p of each of its tokens: -> (B, k)."""
+
+
+@runtime_checkable
 class RecordsProposals(Protocol):
     """Optional: proposals for a training loop, for example as CUDA graphs."""
 

@@ -13,7 +13,7 @@ from priormatch.config import AugmentSettings, FusionSettings, ModelSettings, Tr
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.augment import spec_augment
 from priormatch.data.batches import Batch
-from priormatch.data.features import STRIDE, LogMel
+from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam, Hypotheses
 from priormatch.decoding.fusion import wide_enough
@@ -25,6 +25,7 @@ from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, Memory
 from priormatch.models.tds import TDSEncoder
 from priormatch.recognizers.folder import figure_of, read_model, require_finite, write_model
+from priormatch.recognizers.frame_rate import frame_seconds_of
 from priormatch.recognizers.heads import AttentionHead, CtcHead, Frames, Head, HybridHead, rescored_by
 from priormatch.recognizers.hub import model_folder
 from priormatch.recognizers.prior import ConvPrior
@@ -106,9 +107,7 @@ class SpeechRecognizer(nn.Module):
     @property
     def frame_seconds(self) -> float:
         """The time between two frames of the encoder."""
-        own = self.settings
-        factor = own.conformer.subsampling if own.encoder == "conformer" else 2 ** len(own.channels)
-        return factor * STRIDE / SAMPLE_RATE
+        return frame_seconds_of(self.settings)
 
     def encode(
         self, waveforms: Tensor, samples: Tensor, augment: AugmentSettings | None = None
