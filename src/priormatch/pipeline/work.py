@@ -30,6 +30,8 @@ from priormatch.training.prior_step import PriorTraining, Sentences
 from priormatch.training.supervised_step import Supervised
 from priormatch.training.wandb_log import wandb_plan
 
+EXAMINED = 10_000  # transcripts, about
+
 
 def make_tokenizer(
     sentences: Sequence[str], wanted: TokenizerSettings, out: Path, normalizer: Normalizer = ENGLISH
@@ -145,28 +147,29 @@ def train_supervised(
 
 
 def report_misfits(model: SpeechRecognizer, corpus: Corpus) -> None:
-    """Report transcripts that are too long for a search by attention, or for CTC.
+    """Report transcripts that are too long for a search by attention, or for CTC; of many, every n-th is examined.
 
     CTC has no loss for more tokens than frames. If no transcript has fewer, CTC alone is refused.
     """
     tokenizer, longest = model.tokenizer, model.settings.longest_output
-    spelled = [tokenizer.encode(cut_text(cut) or "") for cut in corpus.cuts]
+    step = max(len(corpus) // EXAMINED, 1)
+    spelled = [tokenizer.encode(cut_text(cut) or "") for cut in corpus.cuts[::step]]
     most = max(map(len, spelled))
     if model.head.limited and most > longest:
         cut_off = sum(len(each) > longest for each in spelled)
         say(
-            f"{cut_off:,} of {len(corpus):,} transcripts have more {tokenizer.unit}s than a hypothesis can have: raise"
+            f"{cut_off:,} of {len(spelled):,} transcripts have more {tokenizer.unit}s than a hypothesis can have: raise"
             f" model.longest_output={longest} above {most}"
         )
     if model.ctc is None:
         return
-    frames = np.ceil(corpus.durations / model.frame_seconds)
+    frames = np.ceil(corpus.durations[::step] / model.frame_seconds)
     if misfits := int((np.array(list(map(frames_needed, spelled))) > frames).sum()):
         what = (
-            f"{misfits:,} of {len(corpus):,} transcripts have more {tokenizer.unit}s than the encoder has frames,"
+            f"{misfits:,} of {len(spelled):,} transcripts have more {tokenizer.unit}s than the encoder has frames,"
             f" and CTC cannot learn them: {way_to_fit(model.settings, tokenizer.unit)}"
         )
-        if model.decoder is None and misfits == len(corpus):
+        if model.decoder is None and misfits == len(spelled):
             raise UserError(what)
         say(what)
 
