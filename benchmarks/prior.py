@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from measure import Table, describe, fresh_medians, versions
-from step import DEMO_PRIOR, RECIPE, list_parts, operations, peak_rate, plain
+from step import DEMO_PRIOR, list_parts, operations, peak_rate, plain
 
-from priormatch.config import ConvLMSettings, OptimizerSettings, PriorSettings, load_settings
+from priormatch.config import ConvLMSettings, OptimizerSettings, PriorSettings
 from priormatch.data.plan import plan_batches
 from priormatch.device import find_device
 from priormatch.recognizers.prior import ConvPrior
@@ -34,6 +34,7 @@ MEAN, SPREAD, LONGEST = (
     0.73,
     200,
 )  # pieces in a sentence, log-normal as in books with a vocabulary of 5,000
+SMALLER = ConvLMSettings(512, 512, [[128, 512, 3], [256, 1024, 2]], 512)
 BATCHES = 1000  # in an epoch, roughly
 UPDATES = {"cuda": 24, "cpu": 4}  # in a turn
 OURS, PLAIN = "priormatch", "PyTorch's layers"
@@ -134,13 +135,12 @@ def cases_for(device: torch.device) -> dict[str, Case]:
     """What is measured on a device."""
     if device.type == "cpu":
         return {"demo's prior, 1,024 tokens": Case(DEMO_PRIOR, 228, 1024)}
-    own = load_settings(RECIPE).prior
     paper = PriorSettings()
     return {
         f"{name}, {tokens:,} tokens": Case(model, classes, tokens)
         for name, model, classes, tokens in [
-            ("recipe own", own.model, own.pieces - 2, own.batch_tokens),
-            ("recipe own", own.model, own.pieces - 2, 4 * own.batch_tokens),
+            ("9.4 M parameters", SMALLER, 998, paper.batch_tokens),
+            ("9.4 M parameters", SMALLER, 998, 4 * paper.batch_tokens),
             ("GCNN-14B", paper.model, 5001, paper.batch_tokens),
         ]
     }
