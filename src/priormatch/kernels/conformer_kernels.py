@@ -243,7 +243,7 @@ def rotate_kernel(
     real_pair = pair < features // 2
     angle = pair % half
     column = part * features + pair // half * (2 * half) + angle
-    turned = real_pair & (part < 2)
+    turned = real_pair & (pair * 0 + part < 2)  # a scalar is no mask in Triton's interpreter
     first_total = tl.zeros((ROWS, COLUMNS), tl.float32)
     second_total = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
