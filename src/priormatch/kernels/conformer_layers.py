@@ -131,12 +131,12 @@ class AddNorm(Function):
         into = branch if ctx.plain else torch.empty_like(total)
         columns = columns_of(features)
         height = max(TILE // 2 // columns, 1)
-        programs = programs_for(rows, height, 3 if twice else 4)
+        programs = programs_for(rows, height, 4)
         parts = total.new_empty(programs, 5 if twice else 3, features)
         norm_backward_kernel[(programs,)](
             total, slope, stream, norms[0], norms[1], norms[-2], dropout.seeds, into, branch, parts,
             rows, features, dropout.dropped, dropout.scale, factor, eps,
-            slope_stream is not None, not ctx.plain, dropout.on, twice, False, height, columns, num_warps=4,
+            slope_stream is not None, not ctx.plain, dropout.on, twice, False, height, columns, num_warps=2,
         )  # fmt: skip
         sums = sum_of_parts(parts)
         gains = (sums[0], sums[1], *sums[3:])
@@ -169,11 +169,11 @@ class Silu(Function):
         rows, features = x.shape
         columns = columns_of(features, 256)
         height, blocks, into = TILE // columns, triton.cdiv(features, columns), torch.empty_like(x)
-        programs = programs_for(rows, height, 6, blocks)
+        programs = programs_for(rows, height, 8, blocks)
         parts = x.new_empty(programs, features, dtype=torch.float32)
         silu_backward_kernel[(programs, blocks)](
             x, bias, dropout.seeds, slope.contiguous(), into, parts, rows, features,
-            dropout.dropped, dropout.scale, dropout.on, height, columns,
+            dropout.dropped, dropout.scale, dropout.on, height, columns, num_warps=2,
         )  # fmt: skip
         return None, into, sum_of_parts(parts)
 
@@ -303,7 +303,7 @@ class Depthwise(Function):
         parts = x.new_empty(programs, 3, features, dtype=torch.float32)
         norm_backward_kernel[(programs,)](
             mixed, slope.contiguous(), x, gain, shift, gain, x, x, change, parts, rows, features,
-            0, 1.0, 1.0, ctx.eps, False, False, False, False, True, height, columns, num_warps=4,
+            0, 1.0, 1.0, ctx.eps, False, False, False, False, True, height, columns, num_warps=2,
         )  # fmt: skip
         sums = sum_of_parts(parts)
         convolve(ctx.steps, ctx.eps, change, taps, None, into)
