@@ -219,6 +219,7 @@ def test_what_is_no_override_is_told_how_to_be_one(override: str) -> None:
         (["model.conformer.width=18"], ["model.conformer.width=18", "divisible by 8"]),
         (["model.conformer.subsampling=6"], ["model.conformer.subsampling=6", "must be 4 or 8"]),
         (["training.ctc_weight=0.5"], ["training.ctc_weight=0.5", "model.kind=hybrid"]),
+        (["training.consistency=0.2"], ["training.consistency=0.2", "model.kind=ctc"]),
         (["matching.context=true"], ["matching.context=True", "prior.model.context=true"]),
         (
             ["matching.context=true", "prior.model.context=true", "matching.reference_lengths=oracle"],

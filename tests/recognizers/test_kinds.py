@@ -1,5 +1,6 @@
 """The three kinds of recognizer over both encoders: what each proposes, scores, learns and saves."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 
 from priormatch.config import (
     AudioSettings,
+    AugmentSettings,
     BatchSettings,
     ConformerSettings,
     ConvLMSettings,
@@ -26,7 +28,7 @@ from priormatch.errors import UserError
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.models.ctc import ctc_log_likelihood
 from priormatch.recognizers.decode import decode, plain_search, search_with_prior
-from priormatch.recognizers.heads import CtcHead, HybridHead
+from priormatch.recognizers.heads import CtcHead, Frames, HybridHead
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
@@ -115,6 +117,45 @@ def test_log_q_of_ctc_is_the_sum_over_all_alignments(make: Make, batch: Batch) -
     fits = expected.isfinite()
     torch.testing.assert_close(losses[fits], -expected[fits], atol=1e-4, rtol=1e-5)
     assert torch.all(losses[~fits] == 0)
+
+
+@torch.no_grad()
+def test_divergence_is_the_mean_of_both_kls_over_the_frames_of_an_utterance() -> None:
+    head = CtcHead(torch.nn.Linear(2, 2, bias=False), blank=1)
+    head.output.weight.copy_(torch.eye(2))
+    a, b = [[0.5, 0.5], [0.9, 0.1], [0.7, 0.3]], [[0.5, 0.5], [0.6, 0.4], [0.2, 0.8]]
+    frames = Frames(torch.tensor([a, b]).log(), torch.tensor([2, 2]))  # the third frame is padding
+    kl_ab = 0.9 * math.log(0.9 / 0.6) + 0.1 * math.log(0.1 / 0.4)
+    kl_ba = 0.6 * math.log(0.6 / 0.9) + 0.4 * math.log(0.4 / 0.1)
+    torch.testing.assert_close(head.divergence(frames), torch.tensor([(kl_ab + kl_ba) / 2]))
+
+
+@pytest.mark.parametrize("encoder", ["tds", "conformer"])
+@pytest.mark.parametrize(("kind", "weight"), KINDS[1:])
+def test_consistency_of_equal_views_changes_nothing(
+    make: Make, batch: Batch, kind: str, weight: float, encoder: str
+) -> None:
+    """Without augmentation and dropout both views are the same utterance."""
+    model, given = make(kind, weight, encoder), spoken(batch, make(kind))
+    gradients = []
+    for settings in (QUIET, replace(QUIET, consistency=0.5)):
+        model.zero_grad()
+        losses = model.losses(batch, given, replace(settings, ctc_weight=0.3 if kind == "hybrid" else 0.0))
+        losses.sum().backward()
+        each = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+        gradients.append((losses.detach(), torch.cat(each)))
+    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-3, rtol=1e-3)
+
+
+def test_views_are_augmented_by_themselves_and_taught_by_each_other(make: Make, batch: Batch) -> None:
+    model, given = make("ctc", encoder="conformer"), spoken(batch, make("ctc"))
+    masks = replace(QUIET, augment=AugmentSettings(frequency_masks=2, frequency_width=8))
+    losses = []
+    for weight in (0.0, 1.0, 2.0):
+        torch.manual_seed(1)
+        losses.append(model.losses(batch, given, replace(masks, consistency=weight or 1e-9)).detach())
+    assert torch.all(losses[1] > losses[0])  # the views differ
+    torch.testing.assert_close(losses[2] - losses[1], losses[1] - losses[0], atol=1e-3, rtol=1e-3)
 
 
 @torch.no_grad()

@@ -61,7 +61,8 @@ def speech(tiny_corpus: Callable[..., Path]) -> Corpus:
 
 
 def training_of(model: SpeechRecognizer) -> TrainingSettings:
-    return replace(QUIET, ctc_weight=0.3 if model.settings.kind == "hybrid" else 0.0)
+    hybrid, twice = model.settings.kind == "hybrid", model.settings.kind == "ctc"
+    return replace(QUIET, ctc_weight=0.3 * hybrid, consistency=0.2 * twice)
 
 
 def supervised(model: SpeechRecognizer, speech: Corpus, prior: ConvPrior) -> Supervised:

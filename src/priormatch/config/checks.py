@@ -40,7 +40,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         lambda number: number >= 0,
         """
         threads audio.workers model.blocks *.batch.seconds *.batch.utterances *.batch.buckets training.augment.*_masks
-        training.augment.*_width training.window_updates training.validate_on training.ctc_weight
+        training.augment.*_width training.window_updates training.validate_on training.ctc_weight training.consistency
         matching.loss_weight matching.*_exponent matching.score_labels_on matching.inspect_on
         *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
         fusion.token_margin fusion.attention_jump fusion.beam_threshold prior.pieces
@@ -237,6 +237,12 @@ def _check_training(settings: Settings) -> None:
         "training.ctc_weight",
         training.ctc_weight,
         f"has no effect on model.kind={settings.model.kind}; set model.kind=hybrid or training.ctc_weight=0",
+    )
+    _need(
+        training.consistency == 0 or settings.model.kind != "attention",
+        "training.consistency",
+        training.consistency,
+        "has no effect on model.kind=attention; set model.kind=ctc or hybrid, or training.consistency=0",
     )
     _need(
         len(matching.mixing) == 2 and min(matching.mixing) >= 1,

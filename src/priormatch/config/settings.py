@@ -160,6 +160,9 @@ class TrainingSettings:
     window_deviation: float = 4.0  # standard deviation of that window, in encoder frames from the diagonal
     # hybrid: weight of the CTC loss beside the attention loss; about 0.3 helps attention form on little speech
     ctc_weight: float = 0.0
+    # ctc and hybrid: weight of the divergence between the outputs of CTC for two augmented views of each utterance
+    # (CR-CTC), for example 0.2; every update then encodes its batch twice, so halve batch.seconds
+    consistency: float = 0.0
     augment: AugmentSettings = field(default_factory=AugmentSettings)
     report_every: int = 100  # updates between lines of metrics.jsonl
     validate_every: int = 1784  # updates between validations, which select the best model

@@ -42,8 +42,10 @@ def audible(settings: Settings) -> dict[str, Any]:
 
 
 def learned(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
-    """The training settings that change what is learned."""
+    """The training settings that change what is learned; `consistency` is omitted if 0, as older versions lack it."""
     values = {name: value for name, value in plain(settings).items() if name not in COSMETIC}
+    if values.get("consistency") == 0:
+        del values["consistency"]
     return values | {"batch": recipe_of_batch(settings.batch)}
 
 

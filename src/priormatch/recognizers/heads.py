@@ -9,8 +9,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from priormatch.config import FusionSettings, TrainingSettings
+from priormatch.data.features import time_mask
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam, Hypotheses, beam_search
 from priormatch.decoding.fusion import fused_search
@@ -183,6 +185,19 @@ class CtcHead:
             log_q = self.log_q(frames, labels, lengths)
             return -log_q.masked_fill(log_q == -torch.inf, 0.0)
         return ctc_losses(self.output(frames.values), frames.lengths, labels, lengths, self.blank)
+
+    def divergence(self, frames: Frames) -> Tensor:
+        """How far the outputs for two views of the same utterances are apart: frames of (2 · B) -> (B,).
+
+        Σ_t [KL(b_t || a_t) + KL(a_t || b_t)] / 2 over the frames of an utterance, where each view is taught by the
+        other: no gradient passes through the first argument (CR-CTC, Yao et al., 2024).
+        """
+        log_q = self.log_probabilities(frames)
+        a, b = log_q.chunk(2)
+        kl = functional.kl_div(a, b.detach(), reduction="none", log_target=True)
+        kl = kl + functional.kl_div(b, a.detach(), reduction="none", log_target=True)
+        valid = time_mask(frames.lengths[: len(a)], a.shape[1])
+        return kl.sum(dim=2).masked_fill(~valid, 0.0).sum(dim=1) / 2
 
     def align(self, frames: Frames, labels: Tensor, lengths: Tensor) -> CtcAlignment:
         """The frames of each token in the most probable alignment: labels (B, U), lengths (B,)."""

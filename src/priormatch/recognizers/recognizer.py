@@ -110,10 +110,15 @@ class SpeechRecognizer(nn.Module):
         return frame_seconds_of(self.settings)
 
     def encode(
-        self, waveforms: Tensor, samples: Tensor, augment: AugmentSettings | None = None
+        self, waveforms: Tensor, samples: Tensor, augment: AugmentSettings | None = None, views: int = 1
     ) -> tuple[Tensor, Tensor]:
-        """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, D) and their lengths (B,)."""
+        """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, D) and their lengths (B,).
+
+        With several views, the batch is repeated, (views · B, ...), and every repetition is augmented by itself.
+        """
         features, lengths = self.features(waveforms, samples)
+        if views > 1:
+            features, lengths = features.repeat(views, 1, 1), lengths.repeat(views)
         if augment is not None:
             features = spec_augment(features, lengths, augment)
         encoder = self.encoder
@@ -129,9 +134,9 @@ class SpeechRecognizer(nn.Module):
                     return conformer_triton.encode(encoder, features, lengths)
         return encoder(features, lengths)
 
-    def frames(self, batch: Batch, augment: AugmentSettings | None = None) -> Frames:
-        """Encode a batch."""
-        return Frames(*self.encode(batch.waveforms, batch.samples, augment))
+    def frames(self, batch: Batch, augment: AugmentSettings | None = None, views: int = 1) -> Frames:
+        """Encode a batch, or several augmented views of it."""
+        return Frames(*self.encode(batch.waveforms, batch.samples, augment, views))
 
     @torch.no_grad()
     def propose(self, batch: Batch, k: int) -> Beam:
@@ -145,12 +150,18 @@ class SpeechRecognizer(nn.Module):
     def losses(
         self, batch: Batch, hypotheses: Hypotheses, settings: TrainingSettings, window: bool = False
     ) -> Tensor:
-        """The loss of each hypothesis, -log q(y|x) regularized; the encoder runs once: -> (B, k).
+        """The loss of each hypothesis, -log q(y|x) regularized: -> (B, k).
 
-        `window` enables the soft attention window.
+        The encoder runs once; with `consistency` c twice, on differently augmented views a and b of the batch, and the
+        loss is (loss_a + loss_b) / 2 + c · divergence. `window` enables the soft attention window.
         """
-        frames = self.frames(batch, settings.augment)
-        return self.head.losses(frames, hypotheses.labels, hypotheses.lengths, settings, window)
+        labels, lengths = hypotheses.labels, hypotheses.lengths
+        if settings.consistency == 0 or self.ctc_head is None:
+            return self.head.losses(self.frames(batch, settings.augment), labels, lengths, settings, window)
+        frames = self.frames(batch, settings.augment, views=2)
+        both = self.head.losses(frames, labels.repeat(2, 1, 1), lengths.repeat(2, 1), settings, window)
+        divergence = self.ctc_head.divergence(frames)
+        return both.unflatten(0, (2, -1)).mean(dim=0) + settings.consistency * divergence[:, None]
 
     def can_record(self, settings: TrainingSettings) -> bool:
         """Whether `losses` can run as a CUDA graph."""
