@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -23,10 +23,10 @@ class Repository:
         self.branches: dict[str, str] = {}
         self.commit("main", {})
 
-    def commit(self, branch: str, files: dict[str, bytes | None]) -> str:
+    def commit(self, branch: str, files: Mapping[str, bytes | None]) -> str:
         before = self.commits.get(self.branches.get(branch, ""), {})
         sha = hashlib.sha1(repr((len(self.commits), sorted(files))).encode()).hexdigest()
-        after = before | files
+        after = {**before, **files}
         self.commits[sha] = {name: content for name, content in after.items() if content is not None}
         self.branches[branch] = sha
         return sha

@@ -15,8 +15,10 @@ import pytest
 import torch
 import typer
 import yaml
+from narrowing import of_type
 from safetensors import SafetensorError
 from tiny_run import command, files, verbs
+from typer.core import TyperGroup
 
 import priormatch
 from priormatch import config
@@ -109,7 +111,9 @@ def test_help_groups_the_verbs_a_whole_line_each(
     assert titles == ["Options:", "Getting started:", "Using models:", "Results:", "Stage by stage:"]
     assert "..." not in said.partition("Options:")[2]
     lines = said.partition("Getting started:")[2].splitlines()
-    assert sum(line.startswith("  ") for line in lines) == len(typer.main.get_command(app).commands)
+    assert sum(line.startswith("  ") for line in lines) == len(
+        of_type(TyperGroup, typer.main.get_command(app)).commands
+    )
     assert "  prepare      Convert corpora to manifests of cuts, and text to sentences\n" in said
 
 
@@ -218,7 +222,7 @@ def test_a_misspelled_setting_is_given_its_neighbor(
 
 
 def test_every_verb_that_takes_settings_takes_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     assert settings_of(None, ["threads=3"]).threads == 3
     assert asked == [3]

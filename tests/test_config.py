@@ -2,6 +2,7 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +22,7 @@ from priormatch.config.checks import BOUNDS, keys_of
 from priormatch.errors import UserError
 
 
-def numbers(kind: type = Settings, before: str = "") -> Iterator[str]:
+def numbers(kind: Any = Settings, before: str = "") -> Iterator[str]:
     """Every dotted key of a number or of a list of them."""
     for each in fields(kind):
         if is_dataclass(each.type):
@@ -75,7 +76,7 @@ def test_defaults_are_valid_and_survive_being_written_and_read(recipe: Callable[
 
 
 def test_every_field_has_a_key() -> None:
-    def count(kind: type) -> int:
+    def count(kind: Any) -> int:
         return sum(1 + (count(each.type) if is_dataclass(each.type) else 0) for each in fields(kind))
 
     keys = all_keys()

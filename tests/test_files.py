@@ -155,8 +155,12 @@ def test_content_is_synced_before_the_name_changes_and_the_name_after(
         done.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
         sync(descriptor)
 
+    def noted_replace(old: Path, new: Path) -> None:
+        done.append("renamed")
+        replace(old, new)
+
     monkeypatch.setattr(os, "fsync", noted_sync)
-    monkeypatch.setattr(os, "replace", lambda *given: (done.append("renamed"), replace(*given)))
+    monkeypatch.setattr(os, "replace", noted_replace)
     replace_text(tmp_path / "text.txt", "a")
     assert done == [".tmp-text.txt", "renamed", tmp_path.name]
 

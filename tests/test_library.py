@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any, TypedDict
 
 import pytest
 import torch
 from lhotse import CutSet
 from tiny_run import command, files
+from torch import nn
 
 import priormatch
 from priormatch import Settings, SpeechRecognizer, UserError, library, load_settings, match
@@ -23,6 +25,7 @@ from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_seco
 from priormatch.progress import Meter
 from priormatch.recognizers.decode import greedy_transcripts
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Recognizer
 
 TINY = (
     "device=cpu",
@@ -45,7 +48,28 @@ def tiny(*overrides: str) -> Settings:
     return load_settings(None, [*TINY, *overrides])
 
 
-def weights(model: ConvPrior | SpeechRecognizer) -> dict[str, torch.Tensor]:
+class Models(TypedDict):
+    """A recognizer and a prior, as `match` takes them."""
+
+    model: SpeechRecognizer
+    prior: ConvPrior
+
+
+class Speech(TypedDict):
+    """Manifests of labeled, unlabeled and validation speech, as `match` takes them."""
+
+    labeled: Path
+    unlabeled: Path
+    validation: dict[str, Path]
+
+
+def save(models: Models, folder: Path) -> None:
+    """Save both models under their names."""
+    models["model"].save(folder / "model")
+    models["prior"].save(folder / "prior")
+
+
+def weights(model: nn.Module | Recognizer) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
@@ -54,7 +78,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 
 @pytest.fixture
-def speech(tiny_corpus: Callable[..., Path]) -> dict[str, dict[str, Path] | Path]:
+def speech(tiny_corpus: Callable[..., Path]) -> Speech:
     """Manifests of labeled, unlabeled and validation speech, as `match` takes them."""
     return {
         "labeled": tiny_corpus(8, "labeled"),
@@ -64,16 +88,12 @@ def speech(tiny_corpus: Callable[..., Path]) -> dict[str, dict[str, Path] | Path
 
 
 @pytest.fixture
-def models(
-    tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior
-) -> dict[str, ConvPrior | SpeechRecognizer]:
+def models(tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior) -> Models:
     return {"model": tiny_recognizer, "prior": tiny_prior}
 
 
 @pytest.fixture
-def finished(
-    models: dict[str, ConvPrior | SpeechRecognizer], speech: dict[str, dict[str, Path] | Path], tmp_path: Path
-) -> tuple[Path, SpeechRecognizer]:
+def finished(models: Models, speech: Speech, tmp_path: Path) -> tuple[Path, Recognizer]:
     """The folder of a call that has ended, and the model it gave."""
     out = tmp_path / "lpm"
     return out, match(**models, **speech, out=out, settings=tiny())
@@ -81,16 +101,17 @@ def finished(
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_models_given_stay_as_they_are_and_another_is_returned(
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     training: bool,
 ) -> None:
-    before = {name: weights(model) for name, model in models.items()}
-    for model in models.values():
+    given = {"model": models["model"], "prior": models["prior"]}
+    before = {name: weights(model) for name, model in given.items()}
+    for model in given.values():
         model.train(training)
     better = match(**models, **speech, out=tmp_path / "lpm", settings=tiny())
-    for name, model in models.items():
+    for name, model in given.items():
         assert same(weights(model), before[name])
         assert model.training is training
         assert all(each.requires_grad for each in model.parameters())
@@ -100,9 +121,9 @@ def test_the_models_given_stay_as_they_are_and_another_is_returned(
 
 
 def test_a_second_call_reuses_the_work(
-    finished: tuple[Path, SpeechRecognizer],
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    finished: tuple[Path, Recognizer],
+    models: Models,
+    speech: Speech,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out, better = finished
@@ -129,9 +150,9 @@ def stopped_at_the_third_update(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 def test_a_call_that_was_stopped_goes_on(
-    finished: tuple[Path, SpeechRecognizer],
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    finished: tuple[Path, Recognizer],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -145,9 +166,9 @@ def test_a_call_that_was_stopped_goes_on(
 
 
 def test_other_lengths_settings_models_or_speech_are_refused(
-    finished: tuple[Path, SpeechRecognizer],
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    finished: tuple[Path, Recognizer],
+    models: Models,
+    speech: Speech,
     tiny_corpus: Callable[..., Path],
     tiny_tokenizer: Tokenizer,
 ) -> None:
@@ -156,27 +177,31 @@ def test_other_lengths_settings_models_or_speech_are_refused(
     torch.manual_seed(5)
     other_model = SpeechRecognizer(models["model"].settings, tiny_tokenizer)
     other_prior = ConvPrior(models["prior"].settings, tiny_tokenizer)
-    given = {**models, **speech, "out": out, "settings": tiny()}
-    for changed, named in (
+    given: dict[str, Any] = {**models, **speech, "out": out, "settings": tiny()}
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"lengths": {f"unlabeled-{number}": 3 for number in range(8)}}, "lengths"),
         ({"settings": tiny("matching.beam_size=2")}, r"matching\.beam_size"),
         ({"settings": tiny("training.seed=7")}, r"training\.seed"),
         ({"model": other_model}, "models"),
         ({"prior": other_prior}, "models"),
         ({"unlabeled": tiny_corpus(3, "others")}, "cuts"),
-    ):
+    ]
+    for changed, named in cases:
         with pytest.raises(UserError, match=rf"lpm was made with other settings \({named}\)"):
             match(**{**given, **changed})
     assert files(out) == before
 
 
 def test_cuts_can_be_given_as_objects(
-    finished: tuple[Path, SpeechRecognizer],
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    finished: tuple[Path, Recognizer],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
 ) -> None:
-    cuts = {name: CutSet.from_file(speech[name]) for name in ("labeled", "unlabeled")}
+    cuts = {
+        "labeled": CutSet.from_file(speech["labeled"]),
+        "unlabeled": CutSet.from_file(speech["unlabeled"]),
+    }
     dev = (cut for cut in CutSet.from_file(speech["validation"]["dev"]))
     settings = tiny()
     better = match(**models, **cuts, validation={"dev": dev}, out=tmp_path / "objects", settings=settings)
@@ -184,9 +209,9 @@ def test_cuts_can_be_given_as_objects(
 
 
 def test_lengths_are_those_of_greedy_decoding_unless_given(
-    finished: tuple[Path, SpeechRecognizer],
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    finished: tuple[Path, Recognizer],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -201,8 +226,8 @@ def test_lengths_are_those_of_greedy_decoding_unless_given(
 
 
 def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -217,8 +242,8 @@ def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(
 
 
 def test_the_recipe_for_ones_own_data_can_be_used(
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -238,8 +263,8 @@ def test_the_recipe_for_ones_own_data_can_be_used(
 
 @pytest.mark.parametrize("prior_exponent", [0, 1])
 def test_that_a_prior_has_no_say_is_told(
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     prior_exponent: int,
@@ -255,7 +280,7 @@ WIDE = "matching.length_filter=[0.05,20]"  # keeps several hypotheses of an untr
 
 
 @pytest.fixture
-def reader(models: dict[str, ConvPrior | SpeechRecognizer]) -> dict[str, ConvPrior | SpeechRecognizer]:
+def reader(models: Models) -> Models:
     """Models whose prior reads what comes before, and is not of one mind about it."""
     models["prior"].settings.context = True
     with torch.no_grad():
@@ -265,9 +290,7 @@ def reader(models: dict[str, ConvPrior | SpeechRecognizer]) -> dict[str, ConvPri
 
 
 @pytest.fixture
-def consecutive(
-    speech: dict[str, dict[str, Path] | Path], tmp_path: Path
-) -> dict[str, dict[str, Path] | Path]:
+def consecutive(speech: Speech, tmp_path: Path) -> Speech:
     """The same speech, its unlabeled part being two recordings of four utterances each."""
     cuts = list(CutSet.from_file(speech["unlabeled"]))
     for number, cut in enumerate(cuts):
@@ -277,15 +300,15 @@ def consecutive(
 
 
 def test_contexts_are_what_was_heard_before_unless_given(
-    reader: dict[str, ConvPrior | SpeechRecognizer],
-    consecutive: dict[str, dict[str, Path] | Path],
+    reader: Models,
+    consecutive: Speech,
     tmp_path: Path,
 ) -> None:
     unlabeled = Corpus.load(consecutive["unlabeled"], tiny().audio)
     heard = {each.id: each.hypothesis for each in greedy_transcripts(reader["model"], unlabeled)}
     before = {f"unlabeled-{n}": heard[f"unlabeled-{n - 1}"] for n in range(8) if n % 4}
     assert any(before.values())
-    given = {**reader, **consecutive}
+    given: dict[str, Any] = {**reader, **consecutive}
     own = match(**given, out=tmp_path / "own", settings=tiny(*CONTEXT, WIDE))
     told = match(**given, out=tmp_path / "told", settings=tiny(WIDE), contexts=before)
     assert same(weights(own), weights(told))
@@ -300,13 +323,13 @@ def test_contexts_are_what_was_heard_before_unless_given(
 
 
 def test_matching_with_contexts_goes_on_after_a_stop(
-    reader: dict[str, ConvPrior | SpeechRecognizer],
-    consecutive: dict[str, dict[str, Path] | Path],
+    reader: Models,
+    consecutive: Speech,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given = {**reader, **consecutive, "settings": tiny(*CONTEXT)}
+    given: dict[str, Any] = {**reader, **consecutive, "settings": tiny(*CONTEXT)}
     straight = match(**given, out=tmp_path / "straight")
 
     with stopped_at_the_third_update(monkeypatch):
@@ -317,10 +340,10 @@ def test_matching_with_contexts_goes_on_after_a_stop(
 
 
 def test_contexts_that_cannot_be_used_are_refused(
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    reader: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
-    consecutive: dict[str, dict[str, Path] | Path],
+    models: Models,
+    reader: Models,
+    speech: Speech,
+    consecutive: Speech,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -340,15 +363,14 @@ def test_contexts_that_cannot_be_used_are_refused(
 
 
 def test_the_verb_reads_contexts_from_the_transcripts(
-    reader: dict[str, ConvPrior | SpeechRecognizer],
-    consecutive: dict[str, dict[str, Path] | Path],
+    reader: Models,
+    consecutive: Speech,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, model in reader.items():
-        model.save(tmp_path / name)
+    save(reader, tmp_path)
     words = ("--model", "model", "--unlabeled", consecutive["unlabeled"])
     assert command("decode", *words[:2], "--cuts", words[3], "--out", "lengths.jsonl", *TINY) == 0
     more = ("--prior", "prior", "--labeled", consecutive["labeled"])
@@ -365,15 +387,14 @@ def test_the_verb_reads_contexts_from_the_transcripts(
 
 
 def test_the_verb_gives_the_same(
-    finished: tuple[Path, SpeechRecognizer],
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    finished: tuple[Path, Recognizer],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, model in models.items():
-        model.save(tmp_path / name)
+    save(models, tmp_path)
     unlabeled = ("--model", "model", "--unlabeled", speech["unlabeled"])
     assert command("decode", *unlabeled[:2], "--cuts", unlabeled[3], "--out", "lengths.jsonl", *TINY) == 0
     more = ("--prior", "prior", "--labeled", speech["labeled"], "--lengths", "lengths.jsonl")
@@ -386,37 +407,38 @@ def test_the_verb_gives_the_same(
 
 
 def test_validation_speech_is_wanted(
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     tiny_corpus: Callable[..., Path],
 ) -> None:
     silent = tiny_corpus(2, "silent", transcribed=False)
-    for validation, sentence in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "validation is empty: give at least one set of transcribed cuts"),
         ({"dev": []}, "dev holds no transcribed utterance"),
         ({"dev": silent}, "dev holds no transcribed utterance"),
         ({"dev": tmp_path / "nowhere.jsonl.gz"}, "no cuts at"),
-    ):
+    ]
+    for validation, sentence in cases:
+        given: dict[str, Any] = {**speech, "validation": validation}
         with pytest.raises(UserError, match=sentence):
-            match(**models, **{**speech, "validation": validation}, out=tmp_path / "lpm", settings=tiny())
+            match(**models, **given, out=tmp_path / "lpm", settings=tiny())
     assert not (tmp_path / "lpm").exists()
 
 
-def test_speech_without_an_utterance_is_named(
-    models: dict[str, ConvPrior | SpeechRecognizer], speech: dict[str, dict[str, Path] | Path], tmp_path: Path
-) -> None:
+def test_speech_without_an_utterance_is_named(models: Models, speech: Speech, tmp_path: Path) -> None:
     for name, sentence in (
         ("labeled", "labeled holds no transcribed"),
         ("unlabeled", "unlabeled holds no utt"),
     ):
+        given: dict[str, Any] = {**speech, name: []}
         with pytest.raises(UserError, match=sentence):
-            match(**models, **{**speech, name: []}, out=tmp_path / "lpm", settings=tiny())
+            match(**models, **given, out=tmp_path / "lpm", settings=tiny())
 
 
 def test_a_prior_of_other_pieces_weighs_and_rescores_texts(
-    models: dict[str, ConvPrior | SpeechRecognizer],
-    speech: dict[str, dict[str, Path] | Path],
+    models: Models,
+    speech: Speech,
     tmp_path: Path,
     other_tokenizer: Tokenizer,
 ) -> None:
@@ -426,9 +448,7 @@ def test_a_prior_of_other_pieces_weighs_and_rescores_texts(
     assert match(models["model"], other, **speech, out=tmp_path / "fused", settings=fused)
 
 
-def test_a_folder_of_others_is_left_alone(
-    models: dict[str, ConvPrior | SpeechRecognizer], speech: dict[str, dict[str, Path] | Path], tmp_path: Path
-) -> None:
+def test_a_folder_of_others_is_left_alone(models: Models, speech: Speech, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
     with pytest.raises(UserError, match="was not made by priormatch"):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from narrowing import present
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -32,12 +33,12 @@ DISTRIBUTION_OF = {
 
 
 def names(requirements: list[str]) -> set[str]:
-    return {re.match(r"[\w.-]+", text)[0].lower() for text in requirements}
+    return {present(re.match(r"[\w.-]+", text))[0].lower() for text in requirements}
 
 
 def imported_distributions() -> set[str]:
     """Third-party distributions imported anywhere in src, inside functions too."""
-    found = set()
+    found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -149,9 +150,9 @@ def test_the_wheel_made_from_the_sdist_has_recipes_and_types_and_no_tests(tmp_pa
 
 @pytest.fixture
 def setup_venv() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("setup_venv", ROOT / ".ci" / "setup_venv.py")
+    spec = present(importlib.util.spec_from_file_location("setup_venv", ROOT / ".ci" / "setup_venv.py"))
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    present(spec.loader).exec_module(module)
     return module
 
 
@@ -251,7 +252,8 @@ def test_the_lock_fits_pyproject_and_every_entry_has_hashes(setup_venv: ModuleTy
         1:
     ]
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}$", entry.rstrip()) for entry in entries)
-    locked = dict(re.match(r"([\w.-]+)==(\S+)", entry).groups() for entry in entries)
+    pinned = [present(re.match(r"([\w.-]+)==(\S+)", entry)) for entry in entries]
+    locked = {each[1]: each[2] for each in pinned}
     locked["torch"] = (ROOT / "requirements" / "torch.lock").read_text().split("==")[-1].strip()
     extras = PROJECT["optional-dependencies"]
     asked_for = [*PROJECT["dependencies"], *extras["dev"], *extras["demo"]]

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from multiprocessing.context import ForkProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from narrowing import present
 
 from priormatch.config import AudioSettings, BatchSettings
 from priormatch.data.batches import BatchStream, UtteranceReader, once
@@ -29,16 +30,16 @@ def reader(tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer) -> Utter
     return UtteranceReader(Corpus.load(tiny_corpus(40), AudioSettings()), tiny_tokenizer)
 
 
-def readers_of(others: set[Any]) -> set[ForkProcess]:
+def readers_of(others: set[Any]) -> set[BaseProcess]:
     return set(multiprocessing.active_children()) - others
 
 
-def failure(take: Any, *killed: ForkProcess) -> str:
+def failure(take: Any, *killed: BaseProcess) -> str:
     """What taking batches ends with after readers were killed; torch may raise its error between any two lines."""
     try:
         with explained_readers():
             for each in killed:
-                os.kill(each.pid, signal.SIGKILL)
+                os.kill(present(each.pid), signal.SIGKILL)
             while True:
                 take()
     except UserError as error:
@@ -108,11 +109,10 @@ def test_readers_die_with_their_parent(
     tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     tiny_tokenizer.save(tmp_path / "tokenizer")
-    command = [sys.executable, "-c", START, tiny_corpus(40), tmp_path / "tokenizer"]
+    command = [sys.executable, "-c", START, str(tiny_corpus(40)), str(tmp_path / "tokenizer")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, **pipes) as parent:
-        readers = [os.pidfd_open(int(each)) for each in parent.stdout.readline().split()]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        readers = [os.pidfd_open(int(each)) for each in present(parent.stdout).readline().split()]
         assert len(readers) == 2
         parent.kill()
     for each in readers:

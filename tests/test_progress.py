@@ -1,4 +1,5 @@
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -39,19 +40,22 @@ def test_counts_know_one_from_many() -> None:
     assert [count_text(n, "file") for n in (0, 1, 1200)] == ["0 files", "1 file", "1,200 files"]
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> type:
+class Clock:
     """A clock that stands still until it is moved."""
 
-    class Clock:
-        now = 100.0
+    def __init__(self) -> None:
+        self.now = 100.0
 
-    monkeypatch.setattr(progress.time, "monotonic", lambda: Clock.now)
-    return Clock
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    return clock
 
 
 def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(
-    clock: type, capsys: pytest.CaptureFixture[str]
+    clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Meter("training", 100) as meter:
         for _ in range(100):
@@ -64,7 +68,7 @@ def test_a_log_gets_a_line_now_and_then_and_one_at_the_end(
 
 
 def test_speed_counts_only_what_was_done_since_the_start(
-    clock: type, capsys: pytest.CaptureFixture[str]
+    clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Meter("training", 1000, done=900) as meter:
         clock.now += 10.0
@@ -78,18 +82,18 @@ def test_nothing_done_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_total_there_is_no_time_left(clock: type, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_total_there_is_no_time_left(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(track((each for each in "ab"), "reading")) == ["a", "b"]
     assert capsys.readouterr().err.startswith("reading: 2, ")
 
 
-def test_tracking_counts_what_has_a_length(clock: type, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tracking_counts_what_has_a_length(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in track([1, 2, 3], "reading"):
         clock.now += 1.0
     assert "reading: 3/3, 1/s" in capsys.readouterr().err
 
 
-def test_an_error_in_the_middle_passes_through(clock: type, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_the_middle_passes_through(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="stop"):
         for each in track(range(10), "reading"):
             if each == 3:
@@ -102,22 +106,22 @@ def test_square_brackets_are_just_text(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_terminal_sees_a_bar_with_speed_and_what_is_left(
-    clock: type, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    screen = Console(file=io.StringIO(), force_terminal=True, width=200)
-    monkeypatch.setattr(progress, "console", screen)
+    screen = io.StringIO()
+    monkeypatch.setattr(progress, "console", Console(file=screen, force_terminal=True, width=200))
     with Meter("training", 100, done=40) as meter:
         clock.now += 10.0
         meter.advance(30, note="loss 2")
-    shown = screen.file.getvalue()
+    shown = screen.getvalue()
     for part in ("training", "70/100", "3/s", "loss 2"):
         assert part in shown
 
 
 def test_a_meter_inside_another_gives_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rich 13 raises an error if two bars are shown at once, as when decoding begins within a list of trainings."""
-    screen = Console(file=io.StringIO(), force_terminal=True, width=200)
-    monkeypatch.setattr(progress, "console", screen)
+    screen = io.StringIO()
+    monkeypatch.setattr(progress, "console", Console(file=screen, force_terminal=True, width=200))
     for _ in range(2):
         with Meter("trainings", 2) as outer:
             with Meter("decoding", 3) as inner:
@@ -125,7 +129,7 @@ def test_a_meter_inside_another_gives_lines(monkeypatch: pytest.MonkeyPatch) -> 
             outer.advance(2)
         assert outer.bar is not None
         assert inner.bar is None
-    assert "decoding: 3/3" in screen.file.getvalue()
+    assert "decoding: 3/3" in screen.getvalue()
     with Meter("alone", 1) as meter:
         assert meter.bar is not None
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import soundfile
 import typer
+from narrowing import of_type
 from tiny_language import sentences, speak
+from typer.core import TyperGroup
 
 from priormatch.cli import main
 from priormatch.cli.app import app
@@ -81,8 +83,8 @@ def command(*words: object) -> int:
 
 def verbs() -> list[str]:
     """Every verb as it is typed, those below `prepare` too."""
-    root = typer.main.get_command(app)
-    inner = {f"prepare {name}" for name in root.commands["prepare"].commands}
+    root = of_type(TyperGroup, typer.main.get_command(app))
+    inner = {f"prepare {name}" for name in of_type(TyperGroup, root.commands["prepare"]).commands}
     return sorted({*root.commands} - {"prepare"} | inner)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 from doc_blocks import ROOT, blocks
+from narrowing import present
 from tiny_language import speak
 from tiny_run import command, make_folders
 
@@ -83,7 +84,7 @@ class Server:
         )
         self.printed = ""
         while self.address not in self.printed:
-            line = self.process.stdout.readline()
+            line = present(self.process.stdout).readline()
             assert line, f"the page did not start: {self.printed}"
             self.printed += line
 
@@ -112,7 +113,7 @@ def server(home: Path) -> Iterator[Any]:
 def test_the_docs_command_serves_as_it_is_written(home: Path) -> None:
     """Started by a shell where its page says, asked for the page, and stopped with Ctrl-C."""
     (written,) = (block.code for block in blocks(DOCS_PAGE) if "priormatch serve" in block.code)
-    address = re.search(r"`(http://127\.0\.0\.1:\d+)`", DOCS_PAGE.read_text())[1]
+    address = present(re.search(r"`(http://127\.0\.0\.1:\d+)`", DOCS_PAGE.read_text()))[1]
     with socket.socket() as taken:
         if taken.connect_ex(("127.0.0.1", urlsplit(address).port)) == 0:
             pytest.skip(f"something else listens at {address}")
@@ -135,7 +136,7 @@ def test_the_docs_command_serves_as_it_is_written(home: Path) -> None:
     try:
         said = ""
         while address not in said:
-            line = process.stdout.readline()
+            line = present(process.stdout).readline()
             assert line, f"the page did not start: {said}"
             said += line
         assert "priormatch" in urlopen(address, timeout=60).read().decode()

@@ -16,7 +16,7 @@ import soundfile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lhotse import CutSet
+from lhotse import CutSet, MonoCut
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from priormatch.config import AudioSettings, BatchSettings
@@ -49,23 +49,12 @@ def visits(*utterances: int, drawn: tuple[int, int] = (0, 0), speed: float = 1.0
     return Request([Visit(each, drawn, speed) for each in utterances])
 
 
-class Silent:
-    """A corpus of durations alone."""
-
-    def __init__(self, durations: Sequence[float]) -> None:
-        self.durations, self.audio, self.name = np.array(durations), AUDIO, "silent"
-
-    def __len__(self) -> int:
-        return len(self.durations)
-
-
-class Echo:
+class Echo(UtteranceReader):
     """A reader that gives the ids of what was asked, with its visit, and no audio."""
 
-    speeds = (1.0,)
-
     def __init__(self, durations: Sequence[float]) -> None:
-        self.corpus = Silent(durations)
+        self.corpus = Corpus([MonoCut(str(each), 0, each, 0) for each in durations], AUDIO)
+        self.speeds = [1.0]
 
     def __getitems__(self, request: Request) -> Batch:
         ids = [f"{visit.drawn} {visit.utterance}" for visit in request.visits]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ from priormatch.data import pack as module
 from priormatch.data.batches import BatchStream, UtteranceReader
 from priormatch.data.corpus import Corpus, read_cuts
 from priormatch.data.manifest import utterance
-from priormatch.data.pack import pack, plan_shards, samples_of, to_int16
+from priormatch.data.pack import SHARD_SAMPLES, pack, plan_shards, samples_of
 from priormatch.data.plan import Request, Visit
 from priormatch.data.recordings import PART_OF
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.data.waveforms import as_float, read_samples, read_with_lhotse
+from priormatch.data.waveforms import as_float, read_samples, read_with_lhotse, to_int16
 from priormatch.errors import UserError
+from priormatch.files import replacing
 
 MakeCorpus = Callable[..., Path]
 SECOND = 16_000
@@ -36,8 +38,8 @@ def cuts(tiny_corpus: MakeCorpus) -> list[MonoCut]:
     return read_cuts(tiny_corpus(12, suffix="flac"))
 
 
-def packed(cuts: list[MonoCut], folder: Path, **options: float) -> list[MonoCut]:
-    return read_cuts(pack(cuts, folder, "tiny", **options))
+def packed(cuts: list[MonoCut], folder: Path, shard_samples: int = SHARD_SAMPLES) -> list[MonoCut]:
+    return read_cuts(pack(cuts, folder, "tiny", shard_samples=shard_samples))
 
 
 def test_16_bit_audio_stays_the_same_to_the_bit(cuts: list[MonoCut], tmp_path: Path) -> None:
@@ -191,11 +193,11 @@ def test_an_utterance_beyond_the_size_of_a_shard_is_left_out(cuts: list[MonoCut]
 def killed(cuts: list[MonoCut], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which packing was stopped in the middle of the third shard."""
 
-    def stop_at_the_third(path: Path, real: Callable[[Path], object] = module.replacing) -> object:
+    def stop_at_the_third(path: Path) -> AbstractContextManager[Path]:
         if path.name == "tiny-00002.wav":
             path.with_name(f".tmp-{path.name}").write_bytes(b"half a shard")
             raise KeyboardInterrupt
-        return real(path)
+        return replacing(path)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, "replacing", stop_at_the_third)

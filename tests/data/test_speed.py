@@ -18,7 +18,7 @@ def test_rows_are_resampled_as_single_recordings(speed: float, samples: int) -> 
     factor = stretch(speed)
     found = resample_rows(torch.from_numpy(NOISE[:, :samples]), factor).numpy()
     expected = [resample(row[:samples], factor.denominator, factor.numerator) for row in NOISE]
-    np.testing.assert_allclose(found, np.stack(expected), atol=2e-6 * max(1, factor))
+    np.testing.assert_allclose(found, np.stack(expected), atol=2e-6 * max(1.0, float(factor)))
     assert found.shape[1] == changed_length(samples, speed)
 
 

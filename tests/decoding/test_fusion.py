@@ -3,11 +3,13 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from narrowing import present
 from toys import Scores, Toy, all_sequences, assert_same, hypotheses, slow_search
 
 from priormatch.config import ConvLMSettings, FusionSettings
@@ -23,11 +25,11 @@ from priormatch.recognizers.recognizer import SpeechRecognizer
 NEVER = -math.inf
 LOG_Q = torch.tensor([0.5, 0.2, 0.1, 0.2]).log()  # the last is the end
 LOG_P = torch.tensor([0.1, 0.4, 0.3, 0.2]).log()
-OFF = {"token_bonus": 0.0, "eos_threshold": math.inf}
+OFF = FusionSettings(token_bonus=0.0, eos_threshold=math.inf)
 
 
-def added(**values: float) -> list[float]:
-    fusion = replace(FusionSettings(lm_weight=0.5, **OFF), **values)
+def added(**values: Any) -> list[float]:
+    fusion = replace(replace(OFF, lm_weight=0.5), **values)
     return fused_scores(LOG_Q, LOG_P, 3, fusion).tolist()
 
 
@@ -50,7 +52,7 @@ def test_centered_scores_by_hand() -> None:
 def test_centered_a_piece_that_was_foreseen_earns_nothing() -> None:
     """Where the prior is all but sure, a bonus for each piece is won by any word of many such pieces."""
     sure = torch.tensor([-200.0, 0.0, -200.0, -200.0])
-    fusion = FusionSettings(lm_weight=0.5, centered=True, **OFF)
+    fusion = replace(OFF, lm_weight=0.5, centered=True)
     assert fused_scores(LOG_Q, sure, 3, fusion)[1] == LOG_Q[1]
 
 
@@ -166,7 +168,7 @@ def test_it_equals_the_slow_search(models: tuple[Toy, Toy], fusion: FusionSettin
 @given(models=pairs, k=st.integers(1, 5))
 def test_without_a_weight_and_limits_it_is_the_plain_search(models: tuple[Toy, Toy], k: int) -> None:
     acoustic, language = models
-    fused = search(acoustic, language, FusionSettings(beam_size=k, lm_weight=0.0, **OFF))
+    fused = search(acoustic, language, replace(OFF, beam_size=k, lm_weight=0.0))
     plain = acoustic.search(k)
     for name in ("classes", "lengths", "scores", "ended"):
         assert torch.equal(getattr(fused, name), getattr(plain, name))
@@ -196,7 +198,7 @@ TINY_LM = ConvLMSettings(embedding=6, width=4, bottlenecks=[[3, 6, 1]], head=5, 
 def test_a_beam_that_covers_everything_finds_the_best_of_all_sequences(weight: float, bonus: float) -> None:
     decoder, lm = AttentionDecoder(CLASSES, 8).eval(), ConvLM(TINY_LM, CLASSES).eval()
     decoder.output.weight.mul_(4.0)
-    lm.output.parametrizations.weight.original0.mul_(3.0)
+    lm.output.get_parameter("parametrizations.weight.original0").mul_(3.0)
     memory = decoder.memory(torch.randn(2, 5, 16), torch.tensor([5, 3]))
     eos, k = CLASSES - 1, CLASSES * (CLASSES - 1) ** LONGEST
     fusion = FusionSettings(beam_size=k, lm_weight=weight, token_bonus=bonus, eos_threshold=math.inf)
@@ -232,12 +234,11 @@ def test_so_does_one_over_toys(models: tuple[Toy, Toy], weight: float, bonus: fl
 
 @torch.no_grad()
 def test_a_recognizer_and_a_prior_together(tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior) -> None:
-    tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
+    decoder = present(tiny_recognizer.decoder)
+    decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
     waveforms, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 6_000])
     frames = Frames(*tiny_recognizer.encode(waveforms, samples))
-    alone = tiny_recognizer.search_with(
-        tiny_prior.lm, frames, FusionSettings(beam_size=4, lm_weight=0.0, **OFF)
-    )
+    alone = tiny_recognizer.search_with(tiny_prior.lm, frames, replace(OFF, beam_size=4, lm_weight=0.0))
     plain = tiny_recognizer.propose(Batch.of_audio(waveforms, samples), 4)
     assert torch.equal(alone.classes, plain.classes)
     torch.testing.assert_close(alone.scores, plain.scores)
@@ -245,9 +246,7 @@ def test_a_recognizer_and_a_prior_together(tiny_recognizer: SpeechRecognizer, ti
     fusion = FusionSettings(beam_size=4, lm_weight=0.6, token_bonus=0.5, eos_threshold=math.inf)
     beam = tiny_recognizer.search_with(tiny_prior.lm, frames, fusion)
     assert beam.ended.all()
-    log_q = tiny_recognizer.decoder(tiny_recognizer.attention_head.memory(frames), beam.classes).log_softmax(
-        dim=-1
-    )
+    log_q = decoder(tiny_recognizer.attention_head.memory(frames), beam.classes).log_softmax(dim=-1)
     exists = torch.arange(beam.classes.shape[2]) < beam.lengths[:, :, None]
     log_q = (log_q.gather(-1, beam.classes[..., None])[..., 0] * exists).sum(dim=-1)
     expected = log_q + 0.6 * tiny_prior.score_classes(beam.classes, beam.lengths) + 0.5 * (beam.lengths - 1)

@@ -95,7 +95,7 @@ def exhaustive(log_q: Tensor, blank: int, prior: PriorScore = no_prior) -> list[
 
 def slow_search(log_q: Tensor, blank: int, width: int, prior: PriorScore = no_prior) -> list[Hypothesis]:
     """Prefix search by dictionaries: (log-probability before a blank, in the last token) of each prefix."""
-    kept = {(): (0.0, -math.inf)}
+    kept: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -math.inf)}
     for frame in log_q.tolist():
         found: dict[tuple[int, ...], tuple[float, float]] = defaultdict(lambda: (-math.inf, -math.inf))
         for prefix, (in_blank, in_token) in kept.items():

@@ -149,7 +149,8 @@ class Counted:
     """A measure that remembers what it was asked."""
 
     def __init__(self, stop_after: float = math.inf) -> None:
-        self.asked, self.stop_after = [], stop_after
+        self.asked: list[FusionSettings] = []
+        self.stop_after = stop_after
 
     def __call__(self, fusion: FusionSettings) -> Errors:
         if len(self.asked) == self.stop_after:

@@ -131,8 +131,8 @@ def test_only_what_is_transcribed_counts() -> None:
 
 
 def speech(seconds: Any, transcripts: Any = ("at", "ten")) -> Any:
-    utterances = [Utterance(Path, text, None, seconds / len(transcripts)) for text in transcripts]
-    return Speech(utterances, [each.seconds for each in utterances])
+    each = seconds / len(transcripts)
+    return Speech([Utterance(Path, text, None, each) for text in transcripts], [each] * len(transcripts))
 
 
 def test_the_recipe_sets_the_normalizer_of_another_language() -> None:

@@ -4,10 +4,9 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiny_run import command, file_limit, files, make_folders
@@ -25,7 +24,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(root: Path) -> dict[str, bytes | dict[str, Any]]:
+def undisturbed(root: Path) -> dict[str, object]:
     """The files of a run that always had space."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
@@ -61,7 +60,9 @@ def syncs(allowed: int) -> Iterator[None]:
         yield
 
 
-def until_done(capsys: pytest.CaptureFixture[str], limits: map, *words: str) -> int:
+def until_done(
+    capsys: pytest.CaptureFixture[str], limits: Iterable[AbstractContextManager[None]], *words: str
+) -> int:
     """Call a command within each limit in turn, then without any; how often it failed."""
     failed = 0
     for limit in limits:
@@ -86,7 +87,7 @@ def until_done(capsys: pytest.CaptureFixture[str], limits: map, *words: str) -> 
 
 def test_files_that_do_not_fit(
     root: Path,
-    undisturbed: dict[str, bytes | dict[str, Any]],
+    undisturbed: dict[str, object],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -99,7 +100,7 @@ def test_files_that_do_not_fit(
 @pytest.mark.slow
 def test_every_file_in_turn(
     root: Path,
-    undisturbed: dict[str, bytes | dict[str, Any]],
+    undisturbed: dict[str, object],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,6 +12,7 @@ from signal import Signals
 from typing import Any
 
 import pytest
+from narrowing import present
 from tiny_run import command, files, make_folders
 
 from priormatch.config import load_settings
@@ -21,6 +22,7 @@ from priormatch.pipeline import run as pipeline
 from priormatch.progress import Meter
 from priormatch.recognizers import decode as decoding
 from priormatch.recognizers.card import read_card
+from priormatch.runs.results import score_systems
 from priormatch.runs.stage import plain, read_record
 from priormatch.training.inspected import read_inspected
 
@@ -115,15 +117,15 @@ def test_results_have_their_shape(finished: Path) -> None:
 def test_cards_tell_the_results_of_the_systems_that_were_scored(finished: Path) -> None:
     systems = results(finished)["systems"]
     for stage, system in (("supervised-longer", "supervised"), ("lpm", "lpm")):
-        card = read_card(finished / "runs/tiny" / stage / "model")
+        card = present(read_card(finished / "runs/tiny" / stage / "model"))
         (entry,) = card.facts["model-index"][0]["results"]
         assert entry["dataset"]["name"] == "clean"
         assert entry["metrics"][0]["value"] == round(systems[system]["clean"]["wer"], 2)
         assert f"| clean | {systems[system]['clean']['wer']:.2f} (" in card.sections["Results"]
-    lines = read_card(finished / "runs/tiny/lpm/model").sections["Data"].splitlines()
+    lines = present(read_card(finished / "runs/tiny/lpm/model")).sections["Data"].splitlines()
     assert lines[2].startswith("- prior: tiny-prior, a language model of ")
     assert ", trained on text.txt (" in lines[2]
-    assert "model-index" not in read_card(finished / "runs/tiny/prior/model").facts
+    assert "model-index" not in present(read_card(finished / "runs/tiny/prior/model")).facts
 
 
 def test_a_run_ends_with_a_report_of_its_beams(
@@ -151,7 +153,7 @@ def test_metrics_of_all_stages_are_in_one_file_without_a_double(finished: Path) 
 
 def test_what_was_chosen_on_validation_depends_on_it(finished: Path) -> None:
     inputs = {
-        stage: read_record(finished / "runs/tiny" / stage)["recipe"]["inputs"]
+        stage: present(read_record(finished / "runs/tiny" / stage))["recipe"]["inputs"]
         for stage in ("supervised", "supervised-longer", "lpm")
     }
     assert all("validation" in each for each in inputs.values()), inputs
@@ -241,7 +243,7 @@ def test_a_run_at_work_is_left_alone_by_a_second_one(home: Path, capsys: pytest.
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     words = [sys.executable, "-c", held, str(home / "runs/tiny")]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as other:
-        assert other.stdout.readline() == b"held\n"
+        assert present(other.stdout).readline() == b"held\n"
         assert command(*TESTED, f"runs={home / 'runs'}", "training.seed=1") == 2
         assert f"(process {other.pid} on " in capsys.readouterr().err
     assert files(home) == before
@@ -254,7 +256,6 @@ def test_results_are_refused_when_a_stage_or_its_input_changed_meanwhile(
     text = home / "text.txt"
     shutil.copy("text.txt", text)
     words = (*TESTED, f"runs={home / 'runs'}", f"text={text}", "longer_supervised=false")
-    score = pipeline.score_systems
 
     def change(transcripts: dict[str, dict[str, Path]]) -> dict[str, dict[str, Any]]:
         if changed == "data":
@@ -262,7 +263,7 @@ def test_results_are_refused_when_a_stage_or_its_input_changed_meanwhile(
         else:
             file = home / "runs/tiny/prior/stage.json"
             file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
-        return score(transcripts)
+        return score_systems(transcripts)
 
     monkeypatch.setattr(pipeline, "score_systems", change)
     before = (home / "runs/tiny/results.json").read_bytes()
@@ -324,7 +325,7 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(
             self: Meter, amount: int = 1, note: str | None = None, where: str = where, after: int = after
         ) -> None:
             advance(self, amount, note)
-            if self.description == where and after <= self.done < self.total:
+            if self.description == where and after <= self.done < present(self.total):
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
@@ -441,9 +442,9 @@ def test_matching_starts_from_copies_that_were_kept(
     searched = ("matching.hypotheses=asr_lm", "fusion.beam_size=2")
     assert command(*TESTED, *keep, *chosen, *how, *searched) == 0
     assert not Path("runs/tiny/fusion-matching").exists(), "what stays is tuned for decoding"
-    tuned_for = read_record(Path("runs/tiny/fusion"))["recipe"]["inputs"]
+    tuned_for = present(read_record(Path("runs/tiny/fusion")))["recipe"]["inputs"]
     assert [tuned_for[name].split()[0] for name in ("model", "prior")] == ["kept/late", "kept/weak"]
-    inputs = read_record(Path("runs/tiny/lpm"))["recipe"]["inputs"]
+    inputs = present(read_record(Path("runs/tiny/lpm")))["recipe"]["inputs"]
     assert [inputs[name].split()[0] for name in ("model", "proposal", "prior", "lengths")] == [
         "kept/early",
         "kept/late",
@@ -462,7 +463,7 @@ def test_hypotheses_are_found_with_the_prior_by_tuned_values(
     assert command(*asked) == 0
     assert redone(capsys.readouterr().err) >= {"fusion-matching", "lpm"}
     tuned = load_settings(None, read_tuned(home / "runs/tiny/fusion-matching/fusion.yaml")).fusion
-    recipe = read_record(home / "runs/tiny/lpm")["recipe"]
+    recipe = present(read_record(home / "runs/tiny/lpm"))["recipe"]
     assert (tuned.beam_size, recipe["settings"]["fusion"]) == (2, plain(tuned))
     here, before = weights(home), weights(finished)
     assert {name for name in before if here[name] != before[name]} == {

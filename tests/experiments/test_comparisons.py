@@ -60,7 +60,8 @@ def test_a_difference_is_the_row_less_plain_matching_over_all_seeds() -> None:
     worse, same = estimates
     assert worse.value == pytest.approx(100 * (np.sum(rows[0]) - np.sum(rows[1])) / (2 * 10 * UTTERANCES))
     lengths = np.full(UTTERANCES, 10)
-    pooled = paired_bootstrap(*([ErrorCounts(seed, lengths) for seed in row] for row in rows[:2]))
+    first, second = ([ErrorCounts(seed, lengths) for seed in row] for row in rows[:2])
+    pooled = paired_bootstrap(first, second)
     assert worse.interval == pooled.interval
     assert worse.excludes_zero
     assert (same.value, same.interval, same.excludes_zero) == (0.0, (0.0, 0.0), False)
@@ -155,9 +156,9 @@ def test_rows_are_compared_with_those_of_their_decoding_speech_and_proposal() ->
         assert against(source="ours", labeled_hours="960", decode_lm=decoding) == most
         assert against(source="this", method="LPM_large", decode_lm=decoding) == most
         assert against(source="ours", method="LPM_large", decode_lm=decoding) == most
-    for row in tables()["tabA3_kd_ext"].rows:
-        other = plain("tabA3_kd_ext", row)
-        assert other is None or other.cells["init_proposal"] == row.cells["init_proposal"]
+    for each in tables()["tabA3_kd_ext"].rows:
+        other = plain("tabA3_kd_ext", each)
+        assert other is None or other.cells["init_proposal"] == each.cells["init_proposal"]
 
 
 def test_where_rows_have_several_starts_plain_matching_has_the_scales() -> None:

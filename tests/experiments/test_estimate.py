@@ -1,7 +1,9 @@
 """What a training would take, by a clock that the tests turn."""
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from priormatch.stopwatch import Stopwatch
 
 @pytest.mark.parametrize(("combine", "expected"), [("alternate", 0.2 * 5.0 + 0.8 * 0.5), ("sum", 5.0)])
 def test_a_probe_counts_each_kind_of_update_by_its_share_and_stops_early(
-    monkeypatch: pytest.MonkeyPatch, combine: str, expected: float
+    monkeypatch: pytest.MonkeyPatch, combine: Literal["alternate", "sum"], expected: float
 ) -> None:
     now, made = [0.0], []
 
@@ -25,7 +27,7 @@ def test_a_probe_counts_each_kind_of_update_by_its_share_and_stops_early(
         now[0] += 5.0 if is_paired(number, 1, 4) else 0.5
 
     monkeypatch.setattr(estimate, "make_update", update)
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     settings = Settings()
     settings.matching.combine, settings.matching.mixing = combine, [1, 4]
     settings.training.window_updates = 3  # an update on paired data
@@ -37,10 +39,13 @@ def test_a_probe_counts_each_kind_of_update_by_its_share_and_stops_early(
 
 
 def test_a_cpu_hears_a_part_of_a_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = []
-    monkeypatch.setattr(
-        estimate, "probe_exactly", lambda step, settings, device: heard.append(settings) or 0.5
-    )
+    heard: list[Settings] = []
+
+    def probe_exactly(_step: str, settings: Settings, _device: torch.device) -> float:
+        heard.append(settings)
+        return 0.5
+
+    monkeypatch.setattr(estimate, "probe_exactly", probe_exactly)
     settings = Settings(device="cpu")
     settings.training.batch.seconds, settings.training.batch.utterances = 300.0, 0
     settings.matching.batch.seconds, settings.matching.batch.utterances = 0.0, 16

@@ -1,13 +1,13 @@
 """Tables with ours beside the paper's."""
 
-from priormatch.experiments.layout import every_seed, markdown, side_by_side
+from priormatch.experiments.layout import Values, every_seed, markdown, side_by_side
 from priormatch.experiments.table import Row
 
 ROWS = [
     {"alpha": "0.1", "dev_clean_wer": "9.24", "dev_other_wer": "NA"},
     {"alpha": "0.2", "dev_clean_wer": "9.00", "dev_other_wer": "26.47"},
 ]
-FOUND = [[{"dev_clean_wer": 10.0}, {"dev_clean_wer": 11.0}], [{}, {}]]
+FOUND: list[list[Values]] = [[{"dev_clean_wer": 10.0}, {"dev_clean_wer": 11.0}], [{}, {}]]
 
 
 def test_two_columns_for_each_figure() -> None:

@@ -3,21 +3,24 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from narrowing import present
 
 from priormatch.config import Settings
 from priormatch.errors import UserError
 from priormatch.experiments.measure import Found, beam, file_of, labels_of, measure, read_found, write_found
 from priormatch.experiments.results_page import papers_beams
 from priormatch.experiments.scales import Request
+from priormatch.experiments.study import Study
 from priormatch.experiments.table import tables
 from priormatch.matching.hypotheses import Hypothesis, Inspection
-from priormatch.recognizers.perplexity import ScoredTexts, likelihoods, perplexity
+from priormatch.recognizers.perplexity import likelihoods, perplexity
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.alignment import align
+from priormatch.scoring.bootstrap import ScoredTexts
 from priormatch.scoring.error_rates import ErrorCounts
 from priormatch.scoring.transcripts import Transcript, write_transcripts
 
@@ -26,8 +29,13 @@ TABLE = "tab6_kd"
 ROW = tables()[TABLE].rows[9]
 
 
+def stand_in(**attributes: object) -> Study:
+    """A study of which only what is asked exists."""
+    return cast(Study, SimpleNamespace(**attributes))
+
+
 @pytest.fixture
-def study(tmp_path: Path, tiny_prior: ConvPrior) -> SimpleNamespace:
+def study(tmp_path: Path, tiny_prior: ConvPrior) -> Study:
     """A study whose systems all hear the same."""
     path = tmp_path / "transcripts.jsonl"
     pairs = zip(SAID, HEARD, strict=True)
@@ -35,7 +43,7 @@ def study(tmp_path: Path, tiny_prior: ConvPrior) -> SimpleNamespace:
         path, [Transcript(str(number), heard, 2, said, []) for number, (said, heard) in enumerate(pairs)]
     )
     tiny_prior.save(tmp_path / "prior")
-    return SimpleNamespace(
+    return stand_in(
         settings=Settings(device="cpu"),
         models=SimpleNamespace(prior=lambda: tmp_path / "prior"),
         decode=lambda system, part, with_prior: {f"{part}-{kind}": path for kind in ("clean", "other")},
@@ -43,7 +51,7 @@ def study(tmp_path: Path, tiny_prior: ConvPrior) -> SimpleNamespace:
 
 
 def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal() -> None:
-    study = SimpleNamespace(
+    study = stand_in(
         models=SimpleNamespace(
             transcripts=lambda labels, unlabeled: Path(f"{labels} labels of {unlabeled}"),
             greedy=lambda unlabeled: Path(f"supervised model on {unlabeled}"),
@@ -51,7 +59,7 @@ def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal()
         heard=lambda system: Path(f"last proposal on {system.unlabeled}"),
     )
     rows = tables()["tab8_label_quality"].rows
-    assert {row.cells["step"]: str(labels_of(study, row.cells, row.system)) for row in rows} == {
+    assert {row.cells["step"]: str(labels_of(study, row.cells, present(row.system))) for row in rows} == {
         "All": "asr_lm labels of all",
         "0": "supervised model on all",
         "3.2M": "last proposal on all",
@@ -59,12 +67,12 @@ def test_the_labels_of_table_8_are_those_of_the_first_and_of_the_last_proposal()
 
 
 def test_table_9_takes_what_was_said_for_the_ground_truth_and_what_was_heard_of_all_others(
-    study: SimpleNamespace, tiny_prior: ConvPrior
+    study: Study, tiny_prior: ConvPrior
 ) -> None:
     scored = likelihoods(tiny_prior, [*SAID, *HEARD])
     for row in tables()["tab9_decode_ppl"].rows:
         texts = SAID if row.cells["system"] == "GroundTruth" else HEARD
-        found = measure(study, row.cells, row.system)
+        found = measure(study, row.cells, present(row.system))
         for column in ("lm_ppl_dev_clean", "lm_ppl_dev_other"):
             assert found.values[column] == pytest.approx(perplexity(scored, texts))
             assert found.texts[column].log_p == pytest.approx([scored[text][0] for text in texts], abs=1e-4)
@@ -72,9 +80,9 @@ def test_table_9_takes_what_was_said_for_the_ground_truth_and_what_was_heard_of_
 
 
 @pytest.mark.parametrize(("table", "rate"), [("tabA4_cer", 100 * 1 / 10), ("tabA1_alpha", 100 * 1 / 3)])
-def test_table_a4_counts_characters_and_others_words(study: SimpleNamespace, table: str, rate: float) -> None:
+def test_table_a4_counts_characters_and_others_words(study: Study, table: str, rate: float) -> None:
     row = tables()[table].rows[0]
-    values = measure(study, row.cells, row.system).values
+    values = measure(study, row.cells, present(row.system)).values
     assert len(values) == (4 if table == "tabA4_cer" else 2)
     assert list(values.values()) == pytest.approx([rate] * len(values))
 

@@ -180,7 +180,12 @@ def test_a_process_at_work_puts_down_how_far_it_came_when_its_pool_is_left(tmp_p
 
     file = tmp_path / "begun"
     os.mkfifo(file)
-    threading.Thread(target=lambda: (file.read_text(), os.kill(os.getpid(), signal.SIGUSR1))).start()
+
+    def ring_once_begun() -> None:
+        file.read_text()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    threading.Thread(target=ring_once_begun).start()
     before = signal.signal(signal.SIGUSR1, stop)
     try:
         with pytest.raises(KeyboardInterrupt), Pool(2) as pool:
@@ -195,7 +200,7 @@ def test_a_process_at_work_puts_down_how_far_it_came_when_its_pool_is_left(tmp_p
 def test_a_process_at_work_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
     file = tmp_path / "begun"
     os.mkfifo(file)
-    command = [sys.executable, "-c", "import sys, test_pool; test_pool.work_apart(sys.argv[1])", file]
+    command = [sys.executable, "-c", "import sys, test_pool; test_pool.work_apart(sys.argv[1])", str(file)]
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as starter:
         worker = os.pidfd_open(int(file.read_text()))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from narrowing import present
 from tiny_language import sentences
 from tiny_run import command
 
@@ -82,8 +83,8 @@ def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(
 
     file.unlink()
     shutil.rmtree(data)
-    for folder in [*data.parent.rglob("lpm"), *data.parent.rglob("both")]:
-        shutil.rmtree(folder)
+    for each in [*data.parent.rglob("lpm"), *data.parent.rglob("both")]:
+        shutil.rmtree(each)
     words = ("table", "2:13,23", "--scale", scale, "--so-far", *TINY, *KEPT)
     assert command(*words, "--seeds", "0,1") == 0
     assert file.read_text().splitlines() == page, "figures are shown without their models and data"
@@ -119,7 +120,7 @@ def test_figures_outlive_a_run_with_other_settings(
 
 def test_what_was_measured_of_60000_hours_is_shown_without_their_speech() -> None:
     request = Request(("tabA4_cer",), "paper", rows={"tabA4_cer": "4-5"}, so_far=True)
-    assert [row.system.unlabeled for row in request.rows_of("tabA4_cer")] == ["all", "light"]
+    assert [present(row.system).unlabeled for row in request.rows_of("tabA4_cer")] == ["all", "light"]
     small = replace(request, scale="small")
     assert [row.system is None for row in small.rows_of("tabA4_cer")] == [False, True], "never measured there"
 
@@ -242,7 +243,7 @@ def test_a_study_of_an_older_version_is_continued(
 
 def test_a_system_of_an_older_version_keeps_its_folder(tmp_path: Path) -> None:
     places = Request((), "small", overrides=(f"runs={tmp_path}",)).places(0)
-    system = tables()["x3_prior_in_search"].rows[5].system
+    system = present(tables()["x3_prior_in_search"].rows[5].system)
     new = places.folder_of(system)
     assert "-fusion.centered=True-" in new.name
     old = new.with_name(new.name.replace("centered", "centred"))
@@ -273,8 +274,8 @@ def test_several_tables_train_what_they_share_once(
     assert intervals[1:] == [[*pair, f"dev_{part}_wer"] for pair in compared for part in ("clean", "other")]
     beams = (runs / "tab1_hypotheses.md").read_text().split("## ")
     shown = capsys.readouterr().out
-    for words in ("| utterance | model | rank | log q(y) |", "| 1 | LPM | 1 |", "+word: an insertion"):
-        assert words in beams[0]
+    for part in ("| utterance | model | rank | log q(y) |", "| 1 | LPM | 1 |", "+word: an insertion"):
+        assert part in beams[0]
     assert beams[1].startswith("The paper's beams")
     assert "| 1 | Sup100h | 1 | -47.58 | `_she _looked" in beams[1]
     assert "-47.58" in shown
@@ -293,7 +294,9 @@ def test_systems_that_search_with_the_prior_share_its_tuned_values(folder: Calla
     ], "one for hypotheses, one for labels"
     systems = sorted((runs / "systems").iterdir())
     searched = [
-        read_record(each / "lpm")["recipe"]["settings"] for each in systems if "hypotheses" in each.name
+        present(read_record(each / "lpm"))["recipe"]["settings"]
+        for each in systems
+        if "hypotheses" in each.name
     ]
     assert len(systems) == 3
     assert sorted(each["matching"]["beam_size"] for each in searched) == [1, 4]

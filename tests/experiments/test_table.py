@@ -1,22 +1,37 @@
 """The tables as data: the paper's figures, the systems behind the rows, and the claims."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from narrowing import present
 
 from priormatch.config import Settings, changed, parse_override
 from priormatch.errors import UserError
 from priormatch.experiments.results_page import footnotes
 from priormatch.experiments.scales import Request, places_of, wanted_files
 from priormatch.experiments.study import Study
-from priormatch.experiments.table import MISSING, is_better_lower, system_of, table_named, tables
+from priormatch.experiments.table import (
+    MISSING,
+    Cells,
+    System,
+    is_better_lower,
+    system_of,
+    table_named,
+    tables,
+)
+from priormatch.pipeline.run_data import RunData
 from priormatch.scoring.error_rates import word_error_rate_recovered
 
 OPEN = "x1_open_questions"
 PLAIN = system_of("matched clean")
 ROWS = {name: [(row.cells, row.system) for row in table.rows] for name, table in tables().items()}
 RUN = [(name, system) for name, rows in ROWS.items() for _, system in rows if system is not None]
+
+
+def systems_in(table: str) -> list[tuple[Cells, System]]:
+    """The rows of a table all of which have a system."""
+    return [(cells, present(system)) for cells, system in ROWS[table]]
 
 
 def places(scale: Any) -> Any:
@@ -113,7 +128,7 @@ def test_recovered_rates_follow_from_the_word_error_rates(table: Any, misprints:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A study at demo scale without any data: its settings and folders."""
     given = vars(places("demo")) | {"folder": tmp_path_factory.mktemp("study"), "ensemble": 3}
-    return Study(**given, data=None, speech={}, parts={})
+    return Study(**given, data=cast(RunData, None), speech={}, parts={})
 
 
 def test_every_system_is_a_set_of_settings_that_exist(study: Any) -> None:
@@ -129,7 +144,7 @@ def test_systems_share_a_folder_exactly_where_they_are_the_same_experiment(study
         labels = system.labels, system.labeler, system.ensemble, system.filtered
         return system.kind, unlabeled, labels, recipe
 
-    folders = {}
+    folders: dict[Path, set[Any]] = {}
     for system in {system for _, system in RUN if not system.recorded}:
         folders.setdefault(study.folder_of(system), set()).add(experiment(system))
     assert all(len(each) == 1 for each in folders.values()), "one folder, one experiment"
@@ -164,10 +179,12 @@ def test_rows_of_other_papers_and_empty_ones_are_not_run() -> None:
 
 
 def test_distillation_leaves_the_prior_and_the_filter_out() -> None:
-    fixed = next(
-        system
-        for row, system in ROWS["tab6_kd"]
-        if (row["hyp_source"], row["k"], row["teacher"]) == ("ASR", "4", "Fix")
+    fixed = present(
+        next(
+            system
+            for row, system in ROWS["tab6_kd"]
+            if (row["hyp_source"], row["k"], row["teacher"]) == ("ASR", "4", "Fix")
+        )
     )
     found = changed(Settings(), fixed.settings).matching
     assert (found.prior_exponent, found.proposal_exponent, found.length_filter) == (0, 0, [])
@@ -175,7 +192,7 @@ def test_distillation_leaves_the_prior_and_the_filter_out() -> None:
 
 
 def test_labels_of_distillation_are_made_by_the_models_the_rows_name(study: Any) -> None:
-    rows = [each for each in ROWS["tabA3_kd_ext"] if each[0]["hyp_source"] == "ASR+LM"]
+    rows = [each for each in systems_in("tabA3_kd_ext") if each[0]["hyp_source"] == "ASR+LM"]
     assert [(system.labeler, system.filtered) for _, system in rows] == [
         ("", False),
         ("B", False),
@@ -220,17 +237,17 @@ def test_systems_that_need_other_models_have_them_beside_the_shared_ones(study: 
 def test_our_table_asks_weights_by_filters_and_what_the_paper_only_names() -> None:
     rows = [row for row, _ in ROWS[OPEN]]
     assert len({(row["weights"], row["length_filter"], row["k"]) for row in rows}) == 13
-    assert {system.unlabeled for _, system in ROWS[OPEN]} == {"all"}
-    settings = {row["method"]: changed(Settings(), system.settings) for row, system in ROWS[OPEN]}
+    assert {system.unlabeled for _, system in systems_in(OPEN)} == {"all"}
+    settings = {row["method"]: changed(Settings(), system.settings) for row, system in systems_in(OPEN)}
     assert settings["LPM, context"].prior.model.context
     assert settings["LPM, context"].matching.context
-    assert {row["method"] for row, system in ROWS[OPEN] if system.recorded} == {
+    assert {row["method"] for row, system in systems_in(OPEN) if system.recorded} == {
         "LPM, selection",
         "LPM, moving average",
     }
     weights = {
         row["weights"]: changed(Settings(), system.settings).matching
-        for row, system in ROWS[OPEN]
+        for row, system in systems_in(OPEN)
         if row["method"] == "LPM"
     }
     assert {name: (each.prior_exponent, each.proposal_exponent) for name, each in weights.items()} == {
@@ -262,7 +279,7 @@ def test_removed_variants_have_their_folder_at_every_scale(scale: Any, end: Any)
 
 def test_searches_with_the_prior_share_systems_with_the_main_results() -> None:
     plan = places("small")
-    searches = [system for _, system in ROWS["x3_prior_in_search"]]
+    searches = [system for _, system in systems_in("x3_prior_in_search")]
     names = [plan.name_of(system) for system in searches]
     main = {row.number: plan.name_of(row.system) for row in tables()["tab7_main"].rows if row.system}
     assert [names[row] for row in (0, 2, 4, 10, 11)] == [main[row] for row in (12, 26, 25, 33, 32)]
@@ -288,7 +305,7 @@ def test_the_main_results_of_the_paper_have_settings_of_their_own_whatever_the_r
     plan = places_of("paper", recipe, 0, ())
     speech = {"360h(S)+All(T)": "clean", "860h(S)+All(T)": "all", "60000h(S)+All(T)": "light"}
     main = {
-        speech[row["unlabeled"]]: plan.settings_of(system).matching
+        speech[row["unlabeled"]]: plan.settings_of(present(system)).matching
         for row, system in ROWS["tab7_main"]
         if row["source"] == "this" and row["method"].startswith("LPM") and row["decode_lm"] == "None"
     }

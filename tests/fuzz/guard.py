@@ -46,16 +46,17 @@ sys.addaudithook(_audit)
 
 
 def survives(
-    function: Callable[..., Result], *arguments: object, refusals: tuple[type, ...] = ()
+    function: Callable[..., Result], *arguments: object, refusals: tuple[type[Exception], ...] = ()
 ) -> Result | None:
     """Call a function within the limits; its result, or None where it refused the input with a `UserError`.
 
     Any other exception, a MemoryError among them, fails the test, unless `refusals` names it.
     """
+    expected: tuple[type[Exception], ...] = (UserError, *refusals)
     with limits():
         try:
             return function(*arguments)
-        except (UserError, *refusals) as refusal:
+        except expected as refusal:
             message = str(refusal)
             if not message or "Traceback" in message or len(message) > 2000:
                 raise AssertionError(f"not a message for a user: {message[:200]!r}") from refusal

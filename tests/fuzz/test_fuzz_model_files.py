@@ -44,7 +44,7 @@ edits = st.lists(
     min_size=1,
     max_size=6,
 )
-odd = st.one_of(
+odd: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(
         [
             *(None, True, False, 0, -1, 1, 3, 7, 255, 256, 10**6, 2**31, 2**63, 10**30, -(10**400), 10**400),

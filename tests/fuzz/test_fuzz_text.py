@@ -3,6 +3,7 @@
 import gzip
 import lzma
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from guard import fuzzed, survives
@@ -44,7 +45,7 @@ contents = st.one_of(
 )
 
 
-def use_text(path: Path, out: Path, kind: str) -> None:
+def use_text(path: Path, out: Path, kind: Literal["english", "unicode", "turkic"]) -> None:
     """What verbs do with text."""
     list(read_sentences(path))
     normalizer = normalizer_of(LanguageSettings(kind))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from narrowing import present
 from torch import nn
 from torch.nn import functional
 
@@ -188,13 +189,14 @@ def test_the_depthwise_convolution(width: int, taps: int) -> None:
     conv, norm = conv.to(DEVICE), norm.to(DEVICE)
     x = torch.randn(batch * steps, width, device=DEVICE).to(DTYPE)
     given, exact = x.clone().requires_grad_(), x.double().requires_grad_()
-    parameters = conv.weight, conv.bias, norm.weight, norm.bias
+    parameters = conv.weight, present(conv.bias), norm.weight, norm.bias
     found = Depthwise.apply(Shape(torch.full((batch,), steps), steps, True), norm.eps, given, *parameters)
     slope = torch.randn_like(found)
     found.backward(slope)
-    slopes = [given.grad, *(each.grad.clone() for each in parameters)]
-    conv, norm = (copy.deepcopy(each).double() for each in (conv, norm))
-    conv.zero_grad(), norm.zero_grad()
+    slopes = [given.grad, *(present(each.grad).clone() for each in parameters)]
+    conv, norm = copy.deepcopy(conv).double(), copy.deepcopy(norm).double()
+    conv.zero_grad()
+    norm.zero_grad()
     mixed = conv(exact.view(batch, steps, width).transpose(1, 2)).transpose(1, 2).flatten(0, 1)
     expected = functional.silu(norm(mixed))
     expected.backward(slope.double())

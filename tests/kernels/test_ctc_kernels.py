@@ -75,8 +75,9 @@ def on_logits(function: Likelihood) -> Likelihood:
 KERNELS = on_logits(ctc_log_likelihood), ctc_log_likelihood_of_logits
 
 
-def tensors(case: Case) -> list[Tensor]:
-    return [each.to(DEVICE) for each in case.tensors()]
+def tensors(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    logits, frames, labels, lengths = (each.to(DEVICE) for each in case.tensors())
+    return logits, frames, labels, lengths
 
 
 def outcome(likelihood: Likelihood, logits: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
@@ -157,10 +158,10 @@ def test_float32_is_as_close_to_float64_as_that_of_pytorch(
 
 def test_it_runs_without_a_gradient() -> None:
     case = Case(dtype=torch.float32)
-    logits, *others = tensors(case)
-    log_q = logits.log_softmax(dim=-1)
-    with_gradient = ctc_log_likelihood(log_q.clone().requires_grad_(), *others, case.blank)
-    assert torch.equal(ctc_log_likelihood(log_q, *others, case.blank), with_gradient.detach())
+    logits, frames, labels, lengths = tensors(case)
+    log_q, given = logits.log_softmax(dim=-1), (frames, labels, lengths, case.blank)
+    with_gradient = ctc_log_likelihood(log_q.clone().requires_grad_(), *given)
+    assert torch.equal(ctc_log_likelihood(log_q, *given), with_gradient.detach())
 
 
 def test_impossible_sequences_have_no_gradient_and_no_nan() -> None:
@@ -208,10 +209,11 @@ def test_padding_changes_nothing(case: Case, more_frames: int, more_labels: int)
 
 def test_logits_in_bfloat16() -> None:
     case = Case(dtype=torch.bfloat16)
-    logits, *others = tensors(case)
-    values, gradients = outcome(on_logits(plain_likelihood), logits.double(), *others, case.blank)
+    logits, frames, labels, lengths = tensors(case)
+    given = frames, labels, lengths, case.blank
+    values, gradients = outcome(on_logits(plain_likelihood), logits.double(), *given)
     mine = logits.requires_grad_()
-    found = ctc_log_likelihood_of_logits(mine, *others, case.blank)
+    found = ctc_log_likelihood_of_logits(mine, *given)
     torch.testing.assert_close(found.double(), values, rtol=1e-5, atol=1e-5)
     (gradient,) = torch.autograd.grad(found, mine, torch.linspace(-1, 2, 9, device=DEVICE).view(3, 3))
     assert gradient.dtype == torch.bfloat16
@@ -230,12 +232,12 @@ def test_the_same_bits_every_time() -> None:
 @pytest.mark.parametrize("likelihood", KERNELS)
 def test_no_value_is_read_on_the_host(likelihood: Likelihood) -> None:
     case = Case(dtype=torch.float32)
-    logits, *others = tensors(case)
-    weights = torch.ones_like(others[2], dtype=torch.float32)
+    logits, frames, labels, lengths = tensors(case)
+    weights = torch.ones_like(lengths, dtype=torch.float32)
     for _ in range(2):  # the first call compiles
         mine = logits.clone().requires_grad_()
         with no_values_on_the_host():
-            likelihood(mine, *others, case.blank).backward(weights)
+            likelihood(mine, frames, labels, lengths, case.blank).backward(weights)
         assert mine.grad is not None
 
 

@@ -77,8 +77,8 @@ def test_padded_sentences_have_the_same_loss(tiny_prior: ConvPrior) -> None:
 @pytest.mark.parametrize("tokens", [8192, 32768])
 def test_batches_of_sentences_have_few_shapes(mean: int, tokens: int) -> None:
     spread = 0.75
-    lengths = np.random.default_rng(0).lognormal(np.log(mean) - spread**2 / 2, spread, 200_000)
-    lengths = 2 + np.minimum(lengths, 10 * mean).astype(np.int64)
+    drawn = np.random.default_rng(0).lognormal(np.log(mean) - spread**2 / 2, spread, 200_000)
+    lengths = 2 + np.minimum(drawn, 10 * mean).astype(np.int64)
     given = [
         (len(batch), int(lengths[batch].max()))
         for epoch in range(2)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from narrowing import of_type, present
+from torch import nn
 
 from priormatch.models.tds import SubSampling, TDSBlock, TDSEncoder, UtteranceNorm
 
@@ -100,9 +102,9 @@ def test_a_layer_and_its_gradients(kind: Any, channels: Any, share: Any) -> None
     exact, rounded, found = (
         outcome(copy.deepcopy(layer).to(dtype), x, lengths, run)
         for dtype, run in (
-            (torch.float64, lambda *given: plain(*given, share)),
-            (torch.float32, lambda *given: plain(*given, share)),
-            (torch.float32, lambda *given: layer_output(*given, SEEDS)),
+            (torch.float64, lambda layer, x, lengths: plain(layer, x, lengths, share)),
+            (torch.float32, lambda layer, x, lengths: plain(layer, x, lengths, share)),
+            (torch.float32, lambda layer, x, lengths: layer_output(layer, x, lengths, SEEDS)),
         )
     )
     assert relative_error(found["output"], exact["output"]) < (1e-3 if INTERPRETED else 1e-2)
@@ -126,7 +128,7 @@ def test_gradients_reach_every_layer_of_an_encoder() -> None:
         output, _ = run(features, lengths)
         (output * torch.linspace(-1, 1, output.numel(), device=DEVICE).view_as(output)).sum().backward()
         slopes.append(
-            {name: each.grad.clone() for name, each in encoder.named_parameters() if each.dim() > 0}
+            {name: present(each.grad).clone() for name, each in encoder.named_parameters() if each.dim() > 0}
         )
     for name, expected in slopes[0].items():
         assert relative_error(slopes[1][name], expected) < 1e-3, name
@@ -136,7 +138,7 @@ def chained(encoder: TDSEncoder, x: Any, lengths: Any) -> Any:
     """What the fused encoder computes, in the precision of x."""
     for stage in encoder.stages:
         lengths = (lengths + 1) // 2
-        for layer in stage:
+        for layer in of_type(nn.ModuleList, stage):
             x = layer_output(layer, x, lengths, SEEDS)
     return encoder.head(x), lengths
 

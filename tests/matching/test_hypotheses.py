@@ -5,13 +5,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from narrowing import present
 
 from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.corpus import Corpus
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam, Hypotheses, pad
 from priormatch.matching.hypotheses import inspect, inspect_beam, of_row
 from priormatch.matching.lpm import LengthFilter, Weighing
@@ -47,8 +49,11 @@ def table_of(rows: list[tuple[str, float]]) -> SimpleNamespace:
     return SimpleNamespace(score=score)
 
 
-TOKENIZER = SimpleNamespace(
-    pieces=WORDS, eos=EOS, decode=decode_words, encode=lambda text: [*map(WORDS.index, text.split())]
+TOKENIZER = cast(
+    Tokenizer,
+    SimpleNamespace(
+        pieces=WORDS, eos=EOS, decode=decode_words, encode=lambda text: [*map(WORDS.index, text.split())]
+    ),
 )
 
 
@@ -62,14 +67,15 @@ def test_the_papers_table_1() -> None:
     found = inspect_beam(
         beam_of(*(text for text, _ in LPM)), "u", REFERENCE, TOKENIZER, table_of(LPM), Weighing()
     )
-    assert (found.reference, found.reference_log_prior) == (REFERENCE, pytest.approx(-34.14))
+    assert found.reference == REFERENCE
+    assert found.reference_log_prior == pytest.approx(-34.14)
     assert [each.text for each in found.hypotheses] == [text for text, _ in LPM]
     assert [each.rank for each in found.hypotheses] == [1, 2, 3, 4]
     assert [each.log_prior for each in found.hypotheses] == pytest.approx([score for _, score in LPM])
     assert [round(each.weight, 2) for each in found.hypotheses] == [0.63, 0.09, 0.27, 0.01]
     assert [each.log_q for each in found.hypotheses] == [-1.0, -1.5, -2.0, -2.5]
     assert [each.dropped for each in found.hypotheses] == [None] * 4
-    wrong = [[word for word in each.words if word.kind != "equal"] for each in found.hypotheses]
+    wrong = [[word for word in present(each.words) if word.kind != "equal"] for each in found.hypotheses]
     looked, hurried = AlignedWord("looked", "walked"), AlignedWord("as", "after")
     assert wrong == [[hurried], [], [looked, hurried], [looked]]
 
@@ -91,7 +97,8 @@ def test_what_the_length_filter_drops_and_why() -> None:
     assert [each.dropped for each in found.hypotheses] == [None, None, None, "too long, 6 for 4", "empty"]
     assert [each.weight for each in found.hypotheses] == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0, 0])
     assert (found.reference_length, found.reference, found.ended) == (4, None, False)
-    assert found.hypotheses[0].words is found.reference_log_prior is None
+    assert found.hypotheses[0].words is None
+    assert found.reference_log_prior is None
     tight = Weighing(LengthFilter(1.0, 1.0), {"u": 3})
     found = inspect_beam(beam_of("she left"), "u", None, TOKENIZER, prior, tight)
     assert found.hypotheses[0].dropped == "too short, 3 for 4"
@@ -147,7 +154,7 @@ def test_beams_of_a_search_with_the_prior(
     tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, tiny_corpus: Callable[..., Path]
 ) -> None:
     with torch.no_grad():
-        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 1.5
+        present(tiny_recognizer.decoder).output.bias[tiny_recognizer.tokenizer.eos] += 1.5
     corpus, fusion = Corpus.load(tiny_corpus(3), AudioSettings(workers=0)), FusionSettings(beam_size=2)
     weighing = Weighing(exponents=(0.0, 1.0), fusion=fusion)
     found = inspect(tiny_recognizer, tiny_prior, corpus, 3, weighing)

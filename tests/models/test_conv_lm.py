@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from narrowing import of_type, present
 from torch import nn
 
 from priormatch.config import ConvLMSettings
@@ -26,7 +27,7 @@ def test_the_papers_model_has_the_papers_size() -> None:
         model = ConvLM(ConvLMSettings(), 4998)
     count = sum(each.numel() for each in model.parameters())
     assert round(count / 1e6, 1) == 177.9
-    assert [len(block.layers) for block in model.blocks] == [1, *[3] * 13]
+    assert [len(of_type(GatedBlock, block).layers) for block in model.blocks] == [1, *[3] * 13]
 
 
 def test_it_is_causal_and_sees_every_label_of_its_context(model: ConvLM) -> None:
@@ -67,7 +68,8 @@ def test_steps_equal_the_full_pass(model: ConvLM) -> None:
 
 def test_a_cache_goes_with_its_hypothesis(model: ConvLM) -> None:
     """As in a search: hypotheses change places, and some are continued twice."""
-    histories, cache = [[], [], []], model.first_cache(1, 3)
+    histories: list[list[int]] = [[], [], []]
+    cache = model.first_cache(1, 3)
     _, cache = model.step(cache, None)
     for parents in torch.randint(3, (8, 3)).tolist():
         classes = torch.randint(CLASSES, (1, 3))
@@ -98,7 +100,7 @@ def test_weights_start_in_fairseqs_ranges() -> None:
     conv, linear = CausalConv(64, 64, 5, 0.1), normed_linear(256, 64, 0.1)
     assert conv.conv.weight.std().item() == pytest.approx(math.sqrt(4 * 0.9 / (5 * 64)), rel=0.05)
     assert linear.weight.std().item() == pytest.approx(math.sqrt(0.9 / 256), rel=0.05)
-    assert torch.all(conv.conv.bias == 0)
+    assert torch.all(present(conv.conv.bias) == 0)
     assert torch.all(linear.bias == 0)
     embedding = ConvLM(ConvLMSettings(128, 8, [], 8), 100).embedding.weight
     assert embedding.std().item() == pytest.approx(0.1, rel=0.05)
@@ -108,7 +110,7 @@ def test_weights_start_in_fairseqs_ranges() -> None:
 def test_a_convolution_by_hand(kernel: int) -> None:
     conv = CausalConv(1, 1, kernel, 0.0)
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    weight, bias = conv.conv.weight[0, 0].tolist(), conv.conv.bias.item()
+    weight, bias = conv.conv.weight[0, 0].tolist(), present(conv.conv.bias).item()
     padded = [0.0] * (kernel - 1) + x.tolist()
     expected = [sum(w * v for w, v in zip(weight, padded[u:], strict=False)) + bias for u in range(4)]
     assert conv(x[None, :, None])[0, :, 0].tolist() == pytest.approx(expected)

@@ -8,6 +8,7 @@ import torch
 from ctc_cases import Case, of_pytorch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from narrowing import present
 from torch import Tensor
 from torch.nn import functional
 
@@ -75,7 +76,7 @@ def test_float32_is_close_to_float64_as_that_of_pytorch_is(frames: int, classes:
         value = function(mine.log_softmax(dim=-1), frames_, labels, lengths, case.blank)
         value.masked_fill(value.isinf(), 0.0).sum().backward()
         values.append(value.detach().masked_fill(value.isinf(), 0.0).double())
-        gradients.append(mine.grad.double())
+        gradients.append(present(mine.grad).double())
     for found in (values, gradients):
         theirs, ours = ((each - found[0]).abs().max().item() for each in found[1:])
         assert ours < 3 * theirs + 1e-5
@@ -116,8 +117,9 @@ def test_padding_changes_nothing(case: Case, more_frames: int, more_labels: int)
     again = ctc_log_likelihood(longer, frames, wider, lengths, case.blank)
     torch.testing.assert_close(again, found)
     torch.autograd.backward([found.sum(), again.sum()])
-    torch.testing.assert_close(longer.grad[:, : case.frames], log_q.grad)
-    assert torch.all(longer.grad[:, case.frames :] == 0)
+    gradient = present(longer.grad)
+    torch.testing.assert_close(gradient[:, : case.frames], log_q.grad)
+    assert torch.all(gradient[:, case.frames :] == 0)
     own = ctc_log_likelihood(log_q[:1, : frames[0]], frames[:1], labels[:1], lengths[:1], case.blank)
     torch.testing.assert_close(own[0], found[0])
 
@@ -157,7 +159,7 @@ def test_a_class_of_probability_zero_may_make_a_sequence_impossible() -> None:
     )
     assert found.tolist() == [[0.0, -math.inf]]
     found[:, 0].sum().backward()
-    assert log_q.grad.tolist() == [[[1.0, 0.0], [1.0, 0.0]]]
+    assert present(log_q.grad).tolist() == [[[1.0, 0.0], [1.0, 0.0]]]
 
 
 def test_no_frames_hold_only_the_empty_text() -> None:
@@ -214,7 +216,7 @@ def test_alignment_is_the_best_of_all(case: Case) -> None:
             if each != case.blank:
                 spans.append((begin, t - 1, log_q[b, begin:t, each].exp().mean().item()))
         for u, (begin, end, confidence) in enumerate(spans):
-            assert (found.starts[b, u], found.ends[b, u]) == (begin, end)
+            assert (found.starts[b, u].item(), found.ends[b, u].item()) == (begin, end)
             assert found.confidences[b, u].item() == pytest.approx(confidence)
         assert torch.all(found.ends[b, len(spans) :] == -1)
         assert torch.all(found.confidences[b, len(spans) :] == 0)

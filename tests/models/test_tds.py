@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from narrowing import present
 from torch import nn
 
 from priormatch.models.tds import SubSampling, TDSBlock, TDSEncoder, TimeConv, UtteranceNorm
@@ -76,7 +77,7 @@ def test_three_stages_look_at_981_frames() -> None:
     features = torch.ones(1, 2000, 1, requires_grad=True)
     encoded, _ = encoder(features, torch.tensor([2000]))
     encoded[0, 125].sum().backward()
-    seen = features.grad[0, :, 0].nonzero()
+    seen = present(features.grad)[0, :, 0].nonzero()
     assert seen.max() - seen.min() + 1 == 981
 
 
@@ -126,7 +127,7 @@ def test_weights_start_with_variance_one_over_fan_in() -> None:
     for weight, bias, fan_in in (
         (block.inner.weight, block.inner.bias, 400),
         (block.outer.weight, block.outer.bias, 400),
-        (block.conv.conv.weight, block.conv.conv.bias, 210),
+        (block.conv.conv.weight, present(block.conv.conv.bias), 210),
     ):
         assert weight.abs().max() <= math.sqrt(3 / fan_in)
         assert weight.var().item() == pytest.approx(1 / fan_in, rel=0.1)

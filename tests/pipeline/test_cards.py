@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,7 +181,7 @@ def test_a_card_names_the_network_that_there_is(
     network: str,
 ) -> None:
     sizes = ConformerSettings(width=16, layers=1, heads=2, kernel=5)
-    wanted = {"kind": kind, "ctc_weight": weight, "encoder": encoder, "conformer": sizes}
+    wanted: dict[str, Any] = {"kind": kind, "ctc_weight": weight, "encoder": encoder, "conformer": sizes}
     characters = train_tokenizer(tiny_sentences, 0, kind="characters")
     card = plain_card("x", SpeechRecognizer(replace(tiny_model_settings, **wanted), characters))
     assert f"{network}. " in card.summary

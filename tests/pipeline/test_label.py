@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from lhotse import CutSet
+from narrowing import present
 from tiny_run import command, files
 
 from priormatch.config import AudioSettings
@@ -178,7 +179,9 @@ def test_label_decodes_filters_and_keeps_the_transcripts(
     halved = ("--transcripts", "all.transcripts.jsonl", "--keep-best", "0.5", "--out", "half.jsonl.gz")
     assert command(*words, *halved) == 0
     half = texts_of(tmp_path / "half.jsonl.gz")
-    a_piece = {name: each.score / (each.pieces + 1) for name, each in decoded.items() if each.hypothesis}
+    a_piece = {
+        name: present(each.score) / (each.pieces + 1) for name, each in decoded.items() if each.hypothesis
+    }
     assert len(half) >= math.ceil(len(a_piece) / 2)
     assert min(a_piece[name] for name in half) >= max([a_piece[n] for n in a_piece if n not in half])
     assert sorted(each.name for each in tmp_path.glob("*.jsonl*")) == [

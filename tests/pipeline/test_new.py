@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def chosen(hours: float, gpu: bool, cores: int = 8) -> dict[str, float | list[Any]]:
+def chosen(hours: float, gpu: bool, cores: int = 8) -> dict[str, Any]:
     rules = rules_for(hours, 1000, gpu, cores)
     return {key: value for rule in rules for key, value in rule.chosen.items()}
 

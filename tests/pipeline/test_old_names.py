@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from priormatch.config import DemoSettings, FusionSettings, Settings, load_settings
+from priormatch.data.corpus import Corpus
 from priormatch.decoding.tuning import Errors, Trials, read_tuned
 from priormatch.errors import UserError
 from priormatch.old_names import existing_manifest
@@ -106,7 +107,7 @@ def test_decoding_with_a_prior_that_an_older_version_began_resumes(
     tiny_prior.save(tmp_path / "prior")
     keys: list[str] = []
     monkeypatch.setattr(work, "decode_to_file", lambda *given: keys.append(given[3]))
-    monkeypatch.setattr(work.Corpus, "load", lambda *given: None)
+    monkeypatch.setattr(Corpus, "load", lambda *given: None)
     settings = Settings(device="cpu", fusion=FusionSettings(centered=True))
     work.decode_to(
         tmp_path / "model", tmp_path / "cuts", settings, tmp_path / "out", prior=tmp_path / "prior"

@@ -9,6 +9,7 @@ import pytest
 import soundfile
 from lhotse import CutSet
 from lhotse.utils import fastcopy
+from narrowing import present
 from tiny_language import sentences, speak
 
 from priormatch.config import load_settings
@@ -42,6 +43,11 @@ def texts(path: Path) -> list[str | None]:
     return [cut.supervisions[0].text for cut in read_cuts(path)]
 
 
+def transcripts(path: Path) -> list[str]:
+    """The texts of cuts all of which have one."""
+    return [present(text) for text in texts(path)]
+
+
 def speakers(path: Path) -> set[str]:
     return {cut.supervisions[0].speaker for cut in read_cuts(path)}
 
@@ -51,7 +57,7 @@ def test_folders_become_cuts_with_speakers_held_apart(folders: dict[str, Path], 
     assert list(data.validation) == ["validation"]
     assert speakers(data.labeled).isdisjoint(speakers(data.validation["validation"]))
     assert len(texts(data.labeled) + texts(data.validation["validation"])) == 9
-    assert all(text == text.lower() for text in texts(data.labeled))
+    assert all(text == text.lower() for text in transcripts(data.labeled))
     assert texts(data.unlabeled) == [None] * 9
     assert data.test == data.validation
     assert "no test set" in data.notes[0]
@@ -110,7 +116,7 @@ def test_cuts_of_any_origin_are_brought_into_shape(
     ).to_file(loud)
     data = make({**folders, "unlabeled": bare, "labeled": loud}, tmp_path, "validation_share=0.5")
     assert texts(data.unlabeled) == [None] * 4
-    found = texts(data.labeled) + texts(data.validation["validation"])
+    found = transcripts(data.labeled) + transcripts(data.validation["validation"])
     assert sorted(found) == sorted(cut.supervisions[0].text for cut in cuts)
 
 
@@ -170,7 +176,10 @@ def test_given_cuts_with_digits_are_skipped_and_told(
     given = spoken(tmp_path / f"mine{SUFFIX}", ["at nine", "at 5 pm", "at ten", " "], tiny_corpus)
     bad = read_cuts(given)[1].id
     data = make({**folders, "labeled": given}, tmp_path, "validation_share=0.5")
-    assert sorted(texts(data.labeled) + texts(data.validation["validation"])) == ["at nine", "at ten"]
+    assert sorted(transcripts(data.labeled) + transcripts(data.validation["validation"])) == [
+        "at nine",
+        "at ten",
+    ]
     said = capsys.readouterr().err
     assert "1 of 4 skipped (digits in the transcript: 1), listed with reasons in" in said
     (line,) = (data.labeled.parent / "labeled.bad.tsv").read_text().splitlines()[1:]

@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -28,7 +28,9 @@ SAID = ["monday at ten", "at nine", "with doctor"]
 HEARD = ["monday at", "at ten", "with doctor"]  # one deletion and one substitution in seven words
 
 
-def write(path: Path, hypotheses: list[str], references: list[str | None] = SAID, first: int = 0) -> Path:
+def write(
+    path: Path, hypotheses: Sequence[str], references: Sequence[str | None] = SAID, first: int = 0
+) -> Path:
     rows = enumerate(zip(hypotheses, references, strict=True), first)
     write_transcripts(path, [Transcript(f"tiny-{i}", heard, 3, said, []) for i, (heard, said) in rows])
     return path
@@ -222,7 +224,8 @@ def test_a_system_against_itself_is_no_different(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
 ) -> None:
     path = tmp_path_factory.mktemp("x") / "x.jsonl"
-    write(path, *map(list, zip(*pairs, strict=True)))
+    hypotheses, references = zip(*pairs, strict=True)
+    write(path, hypotheses, references)
     (found,) = score([path, path]).comparisons
     assert found.test.p_value == 1.0
     assert found.test.difference == 0.0 or not score([path]).scores[0].words
@@ -289,8 +292,8 @@ def test_speakers_are_drawn_where_the_references_know_them(
     (of_utterances,) = score([bare], [cuts]).scores
     assert of_utterances.interval != found.interval
     assert of_utterances.wer == found.wer
-    (found,) = score([bare, bare], [cuts], resampled="recordings").comparisons
-    assert (found.units, found.resampled) == (3, "recordings")
+    (compared,) = score([bare, bare], [cuts], resampled="recordings").comparisons
+    assert (compared.units, compared.resampled) == (3, "recordings")
     assert "bootstrap samples of speakers" in text_of(score([bare], [cuts], resampled="speakers"))
 
 

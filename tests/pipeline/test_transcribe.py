@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from narrowing import present
 from tiny_language import speak
 from tiny_run import command, files
 
 from priormatch.config import FusionSettings
+from priormatch.decoding.beam import Beam
 from priormatch.decoding.tuning import write_tuned
+from priormatch.models.conv_lm import ConvLM
 from priormatch.pipeline.transcribe import find_recordings, places_in
 from priormatch.pipeline.transcribed import FILE as RECORD
 from priormatch.progress import duration_text
 from priormatch.recognizers.formats import Origin, to_json
+from priormatch.recognizers.heads import Frames
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
@@ -218,7 +222,7 @@ def test_transcripts_of_another_model_or_recording_are_refused_until_told_otherw
 ) -> None:
     out, other = tmp_path / "out", tmp_path / "other"
     with torch.no_grad():
-        tiny_recognizer.decoder.start += 1
+        present(tiny_recognizer.decoder).start.add_(1)
     tiny_recognizer.save(other)
     assert "phone.txt was made with another model: give another --out" in refusal(model=other)
     shutil.copytree(folder / "deep", tmp_path / "namesakes")
@@ -288,13 +292,14 @@ def test_a_prior_and_its_tuned_values_change_the_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_tuned(tmp_path / "fusion.yaml", FusionSettings(beam_size=3, lm_weight=0.7), {})
-    used = []
+    used: list[FusionSettings] = []
     search_with = SpeechRecognizer.search_with
-    monkeypatch.setattr(
-        SpeechRecognizer,
-        "search_with",
-        lambda self, lm, memory, settings: used.append(settings) or search_with(self, lm, memory, settings),
-    )
+
+    def noted(self: SpeechRecognizer, lm: ConvLM, frames: Frames, settings: FusionSettings) -> Beam:
+        used.append(settings)
+        return search_with(self, lm, frames, settings)
+
+    monkeypatch.setattr(SpeechRecognizer, "search_with", noted)
     words = ("transcribe", model, folder / "talk.wav", "--prior", prior)
     tuned = ("--fusion", tmp_path / "fusion.yaml")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from narrowing import present
 from tiny_run import command, files
 
 from priormatch.config import ConvLMSettings, FusionSettings
@@ -16,6 +17,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.tuning import MATCHING_SHARE, STARTS
 from priormatch.pipeline import tune as module
 from priormatch.pipeline import work
+from priormatch.recognizers.decode import error_rates, search_with_prior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.transcripts import read_transcripts
@@ -35,7 +37,7 @@ def home(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "GRID", GRID)
     with torch.no_grad():
-        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2
+        present(tiny_recognizer.decoder).output.bias[tiny_recognizer.tokenizer.eos] += 2
     tiny_recognizer.save("model")
     tiny_prior.save("prior")
     tiny_corpus(4, "dev")
@@ -116,20 +118,20 @@ def decoded_wer(*words: str) -> float:
     for name in ("dev", "other"):
         speech = ("--cuts", f"{name}.jsonl.gz", "--out", "out.jsonl", "--overwrite", "audio.workers=0")
         assert command("decode", "--model", "model", *speech, *words) == 0
-        rates.append(module.error_rates(read_transcripts(Path("out.jsonl")))["wer"])
+        rates.append(error_rates(read_transcripts(Path("out.jsonl")))["wer"])
     return sum(rates) / 2
 
 
 def test_a_stopped_tuning_goes_on_and_ends_with_the_same_files(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, tried = module.search_with_prior, []
+    tried: list[tuple[Any, ...]] = []
 
     def stopping(prior: ConvPrior, fusion: FusionSettings) -> Callable[..., Any]:
         if len(tried) == 2:
             raise KeyboardInterrupt
         tried.append(astuple(fusion))
-        return real(prior, fusion)
+        return search_with_prior(prior, fusion)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "search_with_prior", stopping)
@@ -138,7 +140,7 @@ def test_a_stopped_tuning_goes_on_and_ends_with_the_same_files(
 
     def recording(prior: ConvPrior, fusion: FusionSettings) -> Callable[..., Any]:
         tried.append(astuple(fusion))
-        return real(prior, fusion)
+        return search_with_prior(prior, fusion)
 
     monkeypatch.setattr(module, "search_with_prior", recording)
     assert tune() == 0
@@ -151,7 +153,7 @@ def test_another_model_is_tried_anew(home: Path, tiny_recognizer: SpeechRecogniz
     assert tune() == 0
     before = (home / "exp/fusion.yaml.trials.jsonl").read_text()
     with torch.no_grad():
-        tiny_recognizer.decoder.output.bias.add_(torch.randn(tiny_recognizer.tokenizer.classes))
+        present(tiny_recognizer.decoder).output.bias.add_(torch.randn(tiny_recognizer.tokenizer.classes))
     tiny_recognizer.save("model")
     assert tune("--overwrite") == 0
     after = (home / "exp/fusion.yaml.trials.jsonl").read_text()
@@ -168,12 +170,14 @@ def test_the_weight_changes_what_is_decoded(home: Path) -> None:
         found[weight] = read_transcripts(home / f"{weight}.jsonl")
     assert decode("plain.jsonl", "--beam-size", 3) == 0
     plain = read_transcripts(home / "plain.jsonl")
-    assert [each.nbest for each in found[0.0]] == [
-        [(text, pytest.approx(score, abs=1e-5)) for text, score in each.nbest] for each in plain
-    ]
-    assert all(other.score < one.score - 5 for one, other in zip(found[0.0], found[5.0], strict=True)), (
-        "the prior's say counts five times"
-    )
+    for fused, alone in zip(found[0.0], plain, strict=True):
+        assert [text for text, _ in fused.nbest] == [text for text, _ in alone.nbest]
+        scores = [score for _, score in alone.nbest]
+        assert [score for _, score in fused.nbest] == pytest.approx(scores, abs=1e-5)
+    assert all(
+        present(other.score) < present(one.score) - 5
+        for one, other in zip(found[0.0], found[5.0], strict=True)
+    ), "the prior's say counts five times"
 
 
 def test_what_a_kill_leaves_of_one_search_is_not_taken_for_that_of_another(

@@ -74,9 +74,9 @@ def test_a_recording_of_many_utterances_is_decoded_once(
 ) -> None:
     opened = []
 
-    def open_recording(path: Path, *others: object, **options: object) -> Recording:
+    def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
         opened.append(path)
-        return audio.open_recording(path, *others, **options)
+        return audio.open_recording(path, recording_id, decode)
 
     monkeypatch.setattr(source, "open_recording", open_recording)
     write(folder, "segments", *(f"u{number:02d} r1 {number / 40} 2" for number in range(40)))

@@ -1,5 +1,6 @@
 """A user's folder or table becomes a manifest, whatever is wrong in it."""
 
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_bad_files_are_skipped_and_listed(folder: Path, out: Path) -> None:
         write_audio(folder / f"{i:02d}.wav")
     bad = truncate(folder / "03.wav")
     prepare_own(folder, out)
-    assert summary(read(out).values()) == Summary(19, pytest.approx(9.5 / 3600), 0, 0)
+    assert astuple(summary(read(out).values())) == pytest.approx((19, 9.5 / 3600, 0, 0))
     listing = out.with_name("mine.bad.tsv")
     assert listing.read_text() == f"path\treason\n{bad}\ttruncated: 20 bytes are missing at the end\n"
     write_audio(bad)

@@ -22,6 +22,7 @@ from priormatch.prepare.overview import (
     sample_text,
     spread,
 )
+from priormatch.prepare.source import Utterance
 
 
 def write(path: Any, seconds: float = 1.0) -> None:
@@ -141,7 +142,8 @@ def test_what_is_not_there(tmp_path: Path, name: Any, words: Any) -> None:
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 19, 20, 21, 105])
 def test_a_sample_is_spread_and_no_larger_than_wanted(count: Any) -> None:
-    drawn = spread(range(count), 10)
+    items = [Utterance(Path, str(number), None, None) for number in range(count)]
+    drawn = [items.index(each) for each in spread(items, 10)]
     assert 0 < len(drawn) <= 10
     assert len(drawn) == count or drawn[-1] >= count // 2
 

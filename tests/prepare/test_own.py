@@ -1,6 +1,7 @@
 """A user's audio: its format is recognized, long recordings are cut, and a validation set is split off."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -203,11 +204,13 @@ def test_parts_keep_the_channel_of_a_cut_and_its_place_in_a_longer_recording(tmp
     first, second = Intake(segment=3).parts(whole, taken=())
     assert (first.channel, second.channel) == (1, 1)
     assert second.start == pytest.approx(3.85, abs=0.05)
-    assert place_of(second) == ("day", pytest.approx(100 + second.start))
+    recording, start = place_of(second)
+    assert recording == "day"
+    assert start == pytest.approx(100 + second.start)
     assert Intake(segment=6).parts(whole, taken=()) == [whole]
 
 
-def cuts(spoken: list[tuple[str | None, float]]) -> CutSet:
+def cuts(spoken: Sequence[tuple[str | None, float]]) -> CutSet:
     return CutSet.from_cuts(
         utterance(f"u{i}", Recording(f"u{i}", [], 16_000, round(16_000 * seconds), seconds), None, speaker)
         for i, (speaker, seconds) in enumerate(spoken)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count, pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -431,7 +432,7 @@ def test_a_killed_run_is_gone_on_with(made: Path, text: Path, tmp_path: Path, re
         ({"seed": -1}, "seed of the corpus is -1"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, float], said: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         SyntheticOptions(**options)
 

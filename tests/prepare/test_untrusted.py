@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,9 +44,14 @@ def test_more_text_than_frames_is_bad_and_never_split(
     corpus = Corpus.load(tiny_corpus(["monday at nine", "ten", "at ten"]), AudioSettings())
     corpus.cuts[1].supervisions[0].text = "ten " * 200_000
     corpus.cuts[2].supervisions[0].text = "t n " * 40  # one piece a letter, and as many frames as pieces
-    encoded = []
+    encoded: list[int] = []
     encode = Tokenizer.encode
-    monkeypatch.setattr(Tokenizer, "encode", lambda *given: encoded.append(len(given[1])) or encode(*given))
+
+    def measured(self: Tokenizer, text: str, *others: Any) -> list[int]:
+        encoded.append(len(text))
+        return encode(self, text, *others)
+
+    monkeypatch.setattr(Tokenizer, "encode", measured)
     (batch,) = once(UtteranceReader(corpus, tiny_tokenizer), 100.0)
     assert batch.ids == ["tiny-0"]
     assert len(batch.waveforms) == len(batch.labels) == 1

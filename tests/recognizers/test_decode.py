@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from narrowing import present
 
 from priormatch.config import AudioSettings, FusionSettings
 from priormatch.data.batches import UtteranceReader
@@ -118,7 +119,7 @@ def test_what_was_encoded_before_is_transcribed_alike(
 
 def test_a_search_that_came_to_no_end_says_so(tiny_recognizer: SpeechRecognizer, corpus: Corpus) -> None:
     with torch.no_grad():
-        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] = -50.0
+        present(tiny_recognizer.decoder).output.bias[tiny_recognizer.tokenizer.eos] = -50.0
     assert not any(each.ended for each in together(decode(tiny_recognizer, corpus, GREEDY)))
 
 
@@ -211,7 +212,7 @@ def killed(
 ) -> list[str]:
     """A decoding that was stopped after three batches; gives the names of those done."""
     with monkeypatch.context() as patch:
-        patch.setattr(module.Meter, "advance", stop_at(3))
+        patch.setattr(Meter, "advance", stop_at(3))
         with pytest.raises(KeyboardInterrupt):
             decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
     lines = partial(out).read_text().splitlines()
@@ -240,7 +241,7 @@ def partial(out: Path) -> Path:
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The names of the utterances that are decoded from now on."""
-    names = []
+    names: list[str] = []
 
     def recording(
         model: SpeechRecognizer, corpus: Corpus, search: Callable[..., Any] = GREEDY
@@ -296,7 +297,7 @@ def test_a_decoding_stopped_at_its_very_end_decodes_nothing_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(module.Meter, "advance", stop_at(7))
+        patch.setattr(Meter, "advance", stop_at(7))
         with pytest.raises(KeyboardInterrupt):
             decode_to_file(tiny_recognizer, corpus, out, "key")
     heard.clear()

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnxruntime
@@ -11,6 +12,7 @@ import pytest
 import soundfile
 import torch
 from doc_blocks import PYTHON, ROOT, runnable
+from narrowing import of_type, present
 from tiny_run import command
 
 from priormatch.config import ConformerSettings, ModelSettings
@@ -18,6 +20,7 @@ from priormatch.data.batches import Batch
 from priormatch.data.features import LogMel
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
+from priormatch.models.tds import TDSEncoder
 from priormatch.recognizers import export as exporting
 from priormatch.recognizers.export import ENCODER, FACTS, STEP, LogMelByConvolution, check, export
 from priormatch.recognizers.prior import ConvPrior
@@ -35,8 +38,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) ->
     torch.manual_seed(31)
     model = SpeechRecognizer(settings, tiny_tokenizer)
     with torch.no_grad():
-        model.decoder.output.weight *= 2  # opinions that differ from sound to sound, and ends
-        model.encoder.head.weight *= 2
+        present(model.decoder).output.weight *= 2  # opinions that differ from sound to sound, and ends
+        of_type(TDSEncoder, model.encoder).head.weight *= 2
     model.save(home / "model")
     assert command("export", home / "model", "--out", home / "exported") == 0
     return home
@@ -74,8 +77,9 @@ def test_log_probabilities_of_a_batch_of_different_lengths(home: Path, model: Sp
     encoder, step = (onnxruntime.InferenceSession(home / "exported" / name) for name in (ENCODER, STEP))
     waveforms, samples = batch()
     labels = torch.randint(model.tokenizer.classes, (len(samples), 1, 6))
-    memory = model.decoder.memory(*model.encode(waveforms, samples))
-    wanted = model.decoder(memory, labels).log_softmax(dim=-1)[:, 0]
+    decoder = present(model.decoder)
+    remembered = decoder.memory(*model.encode(waveforms, samples))
+    wanted = decoder(remembered, labels).log_softmax(dim=-1)[:, 0]
     for filler in (0.0, 0.7):  # what lies behind the end changes nothing
         heard = encoder.run(None, {"waveforms": batch(filler)[0].numpy(), "samples": samples.numpy()})
         memory = dict(zip(("keys", "values", "mask"), heard, strict=True))
@@ -123,7 +127,7 @@ def test_a_folder_with_something_in_it_is_left_alone(home: Path, capsys: pytest.
 def test_an_export_that_is_another_model_is_noticed(home: Path, model: SpeechRecognizer) -> None:
     assert check(model, home / "exported") < 1e-4
     with torch.no_grad():
-        model.decoder.start += 0.1
+        present(model.decoder).start.add_(0.1)
     with pytest.raises(UserError, match="do not use this export"):
         check(model, home / "exported")
 
@@ -149,7 +153,10 @@ def test_without_the_libraries_a_word_on_how_to_get_them(
 @torch.no_grad()
 @pytest.mark.parametrize("encoder", ["tds", "conformer"])
 def test_a_ctc_model_is_one_file_of_log_probabilities(
-    encoder: str, tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer, tmp_path: Path
+    encoder: Literal["tds", "conformer"],
+    tiny_model_settings: ModelSettings,
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
 ) -> None:
     sizes = ConformerSettings(width=16, layers=1, heads=2, kernel=5)
     settings = replace(tiny_model_settings, kind="ctc", encoder=encoder, conformer=sizes)
@@ -168,7 +175,8 @@ def test_a_ctc_model_is_one_file_of_log_probabilities(
         path = [int(each) for each in row[:count].argmax(axis=1)]
         kept = [each for each, _ in groupby(path) if each != facts["blank"]]
         assert kept == [each for each in classes if each != facts["blank"]]
-    model.ctc.bias += torch.randn_like(model.ctc.bias)
+    bias = present(model.ctc).bias
+    bias.add_(torch.randn_like(bias))
     with pytest.raises(UserError, match="do not use this export"):
         check(model, tmp_path)
 

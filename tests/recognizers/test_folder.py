@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from narrowing import present
 from safetensors.torch import load_file, save_file
 
 from priormatch.config import ConvLMSettings, ModelSettings
@@ -108,7 +109,7 @@ def test_weights_that_are_not_finite_are_neither_written_nor_read(
 ) -> None:
     before = {name: (folder / name).read_bytes() for name in FILES}
     with torch.no_grad():
-        tiny_recognizer.decoder.start[0] = value
+        present(tiny_recognizer.decoder).start[0] = value
     with pytest.raises(UserError, match=r"decoder\.start holds NaN or infinity: lower the learning rate"):
         tiny_recognizer.save(folder)
     assert {name: (folder / name).read_bytes() for name in FILES} == before

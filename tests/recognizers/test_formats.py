@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from narrowing import present
 
 from priormatch.recognizers.formats import (
     Origin,
@@ -39,7 +40,7 @@ def read_cues(blocks: list[str], point: str) -> list[tuple[float, float, str]]:
     cues = []
     for block in blocks:
         times, *text = block.splitlines()
-        hours, minutes, seconds, found_point, thousandths, *end = CUE.fullmatch(times).groups()
+        hours, minutes, seconds, found_point, thousandths, *end = present(CUE.fullmatch(times)).groups()
         assert found_point == point
         start = int(hours) * 3600 + int(minutes) * 60 + int(seconds) + int(thousandths) / 1000
         stop = int(end[0]) * 3600 + int(end[1]) * 60 + int(end[2]) + int(end[3]) / 1000
@@ -133,4 +134,4 @@ def test_no_cue_is_too_wide_or_too_high_and_no_letter_is_lost(text: str) -> None
     times = [time for cue in cues for time in (cue.start, cue.end)]
     assert times == sorted(times)
     assert all(one.end == other.start for one, other in pairwise(cues))
-    assert not cues or (times[0], times[-1]) == (2.0, pytest.approx(9.5))
+    assert not cues or (times[0] == 2.0 and times[-1] == pytest.approx(9.5))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def make(tiny_model_settings: ModelSettings, tiny_tokenizer: Tokenizer) -> Make:
         kind: str, weight: float = 0.0, encoder: str = "tds", tokenizer: Tokenizer = tiny_tokenizer
     ) -> SpeechRecognizer:
         torch.manual_seed(7)
-        chosen = {"kind": kind, "ctc_weight": weight, "encoder": encoder, "conformer": CONFORMER}
+        chosen = dict[str, Any](kind=kind, ctc_weight=weight, encoder=encoder, conformer=CONFORMER)
         return SpeechRecognizer(replace(tiny_model_settings, **chosen), tokenizer).eval()
 
     return made

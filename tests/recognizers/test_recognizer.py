@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from narrowing import of_type, present
 
 from priormatch.config import AudioSettings, AugmentSettings, FusionSettings
 from priormatch.data.batches import Batch, UtteranceReader, once
@@ -16,14 +17,15 @@ from priormatch.models.tds import TDSEncoder
 from priormatch.recognizers import heads
 from priormatch.recognizers.heads import MOST_HYPOTHESES, Frames
 from priormatch.recognizers.prior import ConvPrior
-from priormatch.recognizers.recognizer import SpeechRecognizer
+from priormatch.recognizers.recognizer import FusedProposals, SpeechRecognizer
 
 
 def log_probabilities(
     model: SpeechRecognizer, waveforms: torch.Tensor, samples: torch.Tensor, labels: torch.Tensor
 ) -> torch.Tensor:
-    memory = model.decoder.memory(*model.encode(waveforms, samples))
-    return model.decoder(memory, labels).log_softmax(dim=-1)
+    decoder = present(model.decoder)
+    memory = decoder.memory(*model.encode(waveforms, samples))
+    return decoder(memory, labels).log_softmax(dim=-1)
 
 
 @torch.no_grad()
@@ -70,7 +72,7 @@ def test_an_encoder_derived_from_ours_is_called_on_a_gpu_too(
 
 @torch.no_grad()
 def test_proposals_score_what_the_decoder_says_of_them(tiny_recognizer: SpeechRecognizer) -> None:
-    tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
+    present(tiny_recognizer.decoder).output.bias[tiny_recognizer.tokenizer.eos] += 2  # so that hypotheses end
     waveforms, samples = 0.1 * torch.randn(2, 8_000), torch.tensor([8_000, 6_000])
     beam = tiny_recognizer.propose(Batch.of_audio(waveforms, samples), 4)
     assert beam.ended.all()
@@ -132,9 +134,9 @@ def test_whoever_may_read_one_file_of_a_model_may_read_all(
 def test_saving_again_replaces(tmp_path: Path, tiny_recognizer: SpeechRecognizer) -> None:
     tiny_recognizer.save(tmp_path)
     with torch.no_grad():
-        tiny_recognizer.decoder.start.fill_(7.0)
+        present(tiny_recognizer.decoder).start.fill_(7.0)
     tiny_recognizer.save(tmp_path)
-    assert torch.all(SpeechRecognizer.load(tmp_path).decoder.start == 7.0)
+    assert torch.all(present(SpeechRecognizer.load(tmp_path).decoder).start == 7.0)
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -244,7 +246,7 @@ def test_a_beam_too_wide_for_the_kernels_is_searched_plainly(
 ) -> None:
     def searches() -> list[Beam]:
         fusion = FusionSettings(beam_size=MOST_HYPOTHESES + 1)
-        fused = tiny_recognizer.fused(tiny_prior, fusion).recorded()
+        fused = of_type(FusedProposals, tiny_recognizer.fused(tiny_prior, fusion)).recorded()
         frames = Frames(*tiny_recognizer.encode(waves, samples))
         return [
             tiny_recognizer.search(frames, MOST_HYPOTHESES + 1),

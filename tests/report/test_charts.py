@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from narrowing import present
 
 from priormatch.report.charts import (
     BOTTOM,
@@ -27,14 +28,15 @@ numbers = st.floats(-1e12, 1e12, allow_nan=False).filter(lambda value: value == 
 
 
 def test_a_line_by_hand() -> None:
-    chart = line_chart("loss", [Series("a", [(0, 0), (50, 10), (100, 20)])], level=(20, "most"), marks=[50])
+    points = [(0.0, 0.0), (50.0, 10.0), (100.0, 20.0)]
+    chart = present(line_chart("loss", [Series("a", points)], level=(20, "most"), marks=[50]))
     middle, right = (LEFT + WIDTH - RIGHT) / 2, WIDTH - RIGHT
     low, high = HEIGHT - BOTTOM, TOP
     dots = [(x, y) for x, y, _ in chart.lines[0].dots]
     assert dots == [(LEFT, low), (middle, (low + high) / 2), (right, high)]
     assert chart.lines[0].path == f"M{LEFT}.0 {low}.0L{middle} {(low + high) / 2}L{right}.0 {high}.0"
     assert [tick.label for tick in chart.y_ticks] == ["0", "5", "10", "15", "20"]
-    assert (chart.level.at, chart.marks) == (high, [middle])
+    assert (present(chart.level).at, chart.marks) == (high, [middle])
     assert chart.description == "loss. a: from 0 at update 0 to 20 at update 100, between 0 and 20."
     assert chart.lines[0].dots[1][2] == "a: 10 at update 50"
 
@@ -46,9 +48,9 @@ def test_charts_of_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**7), numbers), min_size=1, max_size=300))
-def test_all_points_lie_inside(points: list[tuple[int, float]]) -> None:
+def test_all_points_lie_inside(points: list[tuple[float, float]]) -> None:
     points = sorted(points)
-    chart = line_chart("loss", [Series("a", points)])
+    chart = present(line_chart("loss", [Series("a", points)]))
     dots = chart.lines[0].dots
     assert len(dots) == min(len(points), MOST_POINTS)
     assert all(LEFT <= x <= WIDTH - RIGHT and TOP <= y <= HEIGHT - BOTTOM for x, y, _ in dots)
@@ -61,23 +63,23 @@ def test_all_intervals_lie_inside(figures: list[list[float]]) -> None:
     rows = [
         (f"system {row}", 0, Estimate(value, low, high)) for row, (low, value, high) in enumerate(figures)
     ]
-    chart = interval_chart("wer", {"": rows})
+    chart = present(interval_chart("wer", {"": rows}))
     for bar in chart.bars:
         assert NAMES_WIDTH <= bar.low <= bar.at <= bar.high <= WIDTH - VALUE_WIDTH
         assert bar.y < chart.height - BOTTOM
 
 
 def test_a_long_name_keeps_its_end() -> None:
-    chart = interval_chart("wer", {"": [("/a/very/long/folder/of/runs: lpm", 0, Estimate(1, 0, 2))]})
+    rows = [("/a/very/long/folder/of/runs: lpm", 0, Estimate(1, 0, 2))]
+    chart = present(interval_chart("wer", {"": rows}))
     assert chart.bars[0].name == "…/folder/of/runs: lpm"
     assert "/a/very/long" in chart.description
 
 
 def test_groups_have_lines_of_their_own() -> None:
     low = Estimate(1, 0, 2)
-    chart = interval_chart(
-        "wer", {"first": [("a", 0, low), ("b", 0, low)], "none": [], "last": [("a", 1, low)]}
-    )
+    groups = {"first": [("a", 0, low), ("b", 0, low)], "none": [], "last": [("a", 1, low)]}
+    chart = present(interval_chart("wer", groups))
     lines = [TOP + (line + 0.5) * ROW for line in range(5)]
     assert [(each.at, each.label) for each in chart.headings] == [(lines[0], "first"), (lines[3], "last")]
     assert [bar.y for bar in chart.bars] == [lines[1], lines[2], lines[4]]

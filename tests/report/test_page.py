@@ -21,13 +21,17 @@ class Page(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.tags, self.ids, self.hrefs, self.open, self.headings = [], [], [], [], []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.ids: list[str] = []
+        self.hrefs: list[str] = []
+        self.open: list[str] = []
+        self.headings: list[int] = []
         self.feed(text)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        found = dict(attributes)
+        found = {name: value or "" for name, value in attributes}
         self.tags.append((tag, found))
         self.ids += [found["id"]] if "id" in found else []
         self.hrefs += [found["href"]] if "href" in found else []
@@ -35,8 +39,8 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str]]) -> None:
-        self.tags.append((tag, dict(attributes)))
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attributes}))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag

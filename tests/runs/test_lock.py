@@ -10,6 +10,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from narrowing import present
 
 from priormatch.errors import UserError
 from priormatch.experiments.pool import Pool, Task
@@ -32,7 +33,7 @@ def held_elsewhere(folder: Path, name: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-c", HOLD, str(folder), name]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=environment, text=True) as other:
-        assert other.stdout.readline() == "held\n"
+        assert present(other.stdout).readline() == "held\n"
         yield other
         other.kill()
 

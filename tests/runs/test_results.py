@@ -1,13 +1,13 @@
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from priormatch.recognizers.decode import Transcript, write_transcripts
 from priormatch.runs.results import (
     difference_in_words,
     draw,
@@ -16,6 +16,7 @@ from priormatch.runs.results import (
     table,
     write_results,
 )
+from priormatch.scoring.transcripts import Transcript, write_transcripts
 
 REFERENCES = ["meeting at nine", "doctor at ten", "monday morning", "tuesday"]
 WORSE = ["meeting at ten", "doctor with ten", "monday morning", "monday"]
@@ -23,7 +24,7 @@ BETTER = ["meeting at nine", "doctor with ten", "monday morning", "monday"]
 BEST = ["meeting at nine", "doctor at ten", "monday morning", "monday"]
 
 
-def write(path: Path, hypotheses: list[str], references: list[str | None] = REFERENCES) -> Path:
+def write(path: Path, hypotheses: Sequence[str], references: Sequence[str | None] = REFERENCES) -> Path:
     rows = zip(hypotheses, references, strict=True)
     transcripts = [
         Transcript(f"u{i}", hypothesis, 3, reference, []) for i, (hypothesis, reference) in enumerate(rows)
@@ -33,9 +34,9 @@ def write(path: Path, hypotheses: list[str], references: list[str | None] = REFE
 
 
 def shown(results: dict[str, dict[str, Any]]) -> str:
-    console = Console(width=200, file=io.StringIO())
-    console.print(table(results, "title"))
-    return console.file.getvalue()
+    screen = io.StringIO()
+    Console(width=200, file=screen).print(table(results, "title"))
+    return screen.getvalue()
 
 
 @pytest.fixture

@@ -2,20 +2,22 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import pytest
+from narrowing import present
 
 from priormatch.config import OptimizerSettings, load_settings
 from priormatch.errors import UserError
-from priormatch.files import TEMPORARY
+from priormatch.files import TEMPORARY, set_aside
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.recognizers.card import CARD
 from priormatch.runs import stage as module
-from priormatch.runs.stage import FILE, Stage, differences, fingerprint, kept_aside, read_record, set_aside
+from priormatch.runs.stage import FILE, Stage, differences, fingerprint, kept_aside, read_record
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
 
 
@@ -154,21 +156,21 @@ def test_work_of_a_stage_is_told_by_what_it_was_made_from(tmp_path: Path) -> Non
 
 def test_seconds_add_up_over_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     out = tmp_path / "stage"
     with pytest.raises(KeyboardInterrupt), Stage(out, {}, {}).work():
         (out / "work.txt").write_text("half")
         clock[0] += 7.0
         raise KeyboardInterrupt
-    assert read_record(out)["seconds"] == 7.0
-    assert read_record(out)["finished"] is False
+    assert present(read_record(out))["seconds"] == 7.0
+    assert present(read_record(out))["finished"] is False
     clock[0] += 1000.0
     with Stage(out, {}, {}).work() as todo:
         assert todo
         assert (out / "work.txt").read_text() == "half"  # gone on with, not thrown away
         clock[0] += 5.0
-    assert read_record(out)["seconds"] == 12.0
-    assert read_record(out)["finished"] is True
+    assert present(read_record(out))["seconds"] == 12.0
+    assert present(read_record(out))["finished"] is True
 
 
 def test_work_that_came_to_nothing_is_no_hindrance(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_what_a_kill_left_half_written_is_removed(tmp_path: Path) -> None:
             (out / "model" / name).write_text("half")
         raise KeyboardInterrupt
     assert do(out, {})
-    assert sorted(read_record(out)["files"]) == ["model/.tmp", "model/model.yaml", "work.txt"]
+    assert sorted(present(read_record(out))["files"]) == ["model/.tmp", "model/model.yaml", "work.txt"]
 
 
 def test_a_foreign_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -310,8 +312,8 @@ def test_the_record_lists_the_files_of_finished_work(tmp_path: Path) -> None:
     with Stage(out, {}, {}).work():
         (out / "below").mkdir()
         (out / "below" / "work.txt").write_text("work")
-        assert read_record(out)["files"] == {}
-    assert read_record(out)["files"] == {"below/work.txt": 4}
+        assert present(read_record(out))["files"] == {}
+    assert present(read_record(out))["files"] == {"below/work.txt": 4}
 
 
 HOLD = """
@@ -333,7 +335,7 @@ def test_a_second_process_is_locked_out_until_the_first_has_ended(tmp_path: Path
     command = [sys.executable, "-c", HOLD, str(out)]
     environment = {**os.environ, "PYTHONPATH": source}
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, env=environment, text=True) as first:
-        assert first.stdout.readline() == "at work\n"
+        assert present(first.stdout).readline() == "at work\n"
         before = (out / FILE).read_bytes()
         with pytest.raises(
             UserError,

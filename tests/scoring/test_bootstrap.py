@@ -1,11 +1,12 @@
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from priormatch.recognizers.perplexity import ScoredTexts
 from priormatch.scoring import bootstrap
 from priormatch.scoring.bootstrap import (
+    ScoredTexts,
     bootstrap_interval,
     paired_bootstrap,
     perplexity_interval,
@@ -62,8 +63,14 @@ def test_same_as_a_slow_loop_whatever_the_block(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_system_is_drawn_once_however_often_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    passes, draws = [], bootstrap._draws
-    monkeypatch.setattr(bootstrap, "_draws", lambda *shape: passes.append(shape) or draws(*shape))
+    passes: list[tuple[int, ...]] = []
+    draws = bootstrap._draws
+
+    def noted(*shape: int) -> Iterator[np.ndarray]:
+        passes.append(shape)
+        return draws(*shape)
+
+    monkeypatch.setattr(bootstrap, "_draws", noted)
     generator = np.random.default_rng(3)
     a, b, top = (simulated(generator, rate) for rate in (0.2, 0.1, 0.05))
     bootstrap_interval(a)
@@ -181,7 +188,7 @@ def test_the_share_recovered_is_surer_than_its_parts_are_apart() -> None:
     generator = np.random.default_rng(7)
     lengths, hard = np.full(400, 20), generator.integers(4, 16, 400)
     base, x, top = (ErrorCounts(hard - less, lengths) for less in (0, 3, 4))
-    assert recovered_interval(base, x, top) == (pytest.approx(75.0), pytest.approx(75.0))
+    assert recovered_interval(base, x, top) == pytest.approx((75.0, 75.0))
 
 
 def scored(perplexities: list[float], pieces: list[int]) -> ScoredTexts:

@@ -78,7 +78,9 @@ NBEST = st.lists(st.tuples(TEXTS, SCORES), max_size=3)
 TRANSCRIPTS = st.builds(
     Transcript, TEXTS, TEXTS, st.integers(0), st.none() | TEXTS, NBEST, st.booleans()
 ).map(
-    lambda each: replace(each, nbest=[(each.hypothesis, each.score), *each.nbest[1:]] if each.nbest else [])
+    lambda each: replace(
+        each, nbest=[(each.hypothesis, each.nbest[0][1]), *each.nbest[1:]] if each.nbest else []
+    )
 )
 
 

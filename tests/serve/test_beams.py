@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
+from narrowing import present
 from tiny_language import speak
 
 from priormatch.config import FusionSettings
@@ -55,7 +56,7 @@ def transcriber(tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior) -> Tra
 def ending_recognizer(tiny_recognizer: SpeechRecognizer) -> SpeechRecognizer:
     """One that finds ends of sentences, though it has learned nothing."""
     with torch.no_grad():
-        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] += 3
+        present(tiny_recognizer.decoder).output.bias[tiny_recognizer.tokenizer.eos] += 3
     return tiny_recognizer
 
 
@@ -68,7 +69,7 @@ def ending_recognizer(tiny_recognizer: SpeechRecognizer) -> SpeechRecognizer:
     ],
 )
 def test_weights_by_hand(use: Any, expected: list[float]) -> None:
-    assert [round(each, 2) for each in weights(TABLE_1, use)] == expected
+    assert [round(each, 2) for each in present(weights(TABLE_1, use))] == expected
 
 
 def test_without_a_prior_there_are_no_weights_of_its() -> None:
@@ -117,14 +118,14 @@ def test_where_the_prior_searches_too_log_q_stays_the_recognizers(
     (found,) = decode_beams(ending_recognizer, tiny_prior, search_with_prior(tiny_prior, FUSION), [clip])
     assert found.ended and len(found.beam) == 3
     for each in found.beam:
-        pieces = (each.score - each.log_q - FUSION.lm_weight * each.log_prior) / FUSION.token_bonus
+        pieces = (each.score - each.log_q - FUSION.lm_weight * present(each.log_prior)) / FUSION.token_bonus
         assert pieces == pytest.approx(round(pieces), abs=1e-3)
         assert (round(pieces) > 0) == bool(each.text)
 
 
 def test_a_search_without_an_end_of_sentence_is_marked(tiny_recognizer: SpeechRecognizer) -> None:
     with torch.no_grad():
-        tiny_recognizer.decoder.output.bias[tiny_recognizer.tokenizer.eos] -= 30
+        present(tiny_recognizer.decoder).output.bias[tiny_recognizer.tokenizer.eos] -= 30
     clip = Clip(0.0, speak("doctor ten").astype(np.float32))
     (found,) = decode_beams(tiny_recognizer, None, plain_search(2), [clip])
     assert not found.ended
@@ -145,7 +146,7 @@ def test_the_words_are_those_of_transcribe(transcriber: Transcriber, talk: Path)
         (each.start, each.end, each.text) for each in expected.segments
     ]
     assert done[-1][0] == pytest.approx(done[-1][1]) == sum(each.end - each.start for each in found)
-    fused = transcribe(transcriber.model, talk, search=search_with_prior(transcriber.prior, FUSION))
+    fused = transcribe(transcriber.model, talk, search=search_with_prior(present(transcriber.prior), FUSION))
     assert [each.text for each in transcriber.decode(talk, PriorUse.search)] == [
         each.text for each in fused.segments
     ]
@@ -195,7 +196,7 @@ def test_any_bytes_are_decoded_or_get_a_sentence(
     path = tmp_path_factory.getbasetemp() / "bytes.wav"
     path.write_bytes(head + data)
     try:
-        clips = Transcriber(None, None, 1, FUSION, Cutting(), 60.0).clips(path)
+        clips = Transcriber(cast(SpeechRecognizer, None), None, 1, FUSION, Cutting(), 60.0).clips(path)
     except UserError as error:
         assert str(error).startswith("bytes.wav: ")
     else:
@@ -210,12 +211,12 @@ def test_a_visit_decodes_once_for_each_search(talk: Path) -> None:
             calls.append((path, use))
             return [Segment(0.0, 1.0, [Scored(use.value, -1.0, -1.0)])]
 
-    visit = Visit(talk)
+    counting, visit = cast(Transcriber, Counting()), Visit(talk)
     for use in (PriorUse.weights, PriorUse.none, PriorUse.search, PriorUse.weights, PriorUse.search):
-        visit = visit.decoded(use, Counting(), lambda *_: None)
-        assert visit.result(use)[0].text == ("search" if use is PriorUse.search else "weights")
+        visit = visit.decoded(use, counting, lambda *_: None)
+        assert present(visit.result(use))[0].text == ("search" if use is PriorUse.search else "weights")
     assert calls == [(talk, PriorUse.weights), (talk, PriorUse.search)]
-    assert Visit().decoded(PriorUse.none, Counting(), lambda *_: None) == Visit()
+    assert Visit().decoded(PriorUse.none, counting, lambda *_: None) == Visit()
     assert Visit().result(PriorUse.none) is None
 
 

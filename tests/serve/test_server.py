@@ -57,7 +57,7 @@ def test_what_is_served(home: list[Any], free_port: int, capsys: pytest.CaptureF
 def test_threads_are_as_asked_for_and_untuned_values_reported(
     home: list[Any], free_port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     assert command("serve", "model", "--prior", "prior", "--port", free_port, "--threads", "3") == 0
     assert asked == [3]

@@ -148,7 +148,7 @@ class Soak:
         """Start the run in the folder; what it says is in `log.txt` there."""
         self.folder.mkdir(exist_ok=True)
         data = [f"{name}={self.root / name}" for name in ("labeled", "unlabeled")]
-        words = ["run", self.root / "tiny.yaml", *data, f"text={self.root / 'text.txt'}"]
+        words = ["run", str(self.root / "tiny.yaml"), *data, f"text={self.root / 'text.txt'}"]
         words += [
             f"{key}={self.root / value}" if key in ("test.clean", "topline") else f"{key}={value}"
             for key, value in (each.split("=") for each in SETTINGS)

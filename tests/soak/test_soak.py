@@ -15,7 +15,7 @@ import pytest
 def test_a_run_that_is_killed_ends_as_one_that_is_not() -> None:
     here = Path(__file__)
     environment = {**os.environ, "PYTHONPATH": str(here.parents[2] / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, here.with_name("soak.py"), "--kills", "6"]
+    command = [sys.executable, str(here.with_name("soak.py")), "--kills", "6"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     summary = json.loads(ended.stdout)

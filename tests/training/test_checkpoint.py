@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from narrowing import present
 from safetensors.torch import save_file
 from torch import nn
 
@@ -52,7 +53,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 def test_there_and_back(tmp_path: Path) -> None:
     tensors = {"a": torch.randn(3, 2), "b": torch.tensor(5)}
     write_checkpoint(tmp_path / "new", tensors, {"update": 7, "best": float("inf"), "list": [1, 2]})
-    found, state = read_checkpoint(tmp_path / "new")
+    found, state = present(read_checkpoint(tmp_path / "new"))
     assert state == {"update": 7, "best": float("inf"), "list": [1, 2]}
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
@@ -61,7 +62,7 @@ def test_there_and_back(tmp_path: Path) -> None:
 def test_tensors_that_share_memory_are_written_each(tmp_path: Path) -> None:
     whole = torch.randn(4, 4)
     write_checkpoint(tmp_path, {"whole": whole, "same": whole, "part": whole[:, 1], "turned": whole.T}, {})
-    found, _ = read_checkpoint(tmp_path)
+    found, _ = present(read_checkpoint(tmp_path))
     assert torch.equal(found["whole"], whole)
     assert torch.equal(found["same"], whole)
     assert torch.equal(found["part"], whole[:, 1])
@@ -87,7 +88,7 @@ def test_a_checkpoint_takes_no_memory_on_the_gpu(tmp_path: Path) -> None:
     before = torch.cuda.max_memory_allocated()
     write_checkpoint(tmp_path, tensors, {})
     assert torch.cuda.max_memory_allocated() == before
-    found, _ = read_checkpoint(tmp_path)
+    found, _ = present(read_checkpoint(tmp_path))
     assert all(torch.equal(found[name], tensors[name].cpu()) for name in tensors)
 
 
@@ -99,9 +100,9 @@ def test_no_checkpoint_is_none(tmp_path: Path) -> None:
 def test_a_half_written_file_is_not_looked_at(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {"a": torch.ones(2)}, {"update": 1})
     (tmp_path / f".tmp-{FILE}").write_bytes(b"half of a")
-    assert read_checkpoint(tmp_path)[1] == {"update": 1}
+    assert present(read_checkpoint(tmp_path))[1] == {"update": 1}
     write_checkpoint(tmp_path, {"a": torch.ones(2)}, {"update": 2})
-    assert read_checkpoint(tmp_path)[1] == {"update": 2}
+    assert present(read_checkpoint(tmp_path))[1] == {"update": 2}
     assert sorted(each.name for each in tmp_path.iterdir()) == [OLD, FILE]
 
 
@@ -147,7 +148,7 @@ def test_flipped_bits_fall_back_to_the_checkpoint_before(
         (tmp_path / FILE).write_bytes(
             flipped(content, random.choice(8 * len(content), random.integers(1, 11)))
         )
-        tensors, state = read_checkpoint(tmp_path)
+        tensors, state = present(read_checkpoint(tmp_path))
         assert state == {"update": 1, "best": 0.5}
         assert torch.equal(tensors["model/a"], torch.arange(200.0))
     said = " ".join(capsys.readouterr().err.split())
@@ -158,7 +159,7 @@ def test_flipped_bits_fall_back_to_the_checkpoint_before(
 def test_the_tensor_that_is_damaged_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = two_checkpoints(tmp_path)
     (tmp_path / FILE).write_bytes(flipped(content, [8 * (len(content) - 300)]))
-    assert read_checkpoint(tmp_path)[1]["update"] == 1
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 1
     assert "SHA-256 of model/a is not what was written" in " ".join(capsys.readouterr().err.split())
 
 
@@ -166,12 +167,12 @@ def test_a_damaged_checkpoint_is_kept_and_the_good_one_not_written_over(tmp_path
     damaged = two_checkpoints(tmp_path)[:-1]
     (tmp_path / FILE).write_bytes(damaged)
     read_checkpoint(tmp_path)
-    assert read_checkpoint(tmp_path)[1]["update"] == 1, "a second time"
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 1, "a second time"
     write_checkpoint(tmp_path, {"a": torch.ones(1)}, {"update": 2})
     assert (tmp_path / DAMAGED).read_bytes() == damaged
-    assert read_checkpoint(tmp_path)[1]["update"] == 2
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 2
     (tmp_path / FILE).write_bytes(b"")
-    assert read_checkpoint(tmp_path)[1]["update"] == 1
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 1
 
 
 def test_two_damaged_checkpoints_are_named(tmp_path: Path) -> None:
@@ -203,17 +204,26 @@ def test_a_kill_while_names_change_leaves_a_whole_checkpoint(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", replace_until_killed)
         write_checkpoint(tmp_path, {"a": torch.ones(1)}, {"update": 3})
-    assert read_checkpoint(tmp_path)[1]["update"] == 2
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 2
 
 
 def test_a_checkpoint_is_on_the_disk_before_another_gives_up_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_checkpoints(tmp_path)
-    done = []
+    done: list[str] = []
     sync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda descriptor: (done.append("sync"), sync(descriptor)))
-    monkeypatch.setattr(os, "replace", lambda *names: (done.append(names[1].name), replace(*names)))
+
+    def noted_sync(descriptor: int) -> None:
+        done.append("sync")
+        sync(descriptor)
+
+    def noted_replace(old: Path, new: Path) -> None:
+        done.append(new.name)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_replace)
     write_checkpoint(tmp_path, {"a": torch.ones(1)}, {"update": 3})
     assert [name for name in done if name != "sync"] == [OLD, FILE]
     assert done[0] == "sync"
@@ -223,12 +233,12 @@ def test_a_checkpoint_is_on_the_disk_before_another_gives_up_its_name(
 def test_a_checkpoint_without_hashes_is_read(tmp_path: Path) -> None:
     metadata = {"state": json.dumps({"update": 7, "best": float("inf")})}
     save_file({"a": torch.ones(2)}, tmp_path / FILE, metadata=metadata)
-    tensors, state = read_checkpoint(tmp_path)
+    tensors, state = present(read_checkpoint(tmp_path))
     assert state == {"update": 7, "best": float("inf")}
     assert torch.equal(tensors["a"], torch.ones(2))
     write_checkpoint(tmp_path, tensors, {"update": 8})
     (tmp_path / FILE).unlink()
-    assert read_checkpoint(tmp_path)[1]["update"] == 7
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 7
 
 
 def test_hashes_do_not_vanish_unnoticed(tmp_path: Path) -> None:
@@ -253,7 +263,7 @@ def test_an_optimizer_goes_on_to_the_bit(settings: OptimizerSettings, tmp_path: 
         | with_prefix("optimizer", optimizer_tensors(optimizer, straight)),
         {},
     )
-    tensors, _ = read_checkpoint(tmp_path)
+    tensors, _ = present(read_checkpoint(tmp_path))
     resumed = Scaled()
     resumed.load_state_dict(of_prefix("model", tensors))
     other = make_optimizer(resumed.parameters(), settings)

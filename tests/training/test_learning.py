@@ -3,11 +3,14 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from narrowing import present
 
 from priormatch.config import (
     AudioSettings,
@@ -83,7 +86,7 @@ def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer: Tokenizer) -> None:
     eos = tiny_tokenizer.eos
     rows = [[*tiny_tokenizer.encode("at nine"), eos], [*tiny_tokenizer.encode("ten"), eos]]
     assert found.flat.tolist() == rows[0] + rows[1]
-    labels, lengths = found.batch([1, 0])
+    labels, lengths = found.batch(np.array([1, 0]))
     assert lengths.tolist() == [len(rows[1]), len(rows[0])]
     assert labels[1].tolist() == rows[0]
     assert labels[0].tolist() == rows[1] + [eos] * (len(rows[0]) - len(rows[1]))
@@ -116,7 +119,7 @@ def test_an_epoch_of_the_prior_sees_every_sentence_once(
     pieces, updates = 0.0, 0
     while task.epoch == 0:
         _, figures = task.backward(updates, WATCH)
-        pieces, updates = pieces + figures["pieces"], updates + 1
+        pieces, updates = pieces + float(figures["pieces"]), updates + 1
     assert updates > 1
     assert pieces == len(text.flat)
 
@@ -173,7 +176,7 @@ def test_half_of_the_sentences_are_read_after_another_anew_in_each_epoch(
 ) -> None:
     text = Sentences(tiny_sentences, tiny_tokenizer)
     eos = tiny_tokenizer.eos
-    labels, lengths = text.batch([0, 1], text.lengths_after(np.ones(200, bool)))
+    labels, lengths = text.batch(np.array([0, 1]), text.lengths_after(np.ones(200, bool)))
     first, second = (tiny_tokenizer.encode(each) for each in tiny_sentences[:2])
     assert labels[0, : lengths[0]].tolist() == [*first, eos]
     assert labels[1, : lengths[1]].tolist() == [*first, eos, *second, eos]
@@ -198,9 +201,9 @@ def first_batch(
     return Supervised(model, corpus, {}, training, BatchSettings(utterances=4)).stream.take()
 
 
-def plain(**changes: float) -> TrainingSettings:
-    quiet = {"label_smoothing": 0.0, "input_sampling": 0.0, "piece_sampling": 0.0, "window_updates": 0}
-    return TrainingSettings(**{**quiet, **changes})
+def plain(**changes: Any) -> TrainingSettings:
+    quiet = TrainingSettings(label_smoothing=0.0, input_sampling=0.0, piece_sampling=0.0, window_updates=0)
+    return replace(quiet, **changes)
 
 
 def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(
@@ -216,7 +219,8 @@ def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(
         samples = batch.samples[row : row + 1]
         encoded, frames = model.encode(batch.waveforms[row : row + 1, : samples[0]], samples)
         labels = batch.labels[row : row + 1, : batch.label_lengths[row]]
-        log_q = model.decoder(model.decoder.memory(encoded, frames), labels[:, None])[0, 0].log_softmax(-1)
+        decoder = present(model.decoder)
+        log_q = decoder(decoder.memory(encoded, frames), labels[:, None])[0, 0].log_softmax(-1)
         by_hand.append(-log_q[range(labels.shape[1]), labels[0]].sum().detach())
     assert float(loss) == pytest.approx(float(sum(by_hand)) / 4, rel=1e-4)
     assert float(figures["loss_per_piece"]) == pytest.approx(
@@ -257,7 +261,7 @@ def test_the_ctc_term_is_added_with_its_weight(
         encoded, frames = tiny_recognizer.encode(batch.waveforms, batch.samples)
         labels, lengths = batch.labels[:, None], batch.label_lengths[:, None]
         eos = tiny_recognizer.tokenizer.eos
-        term = ctc_losses(tiny_recognizer.ctc(encoded), frames, labels, lengths, eos)[:, 0]
+        term = ctc_losses(present(tiny_recognizer.ctc)(encoded), frames, labels, lengths, eos)[:, 0]
         without = transcript_losses(tiny_recognizer, batch, plain())
         together = transcript_losses(tiny_recognizer, batch, plain(ctc_weight=0.3))
     torch.testing.assert_close(together, without + 0.3 * term)

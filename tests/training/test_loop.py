@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from signal import Signals
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from narrowing import present
 from safetensors.torch import save_file
 from torch import nn
 
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
+from priormatch.progress import Meter
 from priormatch.stopwatch import Stopwatch
 from priormatch.training import loop
 from priormatch.training.checkpoint import FILE, OLD, read_checkpoint, write_checkpoint
@@ -34,7 +37,9 @@ class OneNumber:
         self.model = nn.Linear(1, 1, bias=False)
         nn.init.constant_(self.model.weight, 1.0)
         self.scores, self.losses = dict(scores), losses or {}
-        self.saved, self.noise, self.modes = [], [], []
+        self.saved: list[float] = []
+        self.noise: list[float] = []
+        self.modes: list[bool] = []
 
     @property
     def ids(self) -> list[str]:
@@ -81,13 +86,13 @@ def test_the_best_model_is_kept_and_a_tie_keeps_the_first(tmp_path: Path) -> Non
     task = OneNumber({2: 5.0, 4: 3.0, 6: 3.0})
     run(task, tmp_path)
     assert task.saved == [0.8, 0.6]
-    assert read_checkpoint(tmp_path)[1]["best"] == 3.0
+    assert present(read_checkpoint(tmp_path))[1]["best"] == 3.0
 
 
 def test_no_best_is_told_before_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = []
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_NOTES", -1.0)
-    monkeypatch.setattr(loop.Meter, "advance", lambda self, note: notes.append(note))
+    monkeypatch.setattr(Meter, "advance", lambda self, note: notes.append(note))
     run(OneNumber({2: 5.0}), tmp_path, updates=2)
     assert notes == ["loss 1", "loss 0.9, best 5.00"]
 
@@ -108,7 +113,7 @@ def test_a_start_that_does_not_count_is_told_and_not_kept(tmp_path: Path) -> Non
     task = OneNumber({0: 1.0, 2: 5.0, 4: 3.0, 6: 3.0})
     run(task, tmp_path, validate_first=True, start_counts=False)
     assert task.saved == [0.8, 0.6]
-    assert read_checkpoint(tmp_path)[1]["best"] == 3.0
+    assert present(read_checkpoint(tmp_path))[1]["best"] == 3.0
     told = [(each["update"], each["validation_score"]) for each in lines(tmp_path) if "validation" in each]
     assert told == [(0, 1.0), (2, 5.0), (4, 3.0), (6, 3.0)]
 
@@ -132,14 +137,14 @@ def test_a_score_that_is_not_a_number_is_kept_only_until_there_is_one(tmp_path: 
     task = OneNumber({2: math.nan, 4: 7.0, 6: math.nan})
     run(task, tmp_path)
     assert task.saved == [0.8, 0.6]
-    assert read_checkpoint(tmp_path)[1]["best"] == 7.0
+    assert present(read_checkpoint(tmp_path))[1]["best"] == 7.0
 
 
 def test_the_last_update_is_validated_though_it_is_not_due(tmp_path: Path) -> None:
     task = OneNumber()
     run(task, tmp_path, updates=5)
     assert [each["update"] for each in lines(tmp_path) if "validation_score" in each] == [2, 4, 5]
-    assert read_checkpoint(tmp_path)[1]["update"] == 5
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 5
 
 
 def test_reports_are_means_since_the_last(tmp_path: Path) -> None:
@@ -156,7 +161,7 @@ def test_seconds_per_update_count_the_updates_since_the_resumption(
     clock = iter(range(1000))
     task = OneNumber()
     run(task, tmp_path, updates=4, report_every=6)
-    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     run(task, tmp_path, updates=6, report_every=6, checkpoint_seconds=1e9)
     (report,) = [each for each in lines(tmp_path) if "loss" in each]
     took = report["seconds_per_update"]
@@ -167,7 +172,7 @@ def test_seconds_per_update_count_the_updates_since_the_resumption(
 def test_a_checkpoint_of_an_older_version_resumes(tmp_path: Path) -> None:
     task = OneNumber()
     run(task, tmp_path, updates=4, report_every=6)
-    tensors, state = read_checkpoint(tmp_path)
+    tensors, state = present(read_checkpoint(tmp_path))
     write_checkpoint(tmp_path, tensors, {name: state[name] for name in ("update", "best", "bad", "task")})
     run(task, tmp_path, updates=6, report_every=6)
     (report,) = [each for each in lines(tmp_path) if "loss" in each]
@@ -218,7 +223,7 @@ def test_a_share_of_skips_stops_the_training(tmp_path: Path, killed: bool) -> No
 def test_few_skips_are_endured_and_old_ones_forgotten(tmp_path: Path) -> None:
     few = OneNumber(losses=dict.fromkeys(range(0, 2500, 25), math.nan))  # 4 %
     run(few, tmp_path, updates=2500, validate_every=500, report_every=500)
-    assert len(read_checkpoint(tmp_path)[1]["skipped"]) == 40
+    assert len(present(read_checkpoint(tmp_path))[1]["skipped"]) == 40
 
 
 class Stopping(OneNumber):
@@ -252,7 +257,7 @@ def test_the_first_stop_saves_and_training_resumes_there(
     with pytest.raises(KeyboardInterrupt):
         run(task, tmp_path, validate_every=6)
     assert len(task.noise) == 3
-    assert read_checkpoint(tmp_path)[1]["update"] == 3
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 3
     said = capfd.readouterr().err
     assert "stopping after this update; press Ctrl-C again to stop at once" in said
     assert "saved at update 3 of 6" in said
@@ -274,7 +279,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
         run(Stopping(signal.SIGINT, 2), tmp_path)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert read_checkpoint(tmp_path)[1]["update"] == 6
+    assert present(read_checkpoint(tmp_path))[1]["update"] == 6
 
 
 @pytest.mark.parametrize("score", [math.inf, math.nan])
@@ -314,7 +319,7 @@ def test_a_short_training_that_skipped_most_updates_is_not_finished(tmp_path: Pa
 
 def old_checkpoint(folder: Path, weight: torch.Tensor, **state: int | None) -> None:
     """Write a checkpoint as earlier versions did, without hashes."""
-    known = {"update": 2, "best": 1.0, "bad": 0, "task": {}, **state}
+    known: dict[str, Any] = {"update": 2, "best": 1.0, "bad": 0, "task": {}, **state}
     save_file({"model/weight": weight}, folder / FILE, metadata={"state": json.dumps(known)})
 
 

@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
+from narrowing import of_type, present
 
 from priormatch.config import (
     AudioSettings,
@@ -16,10 +17,10 @@ from priormatch.config import (
     OptimizerSettings,
     TrainingSettings,
 )
-from priormatch.data.batches import Batch, BatchStream
+from priormatch.data.batches import Batch, BatchStream, UtteranceReader
 from priormatch.data.corpus import Corpus, cut_text
 from priormatch.matching.baselines import AveragedProposal
-from priormatch.matching.lpm import Proposal, Targets, given_labels, is_paired
+from priormatch.matching.lpm import Policy, Proposal, Targets, given_labels, is_paired
 from priormatch.models.objective import sequence_loss
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
@@ -51,7 +52,7 @@ def make(
         training: TrainingSettings = QUIET,
         proposal: AveragedProposal | Proposal | None = None,
         transcribed: Corpus | None = None,
-        **settings: float | str,
+        **settings: Any,
     ) -> tuple[Matching, list[Any], list[Any]]:
         task = Matching(
             tiny_recognizer,
@@ -75,7 +76,7 @@ def record(stream: BatchStream) -> list[Any]:
         taken.append(take())
         return taken[-1]
 
-    stream.take = recording
+    stream.take = recording  # type: ignore[method-assign]
     return taken
 
 
@@ -95,11 +96,17 @@ def nothing(batch: Batch, watch: Stopwatch) -> tuple[Targets, dict[str, torch.Te
     }
 
 
+def own(task: Matching | Proposal) -> SpeechRecognizer:
+    """The model of a task or the proposal, which is one of ours."""
+    return of_type(SpeechRecognizer, task.model)
+
+
 def negative_log_q(
     model: SpeechRecognizer, batch: Batch, labels: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
     encoded, frames = model.encode(batch.waveforms, batch.samples)
-    logits = model.decoder(model.decoder.memory(encoded, frames), labels)
+    decoder = present(model.decoder)
+    logits = decoder(decoder.memory(encoded, frames), labels)
     return sequence_loss(logits, labels, lengths)
 
 
@@ -131,10 +138,10 @@ def test_the_longest_utterance_of_either_kind_is_remembered(
     longest = max(float(each.durations.max()) for each in corpora)
     fixed, better = (Proposal(tiny_recognizer, 50.0, policy) for policy in ("never", "better"))
     make(two_hypotheses, proposal=fixed)
-    assert (tiny_recognizer.longest_heard, fixed.model.longest_heard) == (longest, 0.0)
+    assert (tiny_recognizer.longest_heard, own(fixed).longest_heard) == (longest, 0.0)
     tiny_recognizer.longest_heard = 30.0
     make(two_hypotheses, proposal=better)
-    assert (tiny_recognizer.longest_heard, better.model.longest_heard) == (30.0, 30.0)
+    assert (tiny_recognizer.longest_heard, own(better).longest_heard) == (30.0, 30.0)
 
 
 def test_sum_adds_both_losses_over_the_utterances_of_both(
@@ -143,14 +150,14 @@ def test_sum_adds_both_losses_over_the_utterances_of_both(
     task, paired, unpaired = make(two_hypotheses, combine="sum", loss_weight=0.3)
     loss, figures = task.backward(0, WATCH)
     assert (len(paired[0]), len(unpaired[0])) == (2, 4)
-    by_hand = (paired_sum(task.model, paired[0]) + 0.3 * unpaired_sum(task.model, unpaired[0])) / 6
+    by_hand = (paired_sum(own(task), paired[0]) + 0.3 * unpaired_sum(own(task), unpaired[0])) / 6
     torch.testing.assert_close(loss, by_hand)
     assert figures["survivors"] == 1.5
     assert float(figures["paired_loss"]) == pytest.approx(
-        paired_sum(task.model, paired[0]).item() / 2, rel=1e-5
+        paired_sum(own(task), paired[0]).item() / 2, rel=1e-5
     )
     assert float(figures["unpaired_loss"]) == pytest.approx(
-        unpaired_sum(task.model, unpaired[0]).item() / 4, rel=1e-5
+        unpaired_sum(own(task), unpaired[0]).item() / 4, rel=1e-5
     )
 
 
@@ -164,10 +171,10 @@ def test_alternate_divides_each_loss_by_its_own_batch(
         loss, figures = task.backward(update, WATCH)
         kinds.append(len(paired) > before)
         if kinds[-1]:
-            by_hand = paired_sum(task.model, paired[-1]) / len(paired[-1])
+            by_hand = paired_sum(own(task), paired[-1]) / len(paired[-1])
             assert "unpaired_loss" not in figures
         else:
-            by_hand = 0.3 * unpaired_sum(task.model, unpaired[-1]) / len(unpaired[-1])
+            by_hand = 0.3 * unpaired_sum(own(task), unpaired[-1]) / len(unpaired[-1])
             assert "paired_loss" not in figures
         torch.testing.assert_close(loss, by_hand)
     assert kinds == [is_paired(update, 1, 2) for update in range(6)]
@@ -183,7 +190,7 @@ def test_an_unpaired_batch_without_a_survivor_has_no_gradient(
     loss, _ = task.backward(unpaired_update, WATCH)
     assert loss.item() == 0.0
     assert len(unpaired) == 1
-    found = left_gradients(task.model)
+    found = left_gradients(own(task))
     assert found
     assert all((each == 0).all() for each in found.values())
 
@@ -193,8 +200,8 @@ def test_a_sum_without_a_survivor_teaches_the_paired_part_alone(
 ) -> None:
     task, paired, _ = make(nothing, combine="sum", loss_weight=100.0)
     task.backward(0, WATCH)
-    found = left_gradients(task.model)
-    expected = gradients(task.model, paired_sum(task.model, paired[0]) / 6)
+    found = left_gradients(own(task))
+    expected = gradients(own(task), paired_sum(own(task), paired[0]) / 6)
     for name, each in expected.items():
         torch.testing.assert_close(found[name], each)
 
@@ -216,7 +223,7 @@ def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(
     """A weight of zero hides even a hypothesis of probability zero."""
     task, _, _ = make(two_hypotheses, combine="alternate")
     with torch.no_grad():
-        task.model.decoder.output.bias[7] = -torch.inf
+        present(own(task).decoder).output.bias[7] = -torch.inf
 
     def impossible(batch: Batch, watch: Stopwatch) -> tuple[Targets, dict[Any, Any]]:
         found, _ = two_hypotheses(batch)
@@ -228,7 +235,7 @@ def test_hypotheses_that_do_not_count_give_no_gradient_whatever_they_are(
 
     task.targets = impossible
     loss, _ = task.backward(0, WATCH)
-    found = left_gradients(task.model)
+    found = left_gradients(own(task))
     assert loss.isfinite()
     assert all(each.isfinite().all() for each in found.values())
 
@@ -237,13 +244,13 @@ def test_pseudo_labels_are_the_supervised_loss(
     make: Callable[..., tuple[Matching, list[Any], list[Any]]], corpora: tuple[Corpus, Corpus]
 ) -> None:
     task, _, _ = make(given_labels, combine="alternate", loss_weight=1.0)
-    task.unpaired = module.BatchStream(
-        module.UtteranceReader(corpora[0], task.model.tokenizer), BatchSettings(utterances=6), 0
+    task.unpaired = BatchStream(
+        UtteranceReader(corpora[0], task.model.tokenizer), BatchSettings(utterances=6), 0
     )
     loss, _ = task.backward(0, WATCH)
     task.unpaired.position, task.unpaired._batches = 0, None
     batch = task.unpaired.take()
-    torch.testing.assert_close(loss, paired_sum(task.model, batch) / len(batch))
+    torch.testing.assert_close(loss, paired_sum(own(task), batch) / len(batch))
 
 
 def test_a_transcript_without_a_known_piece_still_counts(
@@ -258,18 +265,24 @@ def test_a_transcript_without_a_known_piece_still_counts(
         lengths[0] = 1
         return replace(batch, label_lengths=lengths)
 
-    task.paired.take = emptied
+    task.paired.take = emptied  # type: ignore[method-assign]
     loss, _ = task.backward(0, WATCH)
     batch = replace(paired[0], label_lengths=torch.tensor([1, *paired[0].label_lengths[1:]]))
-    torch.testing.assert_close(loss, (paired_sum(task.model, batch) / 6).detach())
+    torch.testing.assert_close(loss, (paired_sum(own(task), batch) / 6).detach())
 
 
 def test_the_encoder_runs_once_for_all_hypotheses(
     make: Callable[..., tuple[Matching, list[Any], list[Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, _, _ = make(two_hypotheses, combine="alternate")
-    calls, encode = [], task.model.encode
-    monkeypatch.setattr(task.model, "encode", lambda *each: calls.append(1) or encode(*each))
+    calls: list[int] = []
+    encode = own(task).encode
+
+    def counted(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append(1)
+        return encode(*given)
+
+    monkeypatch.setattr(task.model, "encode", counted)
     task.backward(0, WATCH)
     assert len(calls) == 1
 
@@ -298,11 +311,11 @@ def test_the_proposal_is_refreshed_only_by_a_better_online_model(
     monkeypatch.setattr(module, "validation_errors", lambda *_: {"dev": {"cer": next(cers), "wer": 0.0}})
 
     def weight() -> float:
-        return proposal.model.decoder.start[0].item()
+        return present(own(proposal).decoder).start[0].item()
 
     def validate(update: int, value: float) -> tuple[float, dict[str, Any]]:
         with torch.no_grad():
-            task.model.decoder.start[0] = value
+            present(own(task).decoder).start[0] = value
         return task.validate(update)
 
     first = weight()
@@ -324,8 +337,8 @@ def test_the_proposal_does_not_follow_the_online_model(
 ) -> None:
     proposal = Proposal(tiny_recognizer, cer=40.0)
     with torch.no_grad():
-        tiny_recognizer.decoder.start.add_(1.0)
-    assert not torch.equal(proposal.model.decoder.start, tiny_recognizer.decoder.start)
+        start = present(tiny_recognizer.decoder).start.add_(1.0)
+    assert not torch.equal(present(own(proposal).decoder).start, start)
     assert not any(each.requires_grad for each in proposal.model.parameters())
     assert all(each.requires_grad for each in tiny_recognizer.parameters())
     tiny_recognizer.train()
@@ -347,13 +360,13 @@ def test_a_proposal_that_is_new_is_scored_where_transcripts_are_known(
     corpora: tuple[Corpus, Corpus],
     monkeypatch: pytest.MonkeyPatch,
     tiny_recognizer: SpeechRecognizer,
-    policy: str,
+    policy: Policy | Literal["topipl"],
     scored: list[int],
 ) -> None:
-    averaged = policy == "topipl"
-    proposal = (
-        AveragedProposal(tiny_recognizer, 40.0) if averaged else Proposal(tiny_recognizer, 40.0, policy)
-    )
+    if policy == "topipl":
+        proposal: Proposal = AveragedProposal(tiny_recognizer, 40.0)
+    else:
+        proposal = Proposal(tiny_recognizer, 40.0, policy)
     task, _, _ = make(two_hypotheses, proposal=proposal, transcribed=corpora[0])
     cers = iter([40.0, 40.0, 39.0, 39.5])
 
@@ -377,11 +390,11 @@ def test_the_labels_scored_are_those_of_the_proposal(
     """It hears one word over and over in whatever is said, once with the loop cut, and the online model nothing."""
     proposal, tokenizer = Proposal(tiny_recognizer, cer=0.0), tiny_recognizer.tokenizer
     with torch.no_grad():
-        proposal.model.decoder.output.bias[tokenizer.encode("nine")] = 1e4
-        tiny_recognizer.decoder.output.bias[tokenizer.eos] = 1e4
+        present(own(proposal).decoder).output.bias[tokenizer.encode("nine")] = 1e4
+        present(tiny_recognizer.decoder).output.bias[tokenizer.eos] = 1e4
     task, _, _ = make(two_hypotheses, proposal=proposal, transcribed=corpora[0])
     _, figures = task.validate(0)
     assert figures["validation"]["dev"]["wer"] == 100.0
-    said = [cut_text(cut).split() for cut in corpora[0].cuts]
+    said = [present(cut_text(cut)).split() for cut in corpora[0].cuts]
     errors = sum(len(words) - ("nine" in words) for words in said)
     assert figures["label_wer"] == pytest.approx(100 * errors / sum(map(len, said)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from narrowing import of_type
 
 from priormatch.config import (
     AudioSettings,
@@ -110,7 +111,8 @@ def test_losses_and_gradients_are_those_of_the_plain_layers(
 def test_proposals_of_changing_shapes_are_those_of_the_plain_search(
     model: SpeechRecognizer, speech: Corpus, tiny_prior: ConvPrior
 ) -> None:
-    task, proposer = matching(model, speech, tiny_prior), Proposal(model, 0.0).model.recorded()
+    frozen = of_type(SpeechRecognizer, Proposal(model, 0.0).model)
+    task, proposer = matching(model, speech, tiny_prior), frozen.recorded()
     for _ in range(4):  # each shape twice: when its steps are recorded, and from the recording
         batch = task.unpaired.take().to(DEVICE)
         with torch.no_grad():

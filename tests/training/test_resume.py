@@ -4,13 +4,14 @@ import json
 import math
 import multiprocessing
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
+from narrowing import present
 from tiny_language import WORDS
 from tiny_run import files
 
@@ -31,7 +32,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching import baselines
 from priormatch.matching.baselines import AveragedProposal, CachedTargets
-from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
+from priormatch.matching.lpm import BeamTargets, Policy, Proposal, TargetsOf, Weighing
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
@@ -99,8 +100,8 @@ def make_matching(
 
     def make(
         workers: int = 0,
-        combine: str = "sum",
-        policy: str = "better",
+        combine: Literal["alternate", "sum"] = "sum",
+        policy: Policy = "better",
         baseline: str = "none",
         merged: bool = False,
         in_context: bool = False,
@@ -111,11 +112,11 @@ def make_matching(
         audio = AudioSettings(workers=workers)
         online = SpeechRecognizer(tiny_model_settings, tiny_tokenizer).eval()
         with torch.no_grad():
-            online.decoder.output.bias[tiny_tokenizer.eos] += 1.2  # hypotheses of several lengths
+            present(online.decoder).output.bias[tiny_tokenizer.eos] += 1.2  # hypotheses of several lengths
         monkeypatch.setattr(baselines, "DECAY", 0.5)
         proposal = (AveragedProposal if baseline == "topipl" else Proposal)(online, 1e9, policy)
         contexts = {name: f"at {WORDS[row]}" for row, name in enumerate(names[1:])} if in_context else None
-        targets = BeamTargets(
+        targets: TargetsOf = BeamTargets(
             proposal, tiny_prior, 3, Weighing(merge_spellings=merged, contexts=contexts or {})
         )
         if baseline == "slimipl":
@@ -159,7 +160,9 @@ class Dying:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.task, name)
 
-    def backward(self, update: int, watch: Stopwatch) -> tuple[torch.Tensor, dict[str, float | torch.Tensor]]:
+    def backward(
+        self, update: int, watch: Stopwatch
+    ) -> tuple[torch.Tensor, Mapping[str, torch.Tensor | float]]:
         if update == self.update:
             raise Killed
         return self.task.backward(update, watch)
@@ -195,7 +198,8 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 def assert_same(one: Path, other: Path) -> None:
     """Two folders of training hold the same weights, state, best model and reports."""
-    (tensors, state), (other_tensors, other_state) = read_checkpoint(one), read_checkpoint(other)
+    tensors, state = present(read_checkpoint(one))
+    other_tensors, other_state = present(read_checkpoint(other))
     assert state == other_state
     assert tensors.keys() == other_tensors.keys()
     different = [name for name in tensors if not torch.equal(tensors[name], other_tensors[name])]
@@ -251,7 +255,7 @@ def test_prior_with_context(make_prior: Callable[..., PriorTraining], tmp_path: 
     how = schedule(checkpoint_seconds=-1.0)
     assert_resumed_alike(lambda: make_prior(context=True), how, tmp_path / "context", kills=[1, 6])
     train(make_prior(), tmp_path / "plain", how)
-    one, other = (read_checkpoint(tmp_path / name)[0] for name in ("context/straight", "plain"))
+    one, other = (present(read_checkpoint(tmp_path / name))[0] for name in ("context/straight", "plain"))
     assert any(not torch.equal(one[name], other[name]) for name in one if name.startswith("model/"))
 
 
@@ -259,7 +263,7 @@ def test_prior_with_context(make_prior: Callable[..., PriorTraining], tmp_path: 
 def test_matching(make_matching: Callable[..., Matching], tmp_path: Path, combine: str) -> None:
     how = schedule(ADAMW if combine == "sum" else SGD, validate_first=True)
     assert_resumed_alike(lambda: make_matching(combine=combine), how, tmp_path, kills=[1, 5, 8])
-    history = read_checkpoint(tmp_path / "killed")[1]["task"]["proposal"]["history"]
+    history = present(read_checkpoint(tmp_path / "killed"))[1]["task"]["proposal"]["history"]
     assert [each["update"] for each in history] == [3, 6, 9]
     assert history[0]["taken"]
 
@@ -422,7 +426,7 @@ def test_a_diverged_prior_is_told_and_not_finished(
 def test_another_seed_gives_other_weights(make_prior: Callable[..., PriorTraining], tmp_path: Path) -> None:
     train(make_prior(), tmp_path / "3", schedule())
     train(make_prior(), tmp_path / "4", replace(schedule(), seed=4))
-    one, other = (read_checkpoint(tmp_path / seed)[0] for seed in "34")
+    one, other = (present(read_checkpoint(tmp_path / seed))[0] for seed in "34")
     assert any(not torch.equal(one[name], other[name]) for name in one if name.startswith("model/"))
 
 

@@ -33,12 +33,13 @@ class Recorded:
     """Stands in for a run of wandb: keeps what is logged."""
 
     def __init__(self) -> None:
-        self.logged, self.ended = [], []
+        self.logged: list[dict[str, Any]] = []
+        self.ended: list[int] = []
 
     def define_metric(self, *_: str, **__: str) -> None:
         pass
 
-    def log(self, metrics: dict[str, dict[str, int] | float]) -> None:
+    def log(self, metrics: dict[str, Any]) -> None:
         self.logged.append(metrics)
 
     def finish(self, exit_code: int = 0) -> None:
@@ -46,9 +47,9 @@ class Recorded:
 
 
 @pytest.fixture
-def wandb(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Stands in for the package, so that the tests do not need it; `begun` has the runs and their options."""
-    module = ModuleType("wandb")
+    module: Any = ModuleType("wandb")
     module.begun = []
     module.Settings = SimpleNamespace
 
@@ -120,7 +121,7 @@ def test_what_fails_on_the_way_is_told_once_and_left_alone(
     wandb: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Failing(Recorded):
-        def log(self, metrics: dict[str, dict[str, int] | float]) -> None:
+        def log(self, metrics: dict[str, Any]) -> None:
             super().log(metrics)
             raise ConnectionError
 
