@@ -176,7 +176,9 @@ def test_workers_give_batches_that_a_gpu_can_fetch(reader: UtteranceReader) -> N
     assert moved.waveforms.is_cuda
     assert moved.waveforms.dtype == torch.float32
     here = batch.to(HOST)
-    torch.testing.assert_close(moved.waveforms.cpu(), here.waveforms, atol=1e-5, rtol=0.0)  # sums in another order
+    torch.testing.assert_close(
+        moved.waveforms.cpu(), here.waveforms, atol=1e-5, rtol=0.0
+    )  # sums in another order
     assert same(here, replace(moved.to(HOST), waveforms=here.waveforms))
 
 
