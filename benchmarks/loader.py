@@ -190,7 +190,7 @@ def reading_speed(stream: BatchStream, batches: int) -> float:
     for _ in range(2 + 2 * stream.workers):
         stream.take()
     begun = time.perf_counter()
-    seconds = sum(stream.take().seconds for _ in range(max(batches, 4 * stream.workers)))
+    seconds = sum(stream.take()[0].seconds for _ in range(max(batches, 4 * stream.workers)))
     return seconds / (time.perf_counter() - begun)
 
 
@@ -222,7 +222,7 @@ def training(
 
 def take(stream: BatchStream, count: int) -> list[Batch]:
     """So many batches; the stream's workers then end."""
-    return [stream.take() for _ in range(count)]
+    return [stream.take()[0] for _ in range(count)]
 
 
 class Trainer:

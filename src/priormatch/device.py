@@ -7,13 +7,16 @@ from importlib.util import find_spec
 
 import torch
 
+from priormatch.distributed import own_gpu, ranks
 from priormatch.errors import UserError
 
 
 def find_device(name: str) -> torch.device:
-    """The device with the given name; `auto` selects a GPU if there is one."""
+    """The device with the given name; `auto` selects a GPU if there is one, and each process of a job its own."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and torch.cuda.is_available() and ranks() > 1:
+        name = f"cuda:{own_gpu()}"
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -91,7 +91,7 @@ def match(
             for each in (paired, speech, *sets.values())
         ],
     }
-    with Stage(out, used, {}).work() as todo:
+    with Stage(out, used, {}).work(together=True) as todo:
         if todo:
             online = online.to(device)
             if isinstance(judge, torch.nn.Module):

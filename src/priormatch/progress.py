@@ -7,6 +7,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from priormatch.distributed import is_main
 from priormatch.errors import CONTROL
 
 Item = TypeVar("Item")
@@ -15,8 +16,10 @@ console = Console(stderr=True, soft_wrap=True)
 SECONDS_BETWEEN_LINES = 20.0
 
 
-def say(message: str) -> None:
-    """Print one line for the user on standard error."""
+def say(message: str, everywhere: bool = False) -> None:
+    """Print one line for the user on standard error; of several processes the main one does, or all of them."""
+    if not (everywhere or is_main()):
+        return
     console.print(message.translate(CONTROL), markup=False, highlight=False)
 
 
@@ -63,7 +66,7 @@ class Meter:
                 TextColumn("{task.fields[note]}"),
                 console=console,
             )
-            if console.is_terminal
+            if console.is_terminal and is_main()
             else None
         )
 

@@ -5,12 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from priormatch.config import AugmentSettings
-from priormatch.data.augment import spec_augment
+from priormatch.data.augment import numbers_of, spec_augment
 
 
 def hidden(settings: AugmentSettings, lengths: list[int], mels: int) -> torch.Tensor:
     features = torch.ones(len(lengths), max(lengths), mels)
-    found = spec_augment(features, torch.tensor(lengths), settings)
+    noise = torch.rand(len(lengths), numbers_of(settings))
+    found = spec_augment(features, torch.tensor(lengths), noise, settings)
     assert torch.all((found == 0) | (found == 1))
     assert torch.all(features == 1), "the input is left alone"
     return found == 0
@@ -57,4 +58,5 @@ def test_utterances_are_masked_independently() -> None:
 
 def test_no_masks_change_nothing() -> None:
     features = torch.randn(2, 9, 4)
-    assert torch.equal(spec_augment(features, torch.tensor([9, 4]), AugmentSettings()), features)
+    lengths, noise = torch.tensor([9, 4]), torch.zeros(2, 0)
+    assert torch.equal(spec_augment(features, lengths, noise, AugmentSettings()), features)

@@ -69,13 +69,13 @@ def test_a_stream_goes_on_exactly_where_it_stood(count: int, size: int, position
         through.take()
     assert through.position == position
     resumed = BatchStream(reader, settings, seed, position=through.position)
-    assert [through.take().ids for _ in range(8)] == [resumed.take().ids for _ in range(8)]
+    assert [through.take()[0].ids for _ in range(8)] == [resumed.take()[0].ids for _ in range(8)]
 
 
 def test_a_stream_visits_everything_in_each_epoch() -> None:
     stream = BatchStream(Echo(range(1, 8)), BatchSettings(utterances=3), seed=5)
     for epoch in range(3):
-        ids = [each for _ in range(3) for each in stream.take().ids]
+        ids = [each for _ in range(3) for part in stream.take() for each in part.ids]
         assert sorted(ids) == [f"(5, {epoch}) {index}" for index in range(7)]
 
 
@@ -98,7 +98,7 @@ def test_workers_give_the_same_batches(reader: UtteranceReader) -> None:
         BatchStream(reader, TWO, 1, position=3, workers=2),
     )
     for _ in range(6):
-        assert same(alone.take(), helped.take())
+        assert same(alone.take()[0], helped.take()[0])
     assert [batch.ids for batch in once(reader, 1.0)] == [batch.ids for batch in once(reader, 1.0, workers=2)]
 
 
@@ -133,9 +133,9 @@ def test_workers_end_with_their_stream(reader: UtteranceReader) -> None:
 
 def test_audio_and_labels_resume_with_the_stream(reader: UtteranceReader) -> None:
     through = BatchStream(reader, TWO, 1)
-    taken = [through.take() for _ in range(9)]
+    taken = [through.take()[0] for _ in range(9)]
     resumed = BatchStream(reader, TWO, 1, position=5)
-    assert all(same(batch, resumed.take()) for batch in taken[5:])
+    assert all(same(batch, resumed.take()[0]) for batch in taken[5:])
 
 
 def test_the_logging_of_others_is_left_alone(tiny_corpus: MakeCorpus) -> None:
@@ -162,14 +162,14 @@ def test_pinning_reaches_every_tensor_and_changes_no_value(
     assert same(batch, other)
     assert (other.texts, other.bad) == (batch.texts, batch.bad)
     tensors = [each for each in vars(other).values() if isinstance(each, torch.Tensor)]
-    assert len(tensors) == 4
+    assert len(tensors) == 5
     assert all(any(each is one for one in pinned) for each in tensors)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_workers_give_batches_that_a_gpu_can_fetch(reader: UtteranceReader) -> None:
     stream = BatchStream(reader, TWO, 1, workers=1)
-    batch = stream.take()
+    batch = stream.take()[0]
     assert batch.waveforms.is_pinned()
     assert batch.labels.is_pinned()
     moved = batch.to(torch.device("cuda"))
@@ -312,7 +312,7 @@ def test_unreadable_audio_is_skipped_and_counted(
     corpus = Corpus.load(tiny_corpus(TEXTS, suffix=suffix), AUDIO)
     damage(Path(corpus.cuts[3].recording.sources[0].source))
     stream = BatchStream(UtteranceReader(corpus, tiny_tokenizer), TWO, 0)
-    seen = [each for _ in range(8) for each in stream.take().ids]
+    seen = [each for _ in range(8) for part in stream.take() for each in part.ids]
     assert set(seen) == {f"tiny-{n}" for n in (0, 1, 2, 4, 5, 6)}
     assert list(stream.bad) == ["tiny-3"]
     assert f"tiny-3.{suffix}: " in stream.bad["tiny-3"]
@@ -368,7 +368,9 @@ def test_a_bearable_share_goes_on(tiny_corpus: MakeCorpus, tiny_tokenizer: Token
     for cut in corpus.cuts[:2]:
         truncate(Path(cut.recording.sources[0].source))
     stream = BatchStream(UtteranceReader(corpus, tiny_tokenizer), BatchSettings(utterances=1), 0)
-    assert {stream.take().ids[0] for _ in range(20)} == {f"tiny-{n}" for n in range(2, 7)}
+    assert {name for _ in range(20) for part in stream.take() for name in part.ids} == {
+        f"tiny-{n}" for n in range(2, 7)
+    }
     assert sorted(stream.bad) == ["tiny-0", "tiny-1"]
 
 
@@ -468,12 +470,12 @@ def test_audio_is_decoded_once_if_it_fits_and_freed_with_its_streams(
         assert len(decoded) == times
         assert all((stream.audio is not None) == (times > 0) for stream in streams)
     expected = BatchStream(reader, TWO, 1)
-    assert same(streams[0].take(), expected.take())
+    assert same(streams[0].take()[0], expected.take()[0])
     for stream in streams:
         stream.close()
     assert corpus.decoded is None
     assert all(stream.audio is None for stream in streams)
-    assert same(streams[0].take(), expected.take()), "from files again"
+    assert same(streams[0].take()[0], expected.take()[0]), "from files again"
 
 
 def test_a_transcript_can_be_too_long_at_one_speed_only(

@@ -96,7 +96,7 @@ def test_training_hears_the_same_batches(
         for each in (cuts, new)
     ]
     for _ in range(8):
-        old, other = (stream.take() for stream in streams)
+        old, other = (stream.take()[0] for stream in streams)
         assert (old.ids, old.texts) == (other.ids, other.texts)
         assert old.waveforms.equal(other.waveforms)
         assert old.labels.equal(other.labels)

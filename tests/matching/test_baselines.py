@@ -1,5 +1,7 @@
 """A label cache (slimIPL) and an averaged proposal (TopIPL)."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from narrowing import of_type, present
@@ -32,8 +34,8 @@ class Counted:
 
 def batch_of(*ids: str, rows: int = 0) -> Batch:
     count = max(len(ids), rows)
-    nothing = torch.zeros(count, 0, dtype=torch.long)
-    return Batch([*ids], [None] * len(ids), torch.zeros(count, 4), torch.full((count,), 4), nothing, nothing)
+    speech = Batch.of_audio(torch.zeros(count, 4), torch.full((count,), 4))
+    return replace(speech, ids=[*ids], texts=[None] * len(ids))
 
 
 def start_of(model: Recognizer) -> torch.Tensor:

@@ -1,15 +1,18 @@
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from narrowing import present
 
 from priormatch.config import AudioSettings, FusionSettings
-from priormatch.data.batches import UtteranceReader
+from priormatch.data.batches import Batch, UtteranceReader
 from priormatch.data.corpus import Corpus
+from priormatch.data.plan import Request
 from priormatch.decoding.beam import Beam
 from priormatch.errors import UserError
 from priormatch.progress import Meter
@@ -22,6 +25,7 @@ from priormatch.recognizers.decode import (
     encode,
     error_rates,
     greedy_transcripts,
+    groups_of,
     mean_cer,
     mean_rate,
     plain_search,
@@ -31,7 +35,7 @@ from priormatch.recognizers.decode import (
 )
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
-from priormatch.scoring.transcripts import Transcript, read_transcripts
+from priormatch.scoring.transcripts import PartialTranscripts, Transcript, read_transcripts
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH_SECONDS", 0.01)
 
 
-def together(batches: Iterator[Any] | list[list[Transcript]]) -> list[Transcript]:
+def together(batches: Iterable[list[Transcript]]) -> list[Transcript]:
     return [each for batch in batches for each in batch]
 
 
@@ -76,9 +80,7 @@ def test_batches_do_not_change_the_transcripts(
     search = search_with_prior(tiny_prior, fusion) if with_prior else plain_search(beam_size)
     (batch,) = decode(tiny_recognizer, corpus, search)
     monkeypatch.setattr(module, "BATCH_SECONDS", 0.01)
-    batches = list(decode(tiny_recognizer, corpus, search))
-    assert [len(each) for each in batches] == [1] * 7
-    alone = {each.id: each for each in together(batches)}
+    alone = {each.id: each for each in together(decode(tiny_recognizer, corpus, search))}
     assert {each.id for each in batch} == alone.keys()
     for name, one in ((each.id, each) for each in batch):
         assert one.hypothesis == alone[name].hypothesis
@@ -113,8 +115,9 @@ def test_what_was_encoded_before_is_transcribed_alike(
     search = plain_search(beam_size)
     batches = [batch.to("cpu") for batch in encode(tiny_recognizer, corpus)]
     expected = list(decode(tiny_recognizer, corpus, search))
-    assert [transcribe(tiny_recognizer, batch, search) for batch in batches] == expected
-    assert [batch.ids for batch in batches] == [[each.id] for each in together(expected)]
+    found = together(transcribe(tiny_recognizer, batch, search) for batch in batches)
+    assert {each.id: each for each in found} == {each.id: each for each in together(expected)}
+    assert [len(batch.ids) for batch in batches] == [1] * 7
 
 
 def test_a_search_that_came_to_no_end_says_so(tiny_recognizer: SpeechRecognizer, corpus: Corpus) -> None:
@@ -207,20 +210,26 @@ def test_greedy_transcripts_are_those_of_all_utterances(
 
 
 @pytest.fixture
+def each_its_own_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART_SECONDS", 0.01)
+
+
+@pytest.fixture
 def killed(
-    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, alone: None, monkeypatch: pytest.MonkeyPatch
+    tiny_recognizer: SpeechRecognizer,
+    corpus: Corpus,
+    out: Path,
+    each_its_own_part: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> list[str]:
-    """A decoding that was stopped after three batches; gives the names of those done."""
+    """A decoding that was stopped after three parts of one utterance; gives the names of those done."""
     with monkeypatch.context() as patch:
         patch.setattr(Meter, "advance", stop_at(3))
         with pytest.raises(KeyboardInterrupt):
             decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
-    lines = partial(out).read_text().splitlines()
-    assert json.loads(lines[0]) == {"key": "key"}
-    done = [json.loads(line)["id"] for line in lines[1:]]
-    assert len(done) == 3
     assert not out.exists()
-    return done
+    assert PartialTranscripts(out, "key").missing(7) == [3, 4, 5, 6]
+    return [cut.id for cut in corpus.cuts[:3]]
 
 
 def stop_at(count: int) -> Callable[..., None]:
@@ -234,36 +243,31 @@ def stop_at(count: int) -> Callable[..., None]:
     return stop
 
 
-def partial(out: Path) -> Path:
-    return out.with_name(f"{out.name}.partial")
-
-
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the utterances that are decoded from now on."""
     names: list[str] = []
+    read = UtteranceReader.__getitems__
 
-    def recording(
-        model: SpeechRecognizer, corpus: Corpus, search: Callable[..., Any] = GREEDY
-    ) -> Iterator[list[Transcript]]:
-        for batch in decode(model, corpus, search):
-            names.extend(each.id for each in batch)
-            yield batch
+    def recording(self: UtteranceReader, request: Request) -> Batch:
+        batch = read(self, request)
+        names.extend(batch.ids)
+        return batch
 
-    monkeypatch.setattr(module, "decode", recording)
+    monkeypatch.setattr(UtteranceReader, "__getitems__", recording)
     return names
 
 
-def test_a_stopped_decoding_goes_on_and_ends_with_the_same_file(
+def test_interrupted_decoding_resumes_and_ends_with_the_same_file(
     tiny_recognizer: SpeechRecognizer,
     corpus: Corpus,
     out: Path,
     killed: list[str],
-    heard: list[Any],
+    decoded: list[str],
     tmp_path: Path,
 ) -> None:
     decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
-    assert sorted(heard + killed) == sorted(cut.id for cut in corpus.cuts)
+    assert sorted(decoded + killed) == sorted(cut.id for cut in corpus.cuts)
     whole = tmp_path / "whole.jsonl"
     decode_to_file(tiny_recognizer, corpus, whole, "key", plain_search(2))
     assert out.read_bytes() == whole.read_bytes()
@@ -271,48 +275,37 @@ def test_a_stopped_decoding_goes_on_and_ends_with_the_same_file(
 
 
 def test_another_key_begins_anew(
-    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, killed: list[str], heard: list[Any]
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, killed: list[str], decoded: list[str]
 ) -> None:
     decode_to_file(tiny_recognizer, corpus, out, "other", plain_search(2))
-    assert sorted(heard) == sorted(cut.id for cut in corpus.cuts)
+    assert sorted(decoded) == sorted(cut.id for cut in corpus.cuts)
 
 
-def test_an_utterance_whose_line_was_cut_off_is_decoded_again(
-    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, killed: list[str], heard: list[Any]
-) -> None:
-    content = partial(out).read_bytes()
-    partial(out).write_bytes(content[:-9])
-    decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
-    assert killed[-1] in heard
-    assert not set(killed[:-1]) & set(heard)
-    assert len(read_transcripts(out)) == 7
-
-
-def test_a_decoding_stopped_at_its_very_end_decodes_nothing_again(
+def test_decoding_stopped_at_its_very_end_decodes_nothing_again(
     tiny_recognizer: SpeechRecognizer,
     corpus: Corpus,
     out: Path,
-    alone: None,
-    heard: list[Any],
+    each_its_own_part: None,
+    decoded: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Meter, "advance", stop_at(7))
         with pytest.raises(KeyboardInterrupt):
             decode_to_file(tiny_recognizer, corpus, out, "key")
-    heard.clear()
+    decoded.clear()
     decode_to_file(tiny_recognizer, corpus, out, "key")
-    assert heard == []
+    assert decoded == []
     assert len(read_transcripts(out)) == 7
 
 
-def test_what_was_decoded_of_a_larger_corpus_stays_out(
-    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, killed: list[str]
+@given(durations=st.lists(st.floats(0.1, 30.0), min_size=1, max_size=40), seconds=st.floats(0.5, 60.0))
+def test_groups_keep_the_order_and_are_of_about_the_same_length(
+    durations: list[float], seconds: float
 ) -> None:
-    """The key tells the corpus too; should it ever not, no stranger slips into the file."""
-    smaller = Corpus([cut for cut in corpus.cuts if cut.id != killed[0]], corpus.audio, "smaller")
-    decode_to_file(tiny_recognizer, smaller, out, "key", plain_search(2))
-    assert [each.id for each in read_transcripts(out)] == [cut.id for cut in smaller.cuts]
+    groups = groups_of(np.array(durations), seconds)
+    assert np.concatenate(groups).tolist() == list(range(len(durations)))
+    assert all(sum(durations[i] for i in group[1:]) <= seconds for group in groups)
 
 
 def test_a_validation_set_is_read_once(

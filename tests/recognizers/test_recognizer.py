@@ -8,6 +8,7 @@ import torch
 from narrowing import of_type, present
 
 from priormatch.config import AudioSettings, AugmentSettings, FusionSettings
+from priormatch.data.augment import numbers_of
 from priormatch.data.batches import Batch, UtteranceReader, once
 from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
@@ -93,7 +94,7 @@ def test_augmentation_happens_where_it_is_asked_for(tiny_recognizer: SpeechRecog
     waveforms, samples = 0.1 * torch.randn(1, 8_000), torch.tensor([8_000])
     clean, _ = tiny_recognizer.encode(waveforms, samples)
     masks = AugmentSettings(frequency_masks=4, frequency_width=10)
-    masked, _ = tiny_recognizer.encode(waveforms, samples, masks)
+    masked, _ = tiny_recognizer.encode(waveforms, samples, torch.rand(1, numbers_of(masks)), masks)
     assert torch.equal(clean, tiny_recognizer.encode(waveforms, samples)[0])
     assert not torch.allclose(clean, masked)
 

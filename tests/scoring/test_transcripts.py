@@ -97,35 +97,29 @@ def test_any_transcript_is_one_line_and_comes_back(transcript: Transcript) -> No
 A, B = Transcript("a", "at nine", 2, None, []), Transcript("b", "at ten", 2, "at ten", [])
 
 
-def test_what_is_put_down_is_found_again_under_the_same_key(tmp_path: Path) -> None:
+def test_parts_are_found_again_under_the_same_key(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out.jsonl"
-    first = PartialTranscripts(out, "key")
-    first.add([A])
-    first.add([B])
-    assert first.found == PartialTranscripts(out, "key").found == {"a": A, "b": B}
-    assert PartialTranscripts(out, "other").found == {}
-    assert PartialTranscripts(out, "key").found == {}  # the other has begun anew
+    write_transcripts(PartialTranscripts(out, "key").file(1), [A])
+    assert PartialTranscripts(out, "key").missing(3) == [0, 2]
+    assert PartialTranscripts(out, "other").missing(3) == [0, 1, 2]
+    assert PartialTranscripts(out, "key").missing(3) == [0, 1, 2]  # the other has begun anew
 
 
-def test_after_a_cut_off_line_lines_are_whole_again(tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    before = PartialTranscripts(out, "key")
-    before.add([A, B])
-    before.path.write_bytes(before.path.read_bytes()[:-4])
-    again = PartialTranscripts(out, "key")
-    assert again.found == {"a": A}
-    again.add([B])
-    assert PartialTranscripts(out, "key").found == {"a": A, "b": B}
+def test_parts_are_read_in_their_order(tmp_path: Path) -> None:
+    partial = PartialTranscripts(tmp_path / "out.jsonl", "key")
+    for number, part in ((1, [B]), (0, [A]), (2, [])):
+        write_transcripts(partial.file(number), part)
+    assert list(partial.transcripts(3)) == [A, B]
 
 
-@pytest.mark.parametrize("content", [b"", b'{"ke', b"\xff\xfe\n", b'{"id": "a", "hypothesis": "x"}\n'])
-def test_a_partial_file_without_its_first_line_is_begun_anew(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b'{"key": "key"}\n', b"\xff\xfe\n"])
+def test_a_partial_file_of_an_earlier_version_is_replaced(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "out.jsonl.partial").write_bytes(content)
-    assert PartialTranscripts(tmp_path / "out.jsonl", "key").found == {}
+    assert PartialTranscripts(tmp_path / "out.jsonl", "key").missing(1) == [0]
 
 
 def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
     partial = PartialTranscripts(tmp_path / "out.jsonl", "key")
-    partial.add([A])
+    write_transcripts(partial.file(0), [A])
     partial.remove()
     assert list(tmp_path.iterdir()) == []

@@ -198,7 +198,7 @@ def first_batch(
     tiny_corpus: Callable[..., Path], model: SpeechRecognizer, training: TrainingSettings
 ) -> Batch:
     corpus = Corpus.load(tiny_corpus(4), AudioSettings(workers=0))
-    return Supervised(model, corpus, {}, training, BatchSettings(utterances=4)).stream.take()
+    return Supervised(model, corpus, {}, training, BatchSettings(utterances=4)).stream.take()[0]
 
 
 def plain(**changes: Any) -> TrainingSettings:
@@ -213,7 +213,7 @@ def test_the_loss_is_the_mean_over_utterances_of_their_summed_cross_entropy(
     task = Supervised(model, corpus, {}, plain(), BatchSettings(utterances=4))
     loss, figures = task.backward(0, WATCH)
     task.stream = Supervised(model, corpus, {}, plain(), BatchSettings(utterances=4)).stream
-    batch = task.stream.take()
+    batch = task.stream.take()[0]
     by_hand = []
     for row in range(4):
         samples = batch.samples[row : row + 1]
@@ -245,7 +245,7 @@ def test_the_soft_window_lasts_for_so_many_updates(
         return Supervised(tiny_recognizer, corpus, {}, training, BatchSettings(utterances=4))
 
     inside, last, after = (task().backward(update, WATCH)[0] for update in (0, 9, 10))
-    batch = task().stream.take()
+    batch = task().stream.take()[0]
     with_window = transcript_losses(tiny_recognizer, batch, training, window=True).mean()
     without = transcript_losses(tiny_recognizer, batch, training).mean()
     assert not torch.allclose(with_window, without)

@@ -70,11 +70,13 @@ def make(
 
 
 def record(stream: BatchStream) -> list[Any]:
-    taken, take = [], stream.take
+    taken: list[Batch] = []
+    take = stream.take
 
-    def recording() -> Batch:
-        taken.append(take())
-        return taken[-1]
+    def recording() -> list[Batch]:
+        parts = take()
+        taken.extend(parts)
+        return parts
 
     stream.take = recording  # type: ignore[method-assign]
     return taken
@@ -249,7 +251,7 @@ def test_pseudo_labels_are_the_supervised_loss(
     )
     loss, _ = task.backward(0, WATCH)
     task.unpaired.position, task.unpaired._batches = 0, None
-    batch = task.unpaired.take()
+    batch = task.unpaired.take()[0]
     torch.testing.assert_close(loss, paired_sum(own(task), batch) / len(batch))
 
 
@@ -259,11 +261,11 @@ def test_a_transcript_without_a_known_piece_still_counts(
     task, paired, _ = make(two_hypotheses, combine="sum", loss_weight=0.0)
     take = task.paired.take
 
-    def emptied() -> Batch:
-        batch = take()
+    def emptied() -> list[Batch]:
+        (batch,) = take()
         lengths = batch.label_lengths.clone()
         lengths[0] = 1
-        return replace(batch, label_lengths=lengths)
+        return [replace(batch, label_lengths=lengths)]
 
     task.paired.take = emptied  # type: ignore[method-assign]
     loss, _ = task.backward(0, WATCH)

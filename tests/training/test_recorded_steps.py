@@ -114,7 +114,7 @@ def test_proposals_of_changing_shapes_are_those_of_the_plain_search(
     frozen = of_type(SpeechRecognizer, Proposal(model, 0.0).model)
     task, proposer = matching(model, speech, tiny_prior), frozen.recorded()
     for _ in range(4):  # each shape twice: when its steps are recorded, and from the recording
-        batch = task.unpaired.take().to(DEVICE)
+        batch = task.unpaired.take()[0].to(DEVICE)
         with torch.no_grad():
             found = proposer.propose(batch, 3)
             with plainly():
@@ -130,7 +130,7 @@ def test_proposals_with_the_prior_are_those_of_the_plain_search(
     proposer = BeamTargets(proposal, prior, 3, Weighing(fusion=fusion)).proposer
     stream = matching(model, speech, tiny_prior).unpaired
     for _ in range(4):
-        batch = stream.take().to(DEVICE)
+        batch = stream.take()[0].to(DEVICE)
         with torch.no_grad():
             found = proposer.propose(batch, 3)
             with plainly():
@@ -164,4 +164,4 @@ def test_audio_stays_on_the_gpu_until_its_stream_is_closed(
     alone, both = supervised(model, speech, tiny_prior), matching(model, speech, tiny_prior)
     for stream in (alone.stream, both.paired, both.unpaired):
         assert stream.audio is not None
-        assert stream.take().waveforms.is_cuda
+        assert stream.take()[0].waveforms.is_cuda

@@ -406,7 +406,7 @@ def test_a_task_knows_the_utterances_of_its_last_update(
             task.backward(update, watch)
     fresh = make_supervised().stream
     fresh.take()
-    assert supervised.ids == fresh.take().ids
+    assert supervised.ids == fresh.take()[0].ids
     assert {name.split("-")[0] for name in matching.ids} == {"labeled", "unlabeled"}
     assert not prior.ids
 

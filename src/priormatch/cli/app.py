@@ -25,6 +25,7 @@ from priormatch.cli.serve import serve
 from priormatch.cli.start import doctor, new, settings
 from priormatch.cli.train import match, tokenizer, train, train_prior
 from priormatch.cli.transcribe import transcribe
+from priormatch.distributed import joined, rank, ranks
 from priormatch.errors import UserError
 from priormatch.files import full_message, is_full
 from priormatch.processes import explained_readers
@@ -50,7 +51,8 @@ def main() -> None:
     threading.excepthook = tell_of_thread
     with noted_stops() as stops:
         try:
-            with explained_readers():
+            with explained_readers(), joined():
+                require_shared()
                 code = app(standalone_mode=False)
             if code == STOPPED:
                 raise KeyboardInterrupt  # typer has converted it to an exit code
@@ -60,6 +62,15 @@ def main() -> None:
             if stops:
                 stop(stops)
             explain(error)
+
+
+def require_shared() -> None:
+    """Refuse verbs that one process does, if there are several."""
+    if ranks() > 1 and not any(" ".join(sys.argv[1:end]) in SHARED for end in (2, 3)):
+        raise UserError(
+            f"{ranks()} processes were started, but only these verbs share their work: {', '.join(sorted(SHARED))}:"
+            " run this one without torchrun"
+        )
 
 
 @contextmanager
@@ -138,7 +149,8 @@ def is_refusal(error: OSError) -> bool:
 
 def fail(message: str) -> NoReturn:
     """Print an error and exit with code 2."""
-    print(f"priormatch: {message}", file=sys.stderr)
+    who = f"process {rank()}: " if ranks() > 1 else ""
+    print(f"priormatch: {who}{message}", file=sys.stderr)
     sys.exit(2)
 
 
@@ -203,6 +215,8 @@ GOES_ON = {
     *("label", "tune", "decode", "transcribe"),
 }
 """The verbs that resume after an interruption."""
+SHARED = {"run", "demo", "train-prior", "train", "match", "tune", "decode"}
+"""The verbs that several processes, started by torchrun, share."""
 
 app.add_typer(prepare, name="prepare", cls=Verbs, help=PREPARE, rich_help_panel=STAGES)
 for each in prepare.registered_commands:

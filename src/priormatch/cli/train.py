@@ -78,7 +78,7 @@ def train_prior(
     pieces = Tokenizer.load(tokenizer)
     inputs = {"text": text, "validation_text": validation_text, "tokenizer": tokenizer}
     used = {"prior": recipe_of_prior(wanted.prior), "seed": wanted.training.seed}
-    with Stage(out, used, inputs).work() as todo:
+    with Stage(out, used, inputs).work(together=True) as todo:
         if todo:
             work.train_prior(text, validation_text, pieces, wanted, out, out)
 
@@ -110,7 +110,7 @@ def train(
         "tokenizer": tokenizer,
         **{f"validation/{name}": path for name, path in sets.items()},
     }
-    with Stage(out, recipe_of_training(wanted), inputs).work() as todo:
+    with Stage(out, recipe_of_training(wanted), inputs).work(together=True) as todo:
         if todo:
             work.train_supervised([labeled], sets, pieces, wanted, out, out)
 
@@ -184,7 +184,7 @@ def match(
     inputs |= {f"validation/{name}": path for name, path in sets.items()}
     if labels_given:
         inputs["pseudo_labeled"] = unlabeled
-        with Stage(out, recipe_of_schedule(wanted), inputs).work() as todo:
+        with Stage(out, recipe_of_schedule(wanted), inputs).work(together=True) as todo:
             if todo:
                 matching.train_on_pseudo_labels(
                     model, labeled, unlabeled, sets, settings=wanted, out=out, log=out
@@ -193,7 +193,7 @@ def match(
     matching.require_inputs(prior, lengths, wanted)
     others = {"unlabeled": unlabeled, "prior": prior, "lengths": lengths, "proposal": proposal}
     inputs |= {name: path for name, path in others.items() if path is not None}
-    with Stage(out, recipe_of_matching(wanted), inputs).work() as todo:
+    with Stage(out, recipe_of_matching(wanted), inputs).work(together=True) as todo:
         if todo:
             matching.MatchJob.from_files(
                 model=model,

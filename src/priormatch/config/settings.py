@@ -119,6 +119,8 @@ class BatchSettings:
     # number of shapes that batches are padded to; a GPU records a step for each, so fewer start sooner and pad more;
     # 0: batches of any shape
     buckets: int = 0
+    # parts in which each process computes its share of a batch, one after the other: the same update in less memory
+    accumulate: int = 1
 
 
 @dataclass

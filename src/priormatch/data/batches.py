@@ -3,9 +3,10 @@
 import gc
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from priormatch.data.plan import Plan, Request, Visit, cut_by_seconds
 from priormatch.data.speed import change_speed, changed_length
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.data.waveforms import FULL_SCALE, as_float, read_samples, to_int16, why_unreadable
+from priormatch.distributed import rank, ranks
 from priormatch.errors import UserError
 from priormatch.processes import begin_reader, explained_readers, stops_blocked
 from priormatch.progress import Meter, say
@@ -35,7 +37,7 @@ FRAME = SAMPLE_RATE // 100
 LONGEST_PIECE = 16  # letters, the most that SentencePiece puts in one
 GONE = (ConnectionError, EOFError, FileNotFoundError)
 """Errors that torch raises when a batch's shared memory belongs to a killed reader."""
-SMALL = ("samples", "labels", "label_lengths")  # tensors of a batch
+SMALL = ("samples", "labels", "label_lengths", "noise")  # tensors of a batch
 DECODERS = 16  # processes that decode a whole corpus at most
 DECODED_SECONDS = 120.0  # of audio that they return at a time
 
@@ -49,9 +51,11 @@ class Batch:
     samples (B,): the lengths of the waveforms, after their change of speed;
     labels (B, U): pieces of the text or of one of its alternatives, terminated and padded with EOS;
     label_lengths (B,): lengths including the first EOS; 0 for an utterance without a transcript;
+    noise (B, M): uniform in [0, 1), for augmentation;
     bad: the cuts that could not be read, with the reason;
     speeds, width: `to` changes the speeds, unless there are none, and pads to this width;
-    rows: the number of rows that recorded steps pad it to; 0 leaves that to them.
+    rows: the number of rows that recorded steps pad it to; 0 leaves that to them;
+    whole: the number of utterances in the update's batch, of which this may be a part.
     """
 
     ids: list[str]
@@ -60,17 +64,19 @@ class Batch:
     samples: Tensor
     labels: Tensor
     label_lengths: Tensor
+    noise: Tensor
     bad: list[tuple[str, str]] = field(default_factory=list)
     speeds: list[float] = field(default_factory=list)
     width: int = 0
     rows: int = 0
+    whole: int = 0
 
     @staticmethod
-    def of_audio(waveforms: Tensor, samples: Tensor) -> "Batch":
-        """A batch of speech without names and transcripts: waveforms (B, N), samples (B,)."""
-        count = len(waveforms)
-        nothing = torch.zeros_like(samples)
-        return Batch([""] * count, [None] * count, waveforms, samples, nothing[:, None], nothing)
+    def of_audio(waveforms: Tensor, samples: Tensor, noise: Tensor | None = None) -> "Batch":
+        """A batch of speech without names and transcripts: waveforms (B, N), samples (B,), noise (B, M)."""
+        count, nothing = len(waveforms), torch.zeros_like(samples)
+        noise = waveforms[:, :0] if noise is None else noise
+        return Batch([""] * count, [None] * count, waveforms, samples, nothing[:, None], nothing, noise)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -110,6 +116,7 @@ class Batch:
             samples=function(self.samples),
             labels=function(self.labels),
             label_lengths=function(self.label_lengths),
+            noise=function(self.noise),
         )
 
 
@@ -126,14 +133,20 @@ class Reader(Protocol[Read]):
 class UtteranceReader:
     """Reads a `Request` into a `Batch`; runs inside the loader's worker processes.
 
-    Each visit draws its own text if a cut has several, and its own segmentation into pieces.
+    Each visit draws its own text if a cut has several, its own segmentation into pieces, and `noise` numbers. They
+    depend on the seed, the epoch and the utterance only, not on the batch or the process that it is in.
     """
 
     def __init__(
-        self, corpus: Corpus, tokenizer: Tokenizer, piece_sampling: float = 0.0, speeds: Sequence[float] = ()
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        piece_sampling: float = 0.0,
+        speeds: Sequence[float] = (),
+        noise: int = 0,
     ) -> None:
         self.corpus, self.tokenizer = corpus, tokenizer
-        self.piece_sampling, self.speeds = piece_sampling, [1.0, *speeds]
+        self.piece_sampling, self.speeds, self.noise = piece_sampling, [1.0, *speeds], noise
 
     def __getitems__(self, request: Request) -> Batch:
         """Read one batch; the loader asks for all its items at once."""
@@ -153,20 +166,24 @@ class UtteranceReader:
 
         `found` has the number of samples of each utterance, or the reason why it cannot be read.
         """
-        kept, texts, samples, labels, speeds, bad = [], [], [], [], [], []
+        kept: list[int] = []
+        texts, samples, labels, speeds, bad = [], [], [], [], []
+        noise = np.zeros((len(request.visits), self.noise), np.float32)
         for row, (visit, length) in enumerate(zip(request.visits, found, strict=True)):
             cut = self.corpus.cuts[visit.utterance]
             if isinstance(length, str):
                 bad.append((cut.id, length))
                 continue
             count = changed_length(length, visit.speed)
-            choices, classes = self._classes(cut, visit, count)
+            random = np.random.default_rng([*visit.drawn, visit.utterance])
+            choices, classes = self._classes(cut, count, random)
             if classes is None:
                 longest, seconds = max(map(len, choices)), count / SAMPLE_RATE
                 bad.append(
                     (cut.id, f"its transcript of {longest:,} characters is too long for {seconds:.2f} s")
                 )
                 continue
+            noise[len(kept)] = random.random(self.noise, np.float32)
             kept.append(row)
             samples.append(count)
             speeds.append(visit.speed)
@@ -176,11 +193,19 @@ class UtteranceReader:
         batch = collate(ids, texts, samples, labels, self.tokenizer.eos, bad)
         changed = any(speed != 1.0 for speed in speeds)
         width, rows = max([round(request.shape.seconds * SAMPLE_RATE), *samples]), request.shape.rows
-        return kept, replace(batch, speeds=speeds if changed else [], width=width, rows=rows)
+        return kept, replace(
+            batch,
+            noise=torch.from_numpy(noise[: len(kept)]),
+            speeds=speeds if changed else [],
+            width=width,
+            rows=rows,
+            whole=request.whole or len(request.visits),
+        )
 
-    def _classes(self, cut: "Cut", visit: Visit, samples: int) -> tuple[list[str], list[int] | None]:
+    def _classes(
+        self, cut: "Cut", samples: int, random: np.random.Generator
+    ) -> tuple[list[str], list[int] | None]:
         """The texts of a cut, and the classes of one of them; None if it is too long for the audio."""
-        random = np.random.default_rng([*visit.drawn, visit.utterance])
         choices, frames = cut_texts(cut), samples // FRAME + 1
         longest = max(map(len, choices), default=0)
         if longest > LONGEST_PIECE * frames:  # too long in any segmentation
@@ -235,14 +260,16 @@ def collate(
     for target, each in zip(targets, labels, strict=True):
         target[: len(each)] = torch.tensor(each, dtype=torch.long)
     counts = torch.tensor(samples, dtype=torch.long)
-    return Batch(ids, texts, torch.zeros(len(ids), 0), counts, targets, lengths, bad)
+    empty = torch.zeros(len(ids), 0)
+    return Batch(ids, texts, empty, counts, targets, lengths, empty, bad)
 
 
 class BatchStream:
     """An endless stream of batches that can start anywhere.
 
-    `position` counts the batches taken; a stream created with the same `position` resumes exactly here. On a GPU, audio
-    that fits stays in its memory.
+    `position` counts the batches taken; a stream created with the same `position` resumes exactly here. A batch is
+    split over the processes of a job, and there into `size.accumulate` parts. On a GPU, audio that fits stays in its
+    memory.
     """
 
     def __init__(
@@ -258,9 +285,9 @@ class BatchStream:
         self.reader, self.workers = reader, workers
         self.audio = decoded_audio(reader.corpus, device)  # now, because it shows its own progress
         self.plan = Plan(reader.corpus.durations, size, seed, reader.speeds)
-        self.position = position
+        self.position, self.accumulate = position, size.accumulate
         self.bad: dict[str, str] = {}
-        self.seen = 0
+        self.seen = self.whole = 0
         self._batches: Generator[Batch, None, None] | None = None
 
     def close(self) -> None:
@@ -274,20 +301,21 @@ class BatchStream:
             self._batches = None
         self.audio = self.reader.corpus.decoded = None
 
-    def take(self) -> Batch:
-        """Return the next batch with at least one readable utterance."""
-        while True:
-            if self._batches is None:
-                self._batches = self._open()
-            batch = ready(next(self._batches))
-            self.position += 1
+    def take(self) -> list[Batch]:
+        """Return this process's parts of the next batch; `whole` is then its number of utterances in all processes."""
+        if self._batches is None:
+            self._batches = self._open()
+        parts = [ready(each) for each in islice(self._batches, self.accumulate)]
+        self.position, self.whole = self.position + 1, parts[0].whole
+        for batch in parts:
             self.seen += len(batch) + len(batch.bad)
             self.count_bad(batch)
-            if len(batch):
-                return batch
+        return [batch for batch in parts if len(batch)]
 
     def _open(self) -> Generator[Batch, None, None]:
-        to_come = self.plan.requests(self.position)
+        count, first = ranks() * self.accumulate, rank() * self.accumulate
+        mine = slice(first, first + self.accumulate)
+        to_come = (part for each in self.plan.requests(self.position) for part in each.parts(count)[mine])
         if self.audio is None:
             return _loader(self.reader, to_come, self.workers)
         audio = self.audio
@@ -299,7 +327,7 @@ class BatchStream:
         for cut, reason in batch.bad:
             if cut not in self.bad:
                 self.bad[cut] = reason
-                say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})")
+                say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})", everywhere=True)
         seen, most = min(self.seen, len(corpus)), corpus.audio.max_bad_share
         many = len(self.bad) > max(1, most * seen) and seen >= min(100, len(corpus))
         if many or len(self.bad) == len(corpus):
@@ -310,11 +338,20 @@ class BatchStream:
             )
 
 
-def once(reader: UtteranceReader, seconds: float, workers: int = 0) -> Iterator[Batch]:
-    """Yield every utterance once, in batches of about `seconds`, the longest first."""
-    order = np.argsort(-reader.corpus.durations, kind="stable")
-    batches = _loader(reader, in_this_order(reader.corpus.durations, order, seconds), workers)
-    yield from map(ready, batches)
+def once(
+    reader: UtteranceReader, seconds: float, workers: int = 0, groups: Iterable[np.ndarray] | None = None
+) -> Iterator[Batch]:
+    """Yield every utterance once, in batches of about `seconds`, the longest first.
+
+    With groups of indices, yield those utterances, group by group, so that no batch has utterances of two groups.
+    """
+    durations = reader.corpus.durations
+    requests = (
+        request
+        for group in ([np.arange(len(durations))] if groups is None else groups)
+        for request in in_this_order(durations, group[np.argsort(-durations[group], kind="stable")], seconds)
+    )
+    yield from map(ready, _loader(reader, requests, workers))
 
 
 def ready(batch: Batch) -> Batch:

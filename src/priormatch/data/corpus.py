@@ -1,6 +1,8 @@
 """Corpora of cuts, as training and decoding use them."""
 
 from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ import numpy as np
 
 from priormatch.config import AudioSettings
 from priormatch.data.decoded import DecodedAudio
+from priormatch.distributed import rank, ranks
 from priormatch.errors import UserError
 from priormatch.progress import say
 
@@ -56,6 +59,15 @@ class Corpus:
 
     def __len__(self) -> int:
         return len(self.cuts)
+
+    @cached_property
+    def own_part(self) -> "Corpus":
+        """The utterances that this process of a job decodes: all of them, or every n-th of n processes."""
+        if ranks() == 1:
+            return self
+        part, mine = copy(self), slice(rank(), None, ranks())
+        part.cuts, part.durations, part.kept = self.cuts[mine], self.durations[mine], []
+        return part
 
     @property
     def longest(self) -> float:

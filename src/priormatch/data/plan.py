@@ -30,10 +30,21 @@ class Shape(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A batch to read: its utterances, and the shape that it is padded to; zeros leave it as large as they are."""
+    """A batch to read: its utterances, and the shape that it is padded to; zeros leave it as large as they are.
+
+    `whole` is the number of utterances in the batch that this is a part of; 0 if it is a whole one.
+    """
 
     visits: list[Visit]
     shape: Shape = Shape()
+    whole: int = 0
+
+    def parts(self, count: int) -> "list[Request]":
+        """Split the batch into parts of about the same size, which may be empty."""
+        if count == 1:
+            return [self]
+        shape = self.shape._replace(rows=-(-self.shape.rows // count))
+        return [Request(self.visits[part::count], shape, len(self.visits)) for part in range(count)]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from priormatch.config import FusionSettings, load_settings
+from priormatch.distributed import from_main, is_main
 from priormatch.errors import UserError
 from priormatch.files import replace_text, writing
 from priormatch.json_text import parse_json
@@ -149,6 +150,7 @@ class Trials:
                 continue
         if content and not content.endswith(b"\n"):
             self._append("\n")
+        self.found = from_main(self.found)
 
     def measured(self, measure: Measure) -> Measure:
         """The same measure, with its results cached in this file."""
@@ -165,6 +167,8 @@ class Trials:
         return remembered
 
     def _append(self, text: str) -> None:
+        if not is_main():
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(text)

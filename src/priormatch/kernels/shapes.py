@@ -67,6 +67,7 @@ def pad_batch(batch: Batch, eos: int) -> Batch:
         samples=_repeat_first(batch.samples, more),
         labels=_repeat_first(pad_labels(batch.labels, eos), more),
         label_lengths=functional.pad(batch.label_lengths, (0, more)),
+        noise=_repeat_first(batch.noise, more),
     )
 
 

@@ -14,6 +14,7 @@ from priormatch.config import CardSettings, ModelSettings, Settings
 from priormatch.data.corpus import Corpus
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE
+from priormatch.distributed import is_main
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.card import CARD, Card, read_card, write_card
 from priormatch.recognizers.prior import ConvPrior
@@ -185,8 +186,8 @@ def title_of(out: Path, settings: Settings) -> str:
 
 
 def leave_card(folder: Path, card: Card) -> None:
-    """Write a card into a model folder, unless the existing one was edited."""
-    if not write_card(folder, card):
+    """Write a card into a model folder, unless the existing one was edited; the main process of a job does."""
+    if is_main() and not write_card(folder, card):
         say(f"{folder / CARD} has been edited: not changed")
 
 

@@ -11,6 +11,7 @@ from priormatch.data.corpus import Corpus, cut_text, read_cuts
 from priormatch.data.recordings import previous_in_recording
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.device import find_device
+from priormatch.distributed import is_main
 from priormatch.errors import UserError
 from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets
 from priormatch.matching.context import contexts_of
@@ -164,7 +165,7 @@ class MatchJob:
         if matching.baseline == "slimipl":
             targets = CachedTargets(targets, RENEWED, self.online.tokenizer.eos)
         inspector = None
-        if prior is not None and matching.inspect_on > 0:
+        if prior is not None and matching.inspect_on > 0 and is_main():
             shown = speech if self.transcribed is None else self.transcribed
             inspector = inspector_of(shown, prior, weighing, settings, out)
         task = Matching(
@@ -180,7 +181,8 @@ class MatchJob:
             inspector=inspector,
         )
         best = fit(task, matching_schedule(settings), out, self.log)
-        proposal.model.save(out / "proposal")
+        if is_main():
+            proposal.model.save(out / "proposal")
         if not isinstance(self.online, SpeechRecognizer):
             return
         leave_recognizer_card(

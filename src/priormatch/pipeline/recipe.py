@@ -50,8 +50,9 @@ def learned(settings: TrainingSettings | MatchingSettings) -> dict[str, Any]:
 
 
 def recipe_of_batch(batch: BatchSettings) -> dict[str, Any]:
-    """The size of a batch; `buckets` is omitted if 0, as older versions lack it."""
-    return {name: value for name, value in plain(batch).items() if (name, value) != ("buckets", 0)}
+    """The size of a batch; `buckets` is omitted if 0, as older versions lack it, and `accumulate` changes no result."""
+    left_out = (("buckets", 0), ("accumulate", batch.accumulate))
+    return {name: value for name, value in plain(batch).items() if (name, value) not in left_out}
 
 
 def learned_by_matching(settings: MatchingSettings) -> dict[str, Any]:

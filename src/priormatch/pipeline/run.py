@@ -13,6 +13,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.fusion import feeds_back
 from priormatch.decoding.tuning import MATCHING_RULE, read_tuned
 from priormatch.device import use_threads
+from priormatch.distributed import is_main
 from priormatch.errors import UserError
 from priormatch.files import replace_text, set_aside
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
@@ -94,7 +95,7 @@ class Run:
         wanted = {"prior": recipe_of_prior(self.settings.prior), "seed": self.settings.training.seed}
         text, held_out, pieces = self.data.text, self.data.held_out_text, self.tokenizer_of_prior()
         inputs = {"text": text, "held_out": held_out, "tokenizer": pieces}
-        with self.stage("prior", wanted, inputs).work() as todo:
+        with self.stage("prior", wanted, inputs).work(together=True) as todo:
             if todo:
                 tokenizer = tokenizer if pieces == self.pieces else Tokenizer.load(pieces)
                 work.train_prior(text, held_out, tokenizer, self.settings, out, self.folder)
@@ -111,7 +112,7 @@ class Run:
         if more is not None:
             inputs["more"] = more
         wanted = recipe_of_training(self.settings) | {"updates": updates}
-        with self.stage(name, wanted, inputs).work() as todo:
+        with self.stage(name, wanted, inputs).work(together=True) as todo:
             if todo:
                 labeled = [self.data.labeled] if more is None else [self.data.labeled, more]
                 work.train_supervised(
@@ -130,7 +131,7 @@ class Run:
         out = self.folder / "supervised-longer"
         wanted = recipe_of_schedule(self.settings)
         inputs = {"labeled": self.data.labeled, "start": start, **self.data.validation}
-        with self.stage(out.name, wanted, inputs).work() as todo:
+        with self.stage(out.name, wanted, inputs).work(together=True) as todo:
             if todo:
                 work.train_supervised(
                     [self.data.labeled],
@@ -148,7 +149,7 @@ class Run:
         out = self.folder / "lengths" / "lengths.jsonl"
         wanted = {"audio": audible(self.settings)}
         inputs = {"model": model, "unlabeled": self.data.unlabeled}
-        with self.stage("lengths", wanted, inputs).work() as todo:
+        with self.stage("lengths", wanted, inputs).work(together=True) as todo:
             if todo:
                 work.decode_to(model, self.data.unlabeled, self.settings, out)
         return out
@@ -174,7 +175,7 @@ class Run:
             **({"rule": MATCHING_RULE} if for_matching else {}),
         }
         inputs = {"model": model, "prior": prior, **self.data.validation}
-        with self.stage(name, wanted, inputs).work() as todo:
+        with self.stage(name, wanted, inputs).work(together=True) as todo:
             if todo:
                 tune(model, prior, self.data.validation, self.settings, out, for_matching)
         return out
@@ -183,7 +184,8 @@ class Run:
         """Transcripts of the unlabeled speech, decoded with the prior."""
         out = self.folder / "lengths-asr_lm" / "lengths.jsonl"
         inputs = {"model": model, "prior": prior, "fusion": fusion, "unlabeled": self.data.unlabeled}
-        with self.stage("lengths-asr_lm", {"audio": audible(self.settings)}, inputs).work() as todo:
+        stage = self.stage("lengths-asr_lm", {"audio": audible(self.settings)}, inputs)
+        with stage.work(together=True) as todo:
             if todo:
                 tuned = changed(self.settings, read_tuned(fusion))
                 work.decode_to(model, self.data.unlabeled, tuned, out, prior=prior)
@@ -232,7 +234,7 @@ class Run:
             "pseudo_labeled": labels,
             **self.data.validation,
         }
-        with self.stage("pseudo_label", wanted, inputs).work() as todo:
+        with self.stage("pseudo_label", wanted, inputs).work(together=True) as todo:
             if todo:
                 train_on_pseudo_labels(
                     model,
@@ -256,7 +258,7 @@ class Run:
         settings = self.settings if fusion is None else changed(self.settings, read_tuned(fusion))
         inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
         inputs |= {"labeled": data.labeled, "unlabeled": data.unlabeled, **data.validation}
-        with self.stage(MATCHING, recipe_of_matching(settings), inputs).work() as todo:
+        with self.stage(MATCHING, recipe_of_matching(settings), inputs).work(together=True) as todo:
             if todo:
                 MatchJob.from_files(
                     model=start,
@@ -284,7 +286,7 @@ class Run:
         if prior is not None and fusion is not None:
             inputs |= {"prior": prior, "fusion": fusion}
             settings = changed(settings, read_tuned(fusion))
-        with self.stage(f"decoded/{system}", wanted, inputs).work() as todo:
+        with self.stage(f"decoded/{system}", wanted, inputs).work(together=True) as todo:
             if todo:
                 for name, cuts in self.data.test.items():
                     work.decode_to(model, cuts, settings, out / f"{name}.jsonl", prior=prior)
@@ -304,7 +306,8 @@ def run(settings: Settings) -> Path:
 
 def run_in(folder: Path, settings: Settings) -> None:
     """Run all stages in a folder that this process has locked."""
-    replace_text(folder / "settings.yaml", to_yaml(settings))
+    if is_main():
+        replace_text(folder / "settings.yaml", to_yaml(settings))
     data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
     this = Run(folder, settings, data)
     matching = settings.matching
@@ -327,7 +330,10 @@ def run_in(folder: Path, settings: Settings) -> None:
         updates = settings.training.updates + matching.updates
         systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)
 
-    results = score_systems({system: this.decode(system, model) for system, model in systems.items()})
+    decoded = {system: this.decode(system, model) for system, model in systems.items()}
+    if not is_main():
+        return
+    results = score_systems(decoded)
     for stage in [*([] if data.stage is None else [data.stage]), *this.stages.values()]:
         stage.require_unchanged()
     finish(this, results)

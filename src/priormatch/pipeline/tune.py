@@ -19,6 +19,7 @@ from priormatch.decoding.tuning import (
     write_tuned,
 )
 from priormatch.device import find_device
+from priormatch.distributed import from_all, is_main
 from priormatch.pipeline.work import load_validation
 from priormatch.progress import Meter, say
 from priormatch.recognizers.decode import (
@@ -28,6 +29,7 @@ from priormatch.recognizers.decode import (
     check_share,
     encode,
     error_rates,
+    everyones,
     mean_rate,
     note_rescoring,
     search_with_prior,
@@ -91,7 +93,8 @@ def tune(
         "greedy": greedy._asdict(),
         "with_prior": found._asdict(),
     }
-    write_tuned(out, best, about)
+    if is_main():
+        write_tuned(out, best, about)
     chosen = {
         name: value if isinstance(value, bool) else f"{value:g}" for name, value in finite(best).items()
     }
@@ -100,13 +103,13 @@ def tune(
 
 
 def encode_all(model: SpeechRecognizer, corpus: Corpus) -> list[Encoded]:
-    """Encode a whole corpus into CPU memory."""
+    """Encode a whole corpus, or this process's part of it, into CPU memory."""
     batches = []
     with Meter(f"encoding {corpus.name}", len(corpus)) as meter:
-        for batch in encode(model, corpus):
+        for batch in encode(model, corpus.own_part):
             batches.append(batch.to("cpu"))
             meter.advance(len(batch.ids))
-    check_share(len(corpus) - sum(len(batch.ids) for batch in batches), corpus)
+    check_share(len(corpus) - sum(from_all(sum(len(batch.ids) for batch in batches))), corpus)
     return batches
 
 
@@ -123,5 +126,5 @@ def errors_of(
         for batch in batches:
             transcripts += transcribe(model, batch, search)
             advance(len(batch.ids))
-        rates[name] = error_rates(transcripts)
+        rates[name] = error_rates(everyones(transcripts))
     return Errors(mean_rate(rates, "wer"), mean_rate(rates, "cer"))

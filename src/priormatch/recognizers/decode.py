@@ -1,11 +1,13 @@
 """Decoding of whole corpora, and validation error rates."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from priormatch.config import FusionSettings, load_settings
@@ -16,6 +18,7 @@ from priormatch.decoding.beam import Beam
 from priormatch.decoding.loops import without_loop
 from priormatch.decoding.tuning import read_tuned
 from priormatch.device import mixed_precision
+from priormatch.distributed import from_all, from_main, is_main, rank, ranks
 from priormatch.errors import UserError
 from priormatch.progress import Meter, say
 from priormatch.recognizers.heads import Frames, rescored_by
@@ -27,6 +30,7 @@ from priormatch.scoring.transcripts import PartialTranscripts, Transcript, both_
 
 BATCH_SECONDS = 240.0
 MORE_ON_GPU = 4
+PART_SECONDS = 1800.0  # of audio that an interrupted decoding loses at most
 MOST_KEPT = 1 << 30  # bytes of a validation set that are kept in memory: 9 hours in 16 bits
 
 
@@ -133,8 +137,7 @@ def read_batches(model: Recognizer, corpus: Corpus, keep: bool) -> Iterator[Batc
     """Read a corpus batch by batch; with `keep`, remember the batches once all of them are read."""
     reader, read, size = UtteranceReader(corpus, model.tokenizer), list[Batch](), 0
     for batch in once(reader, batch_seconds(model.device), corpus.audio.workers):
-        for cut, reason in batch.bad:
-            say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})")
+        report_bad(corpus, batch)
         size += batch.waveforms.nbytes
         if len(batch):
             if keep and size <= MOST_KEPT:
@@ -160,12 +163,6 @@ def transcribe(model: SpeechRecognizer, batch: Encoded, search: Search) -> list[
     with mixed_precision(model.device):
         beam = search(model, moved.frames)
     return list(read_beam(beam, model.tokenizer, batch.ids, batch.texts))
-
-
-def decode(model: SpeechRecognizer, corpus: Corpus, search: Search = GREEDY) -> Iterator[list[Transcript]]:
-    """Transcribe a corpus batch by batch; unreadable utterances are reported and skipped."""
-    for batch in encode(model, corpus):
-        yield transcribe(model, batch, search)
 
 
 @torch.no_grad()
@@ -206,33 +203,80 @@ def decode_to_file(
 ) -> None:
     """Transcribe a corpus into a file and show progress; interrupted decoding resumes.
 
-    `key` identifies the model and the search.
+    The processes of a job share the work. `key` identifies the model, the search and the speech.
     """
-    partial = PartialTranscripts(out, key)
-    rest = [cut for cut in corpus.cuts if cut.id not in partial.found]
-    with Meter(f"decoding {corpus.name}", len(corpus), len(corpus) - len(rest)) as meter:
-        if rest:
-            for transcripts in decode(model, Corpus(rest, corpus.audio, corpus.name), search):
-                partial.add(transcripts)
-                meter.advance(len(transcripts))
-    found = [partial.found[cut.id] for cut in corpus.cuts if cut.id in partial.found]
-    check_share(len(corpus) - len(found), corpus)
-    if broken_off := sum(not each.ended for each in found):
-        say(
-            f"{corpus.name}: no end of sentence found in {broken_off} of {len(found)} utterances;"
-            " loops in them are removed"
-        )
-    write_transcripts(out, found)
-    partial.remove()
+    partial, groups = PartialTranscripts(out, key), groups_of(corpus.durations, PART_SECONDS)
+    rest = partial.missing(len(groups))
+    mine = rest[rank() :: ranks()]
+    total = sum(len(groups[part]) for part in mine)
+    with Meter(f"decoding {corpus.name}", total) as meter:
+        decoded = decode(model, corpus, search, [groups[part] for part in mine])
+        for part, transcripts in zip(mine, decoded, strict=True):
+            write_transcripts(partial.file(part), transcripts)
+            meter.advance(len(groups[part]))
+    from_all(None)  # all parts are there
+    if is_main():
+        ends = Counter(each.ended for each in partial.transcripts(len(groups)))
+        check_share(len(corpus) - ends.total(), corpus)
+        if ends[False]:
+            say(
+                f"{corpus.name}: no end of sentence found in {ends[False]} of {ends.total()} utterances;"
+                " loops in them are removed"
+            )
+        write_transcripts(out, partial.transcripts(len(groups)))
+        partial.remove()
+    from_main(None)  # the others wait for the output
+
+
+def groups_of(durations: np.ndarray, seconds: float) -> list[np.ndarray]:
+    """Split utterances, in their order, into groups of about `seconds` of audio: (N,) -> indices of each group."""
+    parts = np.cumsum(durations) // seconds
+    return np.split(np.arange(len(durations)), np.flatnonzero(np.diff(parts)) + 1)
+
+
+@torch.no_grad()
+def decode(
+    model: SpeechRecognizer,
+    corpus: Corpus,
+    search: Search = GREEDY,
+    groups: Sequence[np.ndarray] | None = None,
+) -> Iterator[list[Transcript]]:
+    """Transcribe a corpus, or groups of its utterances (indices), one group at a time and in its order.
+
+    Unreadable utterances are reported and skipped.
+    """
+    groups = [np.arange(len(corpus))] if groups is None else groups
+    reader, seconds = UtteranceReader(corpus, model.tokenizer), batch_seconds(model.device)
+    batches = once(reader, seconds, corpus.audio.workers if groups else 0, groups)
+    for group in groups:
+        found, left = dict[str, Transcript](), len(group)
+        while left:
+            batch = next(batches)
+            left -= len(batch) + len(batch.bad)
+            report_bad(corpus, batch)
+            if len(batch):
+                moved = batch.to(model.device)
+                with evaluating(model):
+                    beam = search(model, model.frames(moved))
+                found |= {each.id: each for each in read_beam(beam, model.tokenizer, batch.ids, batch.texts)}
+        names = [corpus.cuts[index].id for index in group]
+        yield [found[name] for name in names if name in found]
+
+
+def report_bad(corpus: Corpus, batch: Batch) -> None:
+    """Name the utterances of a batch that cannot be read."""
+    for cut, reason in batch.bad:
+        say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})", everywhere=True)
 
 
 def greedy_transcripts(model: Recognizer, corpus: Corpus) -> list[Transcript]:
     """Greedy transcripts of a corpus, for the reference lengths; shows progress."""
     found: list[Transcript] = []
     with Meter("reference lengths", len(corpus)) as meter:
-        for transcripts in decode_greedily(model, corpus):
+        for transcripts in decode_greedily(model, corpus.own_part):
             found += transcripts
             meter.advance(len(transcripts))
+    found = everyones(found)
     check_share(len(corpus) - len(found), corpus)
     return found
 
@@ -247,13 +291,22 @@ def check_share(bad: int, corpus: Corpus) -> None:
 
 
 def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, dict[str, float]]:
-    """WER and CER of greedy decoding on each validation set, in percent; the sets are read once."""
+    """WER and CER of greedy decoding on each validation set, in percent; the sets are read once.
+
+    The processes of a job share the work, and all get the same figures.
+    """
     errors = {}
     for name, corpus in sets.items():
-        transcripts = [each for batch in decode_greedily(model, corpus, keep=True) for each in batch]
+        mine = decode_greedily(model, corpus.own_part, keep=True)
+        transcripts = everyones(each for batch in mine for each in batch)
         check_share(len(corpus) - len(transcripts), corpus)
         errors[name] = error_rates(transcripts)
     return errors
+
+
+def everyones(transcripts: Iterable[Transcript]) -> list[Transcript]:
+    """The transcripts of all processes of a job, each of which gives its own."""
+    return [each for part in from_all(list(transcripts)) for each in part]
 
 
 def error_rates(transcripts: Sequence[Transcript]) -> dict[str, float]:

@@ -110,17 +110,23 @@ class SpeechRecognizer(nn.Module):
         return frame_seconds_of(self.settings)
 
     def encode(
-        self, waveforms: Tensor, samples: Tensor, augment: AugmentSettings | None = None, views: int = 1
+        self,
+        waveforms: Tensor,
+        samples: Tensor,
+        noise: Tensor | None = None,
+        augment: AugmentSettings | None = None,
+        views: int = 1,
     ) -> tuple[Tensor, Tensor]:
         """Waveforms (B, N) and their lengths (B,) -> encoded frames (B, T, D) and their lengths (B,).
 
-        With several views, the batch is repeated, (views · B, ...), and every repetition is augmented by itself.
+        With several views, the batch is repeated, (views · B, ...), and every repetition is augmented by itself. The
+        augmentation takes its random numbers from noise (B, views · M).
         """
         features, lengths = self.features(waveforms, samples)
         if views > 1:
             features, lengths = features.repeat(views, 1, 1), lengths.repeat(views)
-        if augment is not None:
-            features = spec_augment(features, lengths, augment)
+        if noise is not None and augment is not None:
+            features = spec_augment(features, lengths, torch.cat(noise.chunk(views, dim=1)), augment)
         encoder = self.encoder
         if has_kernels(features.device) and torch.is_autocast_enabled("cuda"):
             if isinstance(encoder, TDSEncoder) and type(encoder).forward is TDSEncoder.forward:
@@ -136,7 +142,7 @@ class SpeechRecognizer(nn.Module):
 
     def frames(self, batch: Batch, augment: AugmentSettings | None = None, views: int = 1) -> Frames:
         """Encode a batch, or several augmented views of it."""
-        return Frames(*self.encode(batch.waveforms, batch.samples, augment, views))
+        return Frames(*self.encode(batch.waveforms, batch.samples, batch.noise, augment, views))
 
     @torch.no_grad()
     def propose(self, batch: Batch, k: int) -> Beam:

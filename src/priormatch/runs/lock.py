@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from priormatch.distributed import is_main
 from priormatch.errors import UserError
 
 STAGE_LOCK = "stage.lock"
@@ -28,9 +29,12 @@ _opening = threading.Lock()
 def alone_in(folder: Path, name: str = STAGE_LOCK) -> Iterator[None]:
     """Lock a folder against other processes; raise an error if another process holds the lock.
 
-    Work inside the folder of a run also takes a shared lock on every enclosing run, which excludes a process that
-    holds that run.
+    The main process of a job does so for all. Work inside the folder of a run also takes a shared lock on every
+    enclosing run, which excludes a process that holds that run.
     """
+    if not is_main():
+        yield
+        return
     place = Path(os.path.realpath(folder))
     around = place.parents if name == RUN_LOCK else (place, *place.parents)
     with ExitStack() as locks:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from priormatch.distributed import at, from_main, is_main
 from priormatch.errors import UserError
 from priormatch.files import TEMPORARY, read_text, replace_text, set_aside
 from priormatch.json_text import parse_json
@@ -48,9 +49,17 @@ class Stage:
         self, folder: Path, settings: Mapping[str, Any], inputs: Mapping[str, Path], keep_old: bool = False
     ) -> None:
         self.folder, self.inputs = folder, inputs
+        self.recipe: dict[str, Any] = {}
+        self.record: dict[str, Any] | None = None
+        if is_main():
+            self._look(settings, keep_old)
+
+    def _look(self, settings: Mapping[str, Any], keep_old: bool) -> None:
+        """Read the record of the folder, and make room if it holds other work."""
+        folder = self.folder
         self.recipe = {
             "settings": {name: plain(value) for name, value in settings.items()},
-            "inputs": {name: fingerprint(path) for name, path in inputs.items()},
+            "inputs": {name: fingerprint(path) for name, path in self.inputs.items()},
             "format": FORMAT,
         }
         self.record = read_record(folder)
@@ -102,11 +111,22 @@ class Stage:
             )
 
     @contextlib.contextmanager
-    def work(self) -> Iterator[bool]:
+    def work(self, together: bool = False) -> Iterator[bool]:
         """Wrap the work: yield whether there is any to do, and record when it is finished.
 
-        The recorded seconds include interrupted attempts.
+        The main process of a job does it for all, or `together` with the others. The recorded seconds include
+        interrupted attempts.
         """
+        at(f"the stage {self.folder.name}")
+        if is_main():
+            with self._work() as todo:
+                yield from_main(todo)
+        else:
+            yield from_main(False) and together
+        from_main(None)  # the others wait for the record
+
+    @contextlib.contextmanager
+    def _work(self) -> Iterator[bool]:
         if self.finished:
             say(f"{self.folder.name}: finished before, reused")
             yield False

@@ -1,13 +1,14 @@
 """Decoded utterances on disk: one JSON object per line."""
 
 import json
-import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from priormatch.distributed import from_main, is_main
 from priormatch.errors import UserError
-from priormatch.files import replace_text, writing
+from priormatch.files import replace_text, replacing
 from priormatch.json_text import parse_json
 
 
@@ -75,54 +76,66 @@ def from_line(line: bytes) -> Transcript:
         raise ValueError(str(error)) from error
 
 
-def write_transcripts(path: Path, transcripts: Sequence[Transcript]) -> None:
+def write_transcripts(path: Path, transcripts: Iterable[Transcript]) -> None:
     """Write transcripts as JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, "".join(map(to_line, transcripts)))
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(map(to_line, transcripts))
+
+
+def _lines(path: Path) -> Iterator[Transcript]:
+    """The transcripts of a file, line by line."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield from_line(line)
+            except ValueError as error:
+                raise UserError(f"{path}:{number}: not a transcript ({error}); decode again") from error
 
 
 def read_transcripts(path: Path) -> list[Transcript]:
     """Read what `write_transcripts` wrote."""
     if not path.is_file():
         raise UserError(f"no transcripts at {path}: make them with `priormatch decode`")
-    transcripts = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            transcripts.append(from_line(line))
-        except ValueError as error:
-            raise UserError(f"{path}:{number}: not a transcript ({error}); decode again") from error
+    transcripts = list(_lines(path))
     if not transcripts:
         raise UserError(f"{path} holds no transcripts: decode again")
     return transcripts
 
 
 class PartialTranscripts:
-    """Transcripts of unfinished decoding, in `OUT.partial`, so that it can resume.
+    """Transcripts of unfinished decoding, in the folder `OUT.partial`: one file a part, written as a whole.
 
-    The first line identifies the model and search (`key`); transcripts of others are discarded.
+    So decoding resumes, and several processes can share it. `key` identifies the model, the search and the speech;
+    parts of others are discarded.
     """
 
     def __init__(self, out: Path, key: str) -> None:
-        self.path = out.with_name(f"{out.name}.partial")
-        self.found: dict[str, Transcript] = {}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        first = json.dumps({"key": key}) + "\n"
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.is_file() else []
-        if lines and lines[0] == first.encode():
-            for line in lines[1:]:
-                try:
-                    transcript = from_line(line)
-                except ValueError:
-                    break  # a line cut off by a kill
-                self.found[transcript.id] = transcript
-        replace_text(self.path, first + "".join(map(to_line, self.found.values())))
+        self.folder = out.with_name(f"{out.name}.partial")
+        if is_main():
+            named = self.folder / "key"
+            if not (named.is_file() and named.read_bytes() == key.encode()):
+                self.remove()
+                self.folder.mkdir(parents=True)
+                replace_text(named, key)
+        from_main(None)  # the others wait for the folder
 
-    def add(self, transcripts: Sequence[Transcript]) -> None:
-        """Append decoded transcripts to the file."""
-        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.writelines(map(to_line, transcripts))
-        self.found |= {each.id: each for each in transcripts}
+    def file(self, part: int) -> Path:
+        """The file of one part."""
+        return self.folder / f"{part:06d}.jsonl"
+
+    def missing(self, parts: int) -> list[int]:
+        """The parts that are still to be decoded, the same in all processes."""
+        return from_main([part for part in range(parts) if not self.file(part).exists()])
+
+    def transcripts(self, parts: int) -> Iterator[Transcript]:
+        """The transcripts of all parts, in their order."""
+        for part in range(parts):
+            yield from _lines(self.file(part))
 
     def remove(self) -> None:
-        """Remove the file when all transcripts are written."""
-        os.unlink(self.path)
+        """Remove all parts."""
+        if self.folder.is_dir():
+            shutil.rmtree(self.folder)
+        else:
+            self.folder.unlink(missing_ok=True)  # a file of an earlier version

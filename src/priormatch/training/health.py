@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from priormatch.distributed import from_all
 from priormatch.errors import UserError
 from priormatch.progress import say
 
@@ -38,7 +39,8 @@ class Later:
 class Health:
     """Reports updates with a non-finite gradient, and stops training after too many in a row or too large a share.
 
-    On a GPU each norm is checked one update late, so that the host need not wait for it.
+    On a GPU each norm is checked one update late, so that the host need not wait for it. All processes see the same
+    norms, so they decide the same.
     """
 
     def __init__(self, stage: str, bad: int, skipped: Sequence[int] = ()) -> None:
@@ -70,7 +72,8 @@ class Health:
                 continue
             self.bad += 1
             self.skipped = [each for each in self.skipped if each > update - WINDOW] + [update]
-            whose = f" (utterances {names(ids)})" if ids else ""
+            everyone = [name for each in from_all(list(ids)) for name in each]
+            whose = f" (utterances {names(everyone)})" if everyone else ""
             say(f"{self.stage}: update {update} skipped: its gradient is not finite{whose}")
             recent = min(update + 1, WINDOW)
             if self.bad >= MOST_BAD_UPDATES:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from priormatch import distributed
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
 from priormatch.processes import Stop, deferred_stop
@@ -49,7 +50,8 @@ class Task(Protocol):
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Take the next batches, add the gradient of the loss, and return the loss and metrics to report.
 
-        The metrics stay on the device, and the next call may overwrite them.
+        Of several processes each adds the gradient of its share of the loss, and returns that share. The metrics stay
+        on the device, and the next call may overwrite them.
         """
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
@@ -105,10 +107,12 @@ def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float
 def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float:
     """Train until the schedule ends, or save and stop if requested; return the best validation score so far."""
     stage = folder.name
+    distributed.at(f"the start of {stage}")
     parameters = list(task.model.parameters())
     optimizer = make_optimizer(parameters, schedule.optimizer)
     update, best, state = resume(task, optimizer, folder)
-    mirror = None if schedule.wandb is None else WandbLog(schedule.wandb, log_folder, stage, update)
+    plan = schedule.wandb if distributed.is_main() else None
+    mirror = None if plan is None else WandbLog(plan, log_folder, stage, update)
     log = MetricsLog(log_folder, stage, update, mirror, state["gathered"])
     if update == 0 and schedule.validate_first:
         best = validate(task, schedule, 0, math.inf, folder, log)
@@ -119,6 +123,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
     with closing(log), closing(task), Meter(stage, schedule.updates, update) as meter:
         while update < schedule.updates:
             torch.manual_seed(seed_of(schedule.seed, update))
+            distributed.at(f"update {update + 1} of {stage}")
             rate = learning_rate(schedule.optimizer, update, schedule.updates)
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -132,15 +137,18 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
             )
             if update % schedule.report_every == 0:
                 now = time.monotonic()
-                log.write(update, report(log.means(), watch, (now - reported) / (update - since)))
+                means = over_processes(distributed.from_all(log.means()))
+                log.write(update, report(means, watch, (now - reported) / (update - since)))
                 reported, since = now, update
             due = update % schedule.validate_every == 0 or update == schedule.updates
             if due:
                 best = validate(task, schedule, update, best, folder, log)
-            stopping = stop.signal is not None
-            if due or stopping or time.monotonic() - saved > schedule.checkpoint_seconds:
+            late = distributed.is_main() and time.monotonic() - saved > schedule.checkpoint_seconds
+            saving, stopping = agree(stop, due or late)
+            if saving:
                 state = {"update": update, "best": best, "gathered": log.settle(), **health.settle()}
-                save_checkpoint(task, optimizer, folder, state)
+                if distributed.is_main():
+                    save_checkpoint(task, optimizer, folder, state)
                 saved = time.monotonic()
                 watch.lap("validation")
             if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # reading the loss waits for the GPU
@@ -155,17 +163,35 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
     return best
 
 
+def agree(stop: Stop, saving: bool) -> tuple[bool, bool]:
+    """Decide together with the other processes whether to save now, and whether to stop because one was asked to."""
+    signal, saves = distributed.highest(stop.signal or 0, saving)
+    if signal:
+        stop.signal = signal
+    return bool(saves or signal), bool(signal)
+
+
 def make_update(
     task: Task, optimizer: torch.optim.Optimizer, clip: float, update: int, watch: Stopwatch
 ) -> tuple[Tensor, Tensor, Mapping[str, Tensor | float]]:
-    """Make one update; return the loss, the gradient norm before clipping, and the metrics of the task."""
+    """Make one update, the same in all processes; return the loss, the gradient norm before clipping, and metrics."""
     task.model.train()
     optimizer.zero_grad(set_to_none=True)
     loss, figures = task.backward(update, watch)
+    loss = distributed.sum_gradients(task.model.parameters(), loss)
     norm = nn.utils.clip_grad_norm_(task.model.parameters(), clip)
     step_if_finite(optimizer, norm)
     watch.lap("update")
     return loss, norm, figures
+
+
+def over_processes(means: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Metrics over all processes: the sum of each amount of data, the mean of everything else."""
+    found = {name: [each[name] for each in means if name in each] for name in {**means[0]}}
+    return {
+        name: sum(values) / (1 if name.endswith("_seconds") else len(values))
+        for name, values in found.items()
+    }
 
 
 def report(means: dict[str, float], watch: Stopwatch, seconds: float) -> dict[str, float]:
@@ -177,8 +203,12 @@ def report(means: dict[str, float], watch: Stopwatch, seconds: float) -> dict[st
 
 
 def seed_of(seed: int, update: int) -> int:
-    """A seed for one update, spread over all bits because the CPU generator uses only the lower 32."""
-    return int(np.random.SeedSequence([seed, update]).generate_state(1, np.uint64)[0])
+    """A seed for one update, spread over all bits because the CPU generator uses only the lower 32.
+
+    Processes of a job have different ones, so that their dropout differs.
+    """
+    entropy = [seed, update, *([rank] if (rank := distributed.rank()) else [])]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
 
 
 def validate(
@@ -190,8 +220,15 @@ def validate(
     log.write(update, {"validation_score": score, **figures})
     if update == 0 and not schedule.start_counts:
         return best
-    if score < best or not (folder / "model").exists():
-        task.save(folder / "model")
+    if distributed.is_main():
+        if score < best or not (folder / "model").exists():
+            task.save(folder / "model")
+        keep_copies(task, schedule, update, score, folder)
+    return score if score < best else best  # NaN is never the best
+
+
+def keep_copies(task: Task, schedule: Schedule, update: int, score: float, folder: Path) -> None:
+    """Save the copies of the model that are due."""
     copies = {
         name: folder / "kept" / name for name, when in schedule.keep.items() if reached(when, update, score)
     }
@@ -203,7 +240,6 @@ def validate(
         say(
             f"{folder.name}: {' and '.join(new)} are the same model: validate more often to get different ones"
         )
-    return score if score < best else best  # NaN is never the best
 
 
 def reached(when: KeepSettings, update: int, score: float) -> bool:
@@ -214,10 +250,11 @@ def reached(when: KeepSettings, update: int, score: float) -> bool:
 def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[int, float, dict[str, Any]]:
     """Restore the checkpoint of a folder; return the updates made, the best score, and the state of log and health."""
     nothing = {"bad": 0, "skipped": [], "gathered": {}}  # checkpoints of earlier versions lack some of these
-    found = read_checkpoint(folder)
-    if found is None:
+    found = read_checkpoint(folder) if distributed.is_main() else None
+    state = distributed.from_main(None if found is None else found[1])
+    if state is None:
         return 0, math.inf, nothing
-    tensors, state = found
+    tensors = distributed.tensors_from_main({} if found is None else found[0])
     try:
         task.model.load_state_dict(of_prefix("model", tensors))
         restore_optimizer(optimizer, task.model, of_prefix("optimizer", tensors))

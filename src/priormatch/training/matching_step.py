@@ -23,7 +23,7 @@ from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import of_prefix, with_prefix
 from priormatch.training.inspected import Inspector
-from priormatch.training.supervised_step import can_record, labeled_stream, losses_of
+from priormatch.training.supervised_step import can_record, labeled_stream, losses_of, noise_of
 
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
@@ -67,7 +67,7 @@ class Matching:
                 first.longest_heard = online.longest_heard
         share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
         self.paired = labeled_stream(labeled, online, training, share_of(matching.batch, share))
-        reader = UtteranceReader(unlabeled, online.tokenizer)
+        reader = UtteranceReader(unlabeled, online.tokenizer, noise=noise_of(training))
         size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
         self.unpaired = BatchStream(
             reader, size, training.seed, workers=unlabeled.audio.workers, device=online.device
@@ -79,38 +79,36 @@ class Matching:
         """Add the gradient of Σ (paired losses + α · LPM losses) / number of utterances in the update."""
         if self.proposal is not None:
             self.proposal.follow(self.model)
-        both = self.matching.combine == "sum"
         eos, device = self.model.tokenizer.eos, self.model.device
-        paired = self.paired.take() if both or is_paired(update, *self.matching.mixing) else None
-        unpaired = self.unpaired.take() if both or paired is None else None
-        self.ids = [name for each in (paired, unpaired) if each is not None for name in each.ids]
-        utterances = len(self.ids)
+        paired = ("paired", self.paired, given_labels, 1.0)
+        unpaired = ("unpaired", self.unpaired, self.targets, self.matching.loss_weight)
+        kinds = [paired] if is_paired(update, *self.matching.mixing) else [unpaired]
+        if self.matching.combine == "sum":
+            kinds = [paired, unpaired]
+        taken = [stream.take() for _, stream, *_ in kinds]
+        utterances = sum(stream.whole for _, stream, *_ in kinds)
+        self.ids = [name for parts in taken for batch in parts for name in batch.ids]
         loss = torch.zeros((), device=device)
         figures: dict[str, Any] = {"audio_seconds": 0.0}
-        for name, batch, weight in (
-            ("paired", paired, 1.0),
-            ("unpaired", unpaired, self.matching.loss_weight),
-        ):
-            if batch is None:
-                continue
-            figures[f"{name}_seconds"] = batch.seconds
-            figures["audio_seconds"] += batch.seconds
-            batch = on_grid(batch.to(device), eos)
-            watch.lap("data")
-            targets, diagnosis = (given_labels if name == "paired" else self.targets)(batch, watch)
-            share = torch.full((), weight / utterances, device=device)
-            part, total = self.step(
-                batch.waveforms, batch.samples, targets.labels, targets.lengths, targets.weights, share
-            )
-            loss = loss + part
-            watch.lap("gradient")
-            figures |= {f"{name}_loss": total / len(batch), **diagnosis}
+        for (name, _, targets_of, weight), parts in zip(kinds, taken, strict=True):
+            figures[f"{name}_seconds"] = sum(batch.seconds for batch in parts)
+            figures["audio_seconds"] += figures[f"{name}_seconds"]
+            for batch in parts:
+                batch = on_grid(batch.to(device), eos)
+                watch.lap("data")
+                targets, diagnosis = targets_of(batch, watch)
+                share = torch.full((), weight / utterances, device=device)
+                part, total = self.step(batch.waveforms, batch.samples, batch.noise, *targets, share)
+                loss = loss + part
+                watch.lap("gradient")
+                figures |= {f"{name}_loss": total / len(batch), **diagnosis}
         return loss, figures
 
     def _step(
         self,
         waveforms: Tensor,
         samples: Tensor,
+        noise: Tensor,
         labels: Tensor,
         lengths: Tensor,
         weights: Tensor,
@@ -118,7 +116,7 @@ class Matching:
     ) -> tuple[Tensor, Tensor]:
         with mixed_precision(waveforms.device):
             hypotheses = Hypotheses(labels, lengths, self.model.tokenizer)
-            each = losses_of(self.model, Batch.of_audio(waveforms, samples), hypotheses, self.training)
+            each = losses_of(self.model, Batch.of_audio(waveforms, samples, noise), hypotheses, self.training)
         total = lpm_loss(each, weights).sum()
         loss = total * share
         loss.backward()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from priormatch.distributed import is_main
 from priormatch.files import open_regular, replace_text, set_aside, writing
 from priormatch.json_text import parse_json
 from priormatch.progress import say
@@ -61,11 +62,13 @@ class MetricsLog:
         values: Mapping[str, list[float]] | None = None,
     ) -> None:
         self.file, self.stage, self.mirror = folder / "metrics.jsonl", stage, mirror
-        folder.mkdir(parents=True, exist_ok=True)
-        with self._alone():
-            if self.file.exists():
-                self._take_back(update)
-        self.events = _event_writer(folder / "tensorboard" / stage, update)
+        self.events = None
+        if is_main():
+            folder.mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                if self.file.exists():
+                    self._take_back(update)
+            self.events = _event_writer(folder / "tensorboard" / stage, update)
         self.values = {name: list(each) for name, each in (values or {}).items()}
         self.gathered: list[tuple[list[str], Tensor | None, dict[str, float]]] = []
 
@@ -120,7 +123,9 @@ class MetricsLog:
         return {name: sum(each) / len(each) for name, each in values.items()}
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:
-        """Write one line, and its numbers as TensorBoard events if TensorBoard is installed."""
+        """Write one line, and its numbers as TensorBoard events if TensorBoard is installed; the main process does."""
+        if not is_main():
+            return
         with writing(self.file), self._alone(), self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": self.stage, "update": update, **metrics}) + "\n")
         if self.events is not None:

@@ -16,6 +16,7 @@ from priormatch.data.features import time_mask
 from priormatch.data.plan import plan_batches
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import mixed_precision
+from priormatch.distributed import from_all, rank, ranks
 from priormatch.errors import UserError
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import sentences_on_grid
@@ -101,31 +102,35 @@ class PriorTraining:
         self.step = Graphed(self._step, prior.parameters())
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Add the gradient of the mean cross-entropy per piece of the next batch."""
+        """Add the gradient of this process's share of the mean cross-entropy per piece of the next batch."""
         if not self.plan:
             self.lengths = self._lengths()
             self.plan = plan_batches(self.lengths, self.size, self.seed, self.epoch)
         device, eos = self.model.device, self.model.lm.eos
-        labels, lengths = self.text.batch(self.plan[self.position], self.lengths)
-        labels, lengths = sentences_on_grid(labels, lengths, eos, int(self.size.seconds), device)
-        if device.type == "cuda":
-            labels, lengths = labels.pin_memory(), lengths.pin_memory()  # the copy then waits for nothing
-        labels, lengths = (each.to(device, non_blocking=True) for each in (labels, lengths))
+        batch = self.plan[self.position]
+        pieces, mine = int(self.lengths[batch].sum()), batch[rank() :: ranks()]
+        loss = torch.zeros((), device=device)
+        if len(mine):
+            labels, lengths = self.text.batch(mine, self.lengths)
+            tokens = -(-int(self.size.seconds) // ranks())
+            labels, lengths = sentences_on_grid(labels, lengths, eos, tokens, device)
+            if device.type == "cuda":
+                labels, lengths = labels.pin_memory(), lengths.pin_memory()  # the copy then waits for nothing
+            labels, lengths = (each.to(device, non_blocking=True) for each in (labels, lengths))
+            watch.lap("data")
+            loss = self.step(labels, lengths, torch.full((), pieces, device=device))
+            watch.lap("gradient")
         self.position += 1
         if self.position == len(self.plan):
             self.epoch, self.position, self.plan = self.epoch + 1, 0, []
-        watch.lap("data")
-        loss, pieces = self.step(labels, lengths)
-        watch.lap("gradient")
-        return loss, {"pieces": pieces, "epoch": float(self.epoch)}
+        return loss, {"pieces": float(pieces), "epoch": float(self.epoch)}
 
-    def _step(self, labels: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, labels: Tensor, lengths: Tensor, pieces: Tensor) -> Tensor:
         with mixed_precision(labels.device):
             log_p = self.model.token_log_probabilities(labels, lengths)
-        pieces = lengths.sum()
         loss = -log_p.sum() / pieces
         loss.backward()
-        return loss.detach(), pieces
+        return loss.detach()
 
     def _lengths(self) -> np.ndarray:
         """Lengths of the sentences in this epoch, including context: (S,)."""
@@ -149,13 +154,13 @@ class PriorTraining:
     def _held_out_loss(self, lengths: np.ndarray) -> float:
         """Sum of -log p_y of the held-out sentences, without that of their context; lengths (S,) include it."""
         total = 0.0
-        for indices in plan_batches(lengths, self.size, self.seed, 0):
+        for indices in plan_batches(lengths, self.size, self.seed, 0)[rank() :: ranks()]:
             labels, whole = (each.to(self.model.device) for each in self.held_out.batch(indices, lengths))
             own = torch.from_numpy(self.held_out.lengths[indices]).to(self.model.device)
             with mixed_precision(self.model.device):
                 log_p = self.model.token_log_probabilities(labels, whole)
             total -= float(log_p.masked_fill(time_mask(whole - own, log_p.shape[1]), 0.0).sum())
-        return total
+        return sum(from_all(total))
 
     def close(self) -> None:
         """Do nothing: there are no processes that read ahead."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from priormatch.config import BatchSettings, TrainingSettings
+from priormatch.data.augment import numbers_of
 from priormatch.data.batches import Batch, BatchStream, UtteranceReader
 from priormatch.data.corpus import Corpus
 from priormatch.decoding.beam import Hypotheses
@@ -38,11 +39,22 @@ def can_record(model: Recognizer, settings: TrainingSettings) -> bool:
     return isinstance(model, HasLosses) and model.can_record(settings)
 
 
+def noise_of(settings: TrainingSettings) -> int:
+    """How many random numbers an utterance needs: for the masks of one view, or of two."""
+    return numbers_of(settings.augment) * (2 if settings.consistency else 1)
+
+
 def labeled_stream(
     corpus: Corpus, model: Recognizer, settings: TrainingSettings, size: BatchSettings
 ) -> BatchStream:
     """Batches of transcribed speech, augmented according to the settings."""
-    reader = UtteranceReader(corpus, model.tokenizer, settings.piece_sampling, settings.augment.speeds)
+    reader = UtteranceReader(
+        corpus,
+        model.tokenizer,
+        settings.piece_sampling,
+        settings.augment.speeds,
+        noise_of(settings),
+    )
     return BatchStream(reader, size, settings.seed, workers=corpus.audio.workers, device=model.device)
 
 
@@ -64,28 +76,40 @@ class Supervised:
         self.step = Graphed(self._step, model.parameters(), recorded=can_record(model, settings))
 
     def backward(self, update: int, watch: Stopwatch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Add the gradient of the mean loss over the utterances of the next batch."""
-        batch = self.stream.take()
-        self.ids, seconds = batch.ids, batch.seconds
-        batch = on_grid(batch.to(self.model.device), self.model.tokenizer.eos)
-        watch.lap("data")
-        share = torch.full((), 1 / len(batch), device=self.model.device)
-        loss, per_piece = self.step(
-            batch.waveforms,
-            batch.samples,
-            batch.labels,
-            batch.label_lengths,
-            share,
-            window=update < self.settings.window_updates,
-        )
-        watch.lap("gradient")
-        return loss, {"loss_per_piece": per_piece, "audio_seconds": seconds}
+        """Add the gradient of the sum of the losses over the number of utterances in the next batch."""
+        parts, device = self.stream.take(), self.model.device
+        self.ids = [name for batch in parts for name in batch.ids]
+        loss = torch.zeros((), device=device)
+        figures: dict[str, Any] = {"audio_seconds": sum(batch.seconds for batch in parts)}
+        for batch in parts:
+            batch = on_grid(batch.to(device), self.model.tokenizer.eos)
+            watch.lap("data")
+            part, per_piece = self.step(
+                batch.waveforms,
+                batch.samples,
+                batch.noise,
+                batch.labels,
+                batch.label_lengths,
+                torch.full((), 1 / batch.whole, device=device),
+                window=update < self.settings.window_updates,
+            )
+            loss, figures["loss_per_piece"] = loss + part, per_piece
+            watch.lap("gradient")
+        return loss, figures
 
     def _step(
-        self, waveforms: Tensor, samples: Tensor, labels: Tensor, lengths: Tensor, share: Tensor, window: bool
+        self,
+        waveforms: Tensor,
+        samples: Tensor,
+        noise: Tensor,
+        labels: Tensor,
+        lengths: Tensor,
+        share: Tensor,
+        *,
+        window: bool,
     ) -> tuple[Tensor, Tensor]:
         with mixed_precision(waveforms.device):
-            batch = Batch.of_audio(waveforms, samples)
+            batch = Batch.of_audio(waveforms, samples, noise)
             hypotheses = Hypotheses(labels[:, None], lengths[:, None], self.model.tokenizer)
             losses = losses_of(self.model, batch, hypotheses, self.settings, window)
         loss = losses.sum() * share
