@@ -3,22 +3,27 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 import pytest
 from narrowing import present
 
 from priormatch.errors import UserError
 from priormatch.experiments.pool import Pool, Task
+from priormatch.runs import lock
 from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
 
 HOLD = """
 import sys
 from pathlib import Path
+from priormatch.runs import lock
 from priormatch.runs.lock import alone_in
 
 with alone_in(Path(sys.argv[1]), sys.argv[2]):
@@ -123,3 +128,52 @@ def test_a_folder_of_links_in_a_circle_does_not_stop_the_lock(tmp_path: Path) ->
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="loop"), alone_in(tmp_path / "loop"):
         pass
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """The lock file of a folder in which a process of another machine is at work, without a lock seen here."""
+    file = tmp_path / STAGE_LOCK
+    file.write_text("123 another-machine 2026-01-01 00:00:00 UTC\n")
+    return file
+
+
+def test_a_process_of_another_machine_that_is_silent_counts_as_gone(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lock, "LEASE", 0.2)
+    assert take(elsewhere.parent) == ""
+    assert "process 123 on another-machine since 2026" in capsys.readouterr().err
+    assert elsewhere.read_text() == ""
+
+
+def test_one_that_is_silent_for_long_is_not_waited_for(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.utime(elsewhere, (0, 0))
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("waited"))
+    assert take(elsewhere.parent) == ""
+
+
+def test_one_that_shows_signs_of_life_is_left_alone(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: os.utime(elsewhere))
+    os.utime(elsewhere, (time.time() - 1,) * 2)
+    before = elsewhere.read_text()
+    assert take(elsewhere.parent).startswith(f"another process is at work in {elsewhere.parent} (process 123")
+    assert elsewhere.read_text() == before
+
+
+def test_a_folder_at_work_shows_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched, touch = threading.Event(), os.utime
+
+    def noted(*words: Any) -> None:
+        touch(*words)
+        touched.set()
+
+    monkeypatch.setattr(lock, "BEAT", 0.01)
+    monkeypatch.setattr(os, "utime", noted)
+    with alone_in(tmp_path):
+        os.utime(tmp_path / STAGE_LOCK, (0, 0))
+        touched.clear()
+        assert touched.wait(20)
+        assert (tmp_path / STAGE_LOCK).stat().st_mtime > 0

@@ -1,5 +1,6 @@
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from priormatch.training.checkpoint import (
     DAMAGED,
     FILE,
     OLD,
+    Checkpoints,
     of_prefix,
     optimizer_tensors,
     read_checkpoint,
@@ -290,3 +292,34 @@ def test_the_order_of_tensors_does_not_change_a_byte(tmp_path: Path) -> None:
     for name, given in {"one": tensors, "other": dict(reversed(tensors.items()))}.items():
         write_checkpoint(tmp_path / name, given, {"update": 1})
     assert (tmp_path / "one" / FILE).read_bytes() == (tmp_path / "other" / FILE).read_bytes()
+
+
+def test_checkpoints_hold_what_was_there_when_they_were_asked_for(tmp_path: Path) -> None:
+    weight, values = torch.ones(3), {"loss": [1.0]}
+    with closing(Checkpoints(tmp_path)) as checkpoints:
+        checkpoints.write({"a": weight}, {"update": 1, "values": values})
+        weight.zero_()
+        values["loss"].append(2.0)
+    tensors, state = present(read_checkpoint(tmp_path))
+    assert torch.equal(tensors["a"], torch.ones(3))
+    assert state == {"update": 1, "values": {"loss": [1.0]}}
+
+
+def test_a_checkpoint_of_a_later_update_is_not_replaced(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {"a": torch.ones(1)}, {"update": 5})
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write({"a": torch.zeros(1)}, {"update": 5})
+    with pytest.raises(
+        UserError, match="is at update 5, but this process at 5: another process trains there"
+    ):
+        checkpoints.close()
+    assert present(read_checkpoint(tmp_path))[0]["a"] == 1
+
+
+def test_an_error_in_the_background_is_raised_at_the_next_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    checkpoints = Checkpoints(tmp_path / "file")
+    checkpoints.write({"a": torch.ones(1)}, {"update": 1})
+    with pytest.raises(FileExistsError):
+        checkpoints.write({"a": torch.ones(1)}, {"update": 2})
+    checkpoints.close()

@@ -7,15 +7,22 @@ import platform
 import stat
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from priormatch.distributed import is_main
 from priormatch.errors import UserError
+from priormatch.progress import say
 
 STAGE_LOCK = "stage.lock"
 RUN_LOCK = "run.lock"
+LEASE = 60.0
+"""Seconds after which a process on another machine counts as gone if it has not touched its lock file since.
+
+Some file systems do not share locks between machines.
+"""
+BEAT = 15.0  # seconds between such touches
 
 # POSIX record locks (lockf) rather than flock: a forked reader process does not inherit them, so they end with the
 # process that took them, however it ends. They do not exclude threads of one process, and closing any descriptor of
@@ -61,16 +68,54 @@ def _locked(file: Path, folder: Path, kind: int) -> Iterator[None]:
             return
         raise UserError(f"another process is at work in {folder} ({who}): wait for it, or stop it")
     try:
-        if not shared:
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()} {platform.node()} {_now()}\n".encode())
-        yield
+        if shared:
+            yield
+        else:
+            _wait_for_lease(descriptor, folder)
+            with _signed(descriptor):
+                yield
     finally:
-        if not shared:
-            os.ftruncate(descriptor, 0)
         with _opening:
             del _held[file]
             os.close(descriptor)
+
+
+@contextmanager
+def _signed(descriptor: int) -> Iterator[None]:
+    """Name this process in a lock file, and touch the file now and then, for processes on other machines."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()} {platform.node()} {_now()}\n".encode(), 0)
+    ended = threading.Event()
+
+    def touch() -> None:
+        while not ended.wait(BEAT):
+            with suppress(OSError):
+                os.utime(descriptor)
+
+    toucher = threading.Thread(target=touch, daemon=True)
+    toucher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        toucher.join()
+        os.ftruncate(descriptor, 0)
+
+
+def _wait_for_lease(descriptor: int, folder: Path) -> None:
+    """Wait while a process on another machine, which the lock file names, may be alive; refuse if it is."""
+    words = os.pread(descriptor, 1000, 0).decode(errors="replace").split(" ", 2)
+    if len(words) < 3 or words[1] == platform.node():
+        return  # nobody, or a process of this machine, whose lock has ended with it
+    touched = os.fstat(descriptor).st_mtime
+    if (left := touched + LEASE - time.time()) > 0:
+        say(f"{folder}: {_in_words(words)} may still be at work; waiting {left:.0f} s for a sign of life")
+    while time.time() < touched + LEASE:
+        time.sleep(min(1.0, LEASE / 4))
+        if os.fstat(descriptor).st_mtime != touched:
+            raise UserError(
+                f"another process is at work in {folder} ({_in_words(words)}): wait for it, or stop it"
+            )
 
 
 def _try_lock(file: Path, kind: int) -> int | None:
@@ -96,9 +141,14 @@ def _holder(file: Path) -> tuple[str, bool]:
     words = file.read_text(encoding="utf-8", errors="replace").split(" ", 2)
     if len(words) < 3:  # a stage inside the run's folder, or the holder is just about to write
         return "process ID not recorded", False
+    parent = (words[0], words[1]) == (str(os.getppid()), platform.node())
+    return _in_words(words), parent
+
+
+def _in_words(words: Sequence[str]) -> str:
+    """Describe the process that a lock file names."""
     number, host, since = words
-    parent = (number, host) == (str(os.getppid()), platform.node())
-    return f"process {number} on {host} since {since.strip()}", parent
+    return f"process {number} on {host} since {since.strip()}"
 
 
 def _now() -> str:

@@ -1,17 +1,23 @@
 """Checkpoints: all that a run needs to resume, in a file with hashes; the previous checkpoint is kept too."""
 
 import os
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from priormatch.errors import UserError
 from priormatch.files import replacing, sync
 from priormatch.json_text import parse_json
 from priormatch.progress import say
 from priormatch.recognizers.protocols import Module
-from priormatch.tensor_files import Damaged, not_finite, read_tensors, save_tensors, size_of
+from priormatch.tensor_files import SEAL, Damaged, not_finite, read_tensors, save_tensors, size_of
 
 FILE = "checkpoint.safetensors"
 OLD = "checkpoint.old.safetensors"
@@ -33,6 +39,52 @@ def write_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, 
         sync(temporary)  # before the existing checkpoint is renamed
         if file.exists():
             os.replace(file, folder / OLD)
+
+
+def _update_of(file: Path) -> int | None:
+    """The update of a checkpoint, from its header alone; None if there is no checkpoint, or a damaged one."""
+    with suppress(OSError, ValueError, KeyError, TypeError, SafetensorError):
+        with safe_open(file, framework="pt") as opened:
+            seal = parse_json(opened.metadata()[SEAL])
+        return int(parse_json(str(seal["about"]))["update"])
+    return None
+
+
+class Checkpoints:
+    """Writes the checkpoints of a training in the background, one at a time, while it goes on.
+
+    A checkpoint of a later update is never replaced: another process, perhaps on another machine, has written it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.thread = folder, ThreadPoolExecutor(1)
+        self.last: Future[None] | None = None
+
+    def write(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Copy what is to be written now; raise the error of the write before, if there was one."""
+        self.wait()
+        now = {name: each.detach().to("cpu", copy=True) for name, each in tensors.items()}
+        self.last = self.thread.submit(self._write, now, deepcopy(dict(state)))
+
+    def _write(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        file = self.folder / FILE
+        if (there := _update_of(file)) is not None and there >= state["update"]:
+            raise UserError(
+                f"{file} is at update {there}, but this process at {state['update']}: another process trains there as"
+                " well; stop one of them"
+            )
+        write_checkpoint(self.folder, tensors, state)
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is on disk."""
+        last, self.last = self.last, None
+        if last is not None:
+            last.result()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        self.thread.shutdown()
+        self.wait()
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:

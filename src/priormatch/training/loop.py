@@ -21,12 +21,12 @@ from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.protocols import Module
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import (
+    Checkpoints,
     of_prefix,
     optimizer_tensors,
     read_checkpoint,
     restore_optimizer,
     with_prefix,
-    write_checkpoint,
 )
 from priormatch.training.health import Health
 from priormatch.training.metrics import MetricsLog
@@ -118,23 +118,19 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
         best = validate(task, schedule, 0, math.inf, folder, log)
     watch, health = Stopwatch(parameters[0].device), Health(stage, state["bad"], state["skipped"])
     saved = reported = noted = time.monotonic()
-    since, note = update, ""
+    since, note, checkpoints = update, "", Checkpoints(folder)
 
-    with closing(log), closing(task), Meter(stage, schedule.updates, update) as meter:
+    with closing(log), closing(task), closing(checkpoints), Meter(stage, schedule.updates, update) as meter:
         while update < schedule.updates:
             torch.manual_seed(seed_of(schedule.seed, update))
             distributed.at(f"update {update + 1} of {stage}")
-            rate = learning_rate(schedule.optimizer, update, schedule.updates)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
+            rate = set_rate(optimizer, learning_rate(schedule.optimizer, update, schedule.updates))
             loss, norm, figures = make_update(task, optimizer, schedule.optimizer.clip, update, watch)
             health.watch(update, norm, task.ids)
             update += 1
 
-            skipped = norm.isfinite().logical_not()
-            log.add(
-                {"loss": loss, "gradient_norm": norm, "skipped": skipped, "learning_rate": rate, **figures}
-            )
+            figures = {"skipped": norm.isfinite().logical_not(), "learning_rate": rate, **figures}
+            log.add({"loss": loss, "gradient_norm": norm, **figures})
             if update % schedule.report_every == 0:
                 now = time.monotonic()
                 means = over_processes(distributed.from_all(log.means()))
@@ -148,7 +144,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
             if saving:
                 state = {"update": update, "best": best, "gathered": log.settle(), **health.settle()}
                 if distributed.is_main():
-                    save_checkpoint(task, optimizer, folder, state)
+                    checkpoints.write(*checkpoint_of(task, optimizer, state))
                 saved = time.monotonic()
                 watch.lap("validation")
             if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # reading the loss waits for the GPU
@@ -156,11 +152,19 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
                 note, noted = f"loss {float(loss):.3g}{validated}", time.monotonic()
             meter.advance(note=note)
             if stopping:
-                say(f"{stage}: saved at update {update} of {schedule.updates}")
                 break
+    if update < schedule.updates:
+        say(f"{stage}: saved at update {update} of {schedule.updates}")
     if update == schedule.updates and math.isfinite(best):
         health.finish(update)
     return best
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> float:
+    """Set the learning rate of all parameters, and return it."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    return rate
 
 
 def agree(stop: Stop, saving: bool) -> tuple[bool, bool]:
@@ -269,17 +273,13 @@ def resume(task: Task, optimizer: torch.optim.Optimizer, folder: Path) -> tuple[
     return update, best, nothing | state
 
 
-def save_checkpoint(
-    task: Task, optimizer: torch.optim.Optimizer, folder: Path, state: Mapping[str, Any]
-) -> None:
-    """Write a checkpoint for `resume`."""
+def checkpoint_of(
+    task: Task, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `resume` needs."""
     tensors, of_task = task.state()
-    write_checkpoint(
-        folder,
-        {
-            **with_prefix("model", task.model.state_dict()),
-            **with_prefix("optimizer", optimizer_tensors(optimizer, task.model)),
-            **with_prefix("task", tensors),
-        },
-        {**state, "task": of_task},
-    )
+    return {
+        **with_prefix("model", task.model.state_dict()),
+        **with_prefix("optimizer", optimizer_tensors(optimizer, task.model)),
+        **with_prefix("task", tensors),
+    }, {**state, "task": of_task}
