@@ -3,6 +3,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
+from priormatch import distributed
 from priormatch.device import find_device, mixed_precision
 from priormatch.errors import UserError
 
@@ -12,6 +13,23 @@ def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) ->
     assert find_device("auto").type == "cuda"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert find_device("auto").type == "cpu"
+
+
+@pytest.mark.parametrize("name", ["auto", "cuda"])
+@pytest.mark.parametrize(("local", "expected"), [("0", 0), ("1", 1), ("2", 0)])
+def test_processes_of_a_job_share_the_gpus(
+    monkeypatch: pytest.MonkeyPatch, name: str, local: str, expected: int
+) -> None:
+    used: list[int] = []
+    for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(variable, "3")
+    monkeypatch.setenv("LOCAL_RANK", local)
+    monkeypatch.setattr(distributed, "_job", distributed.Job(3, 4))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", used.append)
+    assert find_device(name) == torch.device(f"cuda:{expected}")
+    assert used == [expected]
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "cuda", "cuda:1"])

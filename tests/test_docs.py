@@ -13,6 +13,8 @@ from priormatch.config import all_keys
 DOCS = ROOT / "docs"
 MEASURED = sorted((ROOT / "results").rglob("*.md"))
 NOT_RUN = {
+    ("scale.md", "needs several GPUs"),
+    ("scale.md", "needs a cluster"),
     ("export.md", "the demo's model decodes by attention"),
     ("README.md", "installs"),
     ("README.md", "it is what runs this"),

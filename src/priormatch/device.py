@@ -13,10 +13,10 @@ from priormatch.errors import UserError
 
 def find_device(name: str) -> torch.device:
     """The device with the given name; `auto` selects a GPU if there is one, and each process of a job its own."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and torch.cuda.is_available() and ranks() > 1:
+    if name in ("auto", "cuda") and ranks() > 1 and torch.cuda.is_available():
         name = f"cuda:{own_gpu()}"
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -33,9 +33,9 @@ def duration_text(seconds: float) -> str:
     return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
 
 
-def count_text(number: int, thing: str) -> str:
+def count_text(number: int, thing: str, things: str = "") -> str:
     """Format a count with its noun: 1 file, 1,200 files."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
 def rate_text(speed: float) -> str:

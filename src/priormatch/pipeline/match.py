@@ -11,7 +11,7 @@ from priormatch.data.corpus import Corpus, cut_text, read_cuts
 from priormatch.data.recordings import previous_in_recording
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.device import find_device
-from priormatch.distributed import is_main
+from priormatch.distributed import is_main, ranks
 from priormatch.errors import UserError
 from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets
 from priormatch.matching.context import contexts_of
@@ -28,7 +28,13 @@ from priormatch.matching.lpm import (
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
 from priormatch.pipeline.cards import PAPER, judged
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
-from priormatch.pipeline.work import leave_recognizer_card, load_validation, matching_schedule, thin
+from priormatch.pipeline.work import (
+    leave_recognizer_card,
+    load_validation,
+    matching_schedule,
+    say_split,
+    thin,
+)
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import mean_cer, note_rescoring, validation_errors
 from priormatch.recognizers.prior import ConvPrior
@@ -148,6 +154,7 @@ class MatchJob:
         say(
             f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, validation CER of the proposal {cer:.2f} %"
         )
+        say_split(out.name, matching.batch)
         if prior is not None and matching.hypotheses == "asr" and matching.prior_exponent == 0:
             say(
                 f"{out.name}: the prior has no effect; set matching.prior_exponent=1 to weigh hypotheses by it"
@@ -239,6 +246,8 @@ def refuse_names(settings: Settings) -> None:
 def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
     """Refuse to match without the inputs that the settings need."""
     matching = settings.matching
+    if matching.baseline == "slimipl" and ranks() > 1:
+        raise UserError("matching.baseline=slimipl keeps its labels in one process: run it without torchrun")
     if prior is None and matching.hypotheses == "asr_lm":
         raise UserError("there is no prior: give one, or search without it (matching.hypotheses=asr)")
     if prior is None and matching.prior_exponent != 0:

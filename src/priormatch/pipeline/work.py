@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from priormatch.config import PriorSettings, Settings, TokenizerSettings, TrainingSettings
+from priormatch.config import BatchSettings, PriorSettings, Settings, TokenizerSettings, TrainingSettings
 from priormatch.data.corpus import Corpus, cut_text, read_cuts
 from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
+from priormatch.distributed import ranks
 from priormatch.errors import UserError
 from priormatch.pipeline.cards import Trained, called, heard, leave_card, parameters, title_of, trained_card
 from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_schedule, recipe_of_training
-from priormatch.progress import duration_text, say
+from priormatch.progress import count_text, duration_text, say
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frames_needed, way_to_fit
@@ -129,6 +130,7 @@ def train_supervised(
     else:
         schedule, size = matching_schedule(settings), matching.batch
         training = replace(training, window_updates=0)
+    say_split(out.name, size)
     sets = load_validation(validation, settings)
     best = fit(Supervised(model, corpus, sets, training, size), schedule, out, log)
     recipe = recipe_of_training(settings) if start is None else recipe_of_schedule(settings)
@@ -143,6 +145,17 @@ def train_supervised(
         best=best,
         recipe=recipe,
         settings=settings,
+    )
+
+
+def say_split(stage: str, size: BatchSettings) -> None:
+    """Report how the batch of an update is split, if it is."""
+    if (parts := ranks() * size.accumulate) == 1:
+        return
+    whole, unit = (size.utterances, " utterances") if size.utterances else (size.seconds, " s")
+    say(
+        f"{stage}: {whole:g}{unit} per update, in {count_text(ranks(), 'process', 'processes')} of"
+        f" {count_text(size.accumulate, 'part')} each: {whole / parts:.3g}{unit} at a time"
     )
 
 
