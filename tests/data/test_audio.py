@@ -38,6 +38,18 @@ def test_truncated_files_are_found(tmp_path: Path, suffix: str, share: float, de
     assert "truncated" in (check_audio(path, decode) or "")
 
 
+def test_an_mp3_that_does_not_declare_its_length_is_as_long_as_it_decodes(tmp_path: Path) -> None:
+    path, tag = tmp_path / "a.mp3", 20_000  # bytes; as in Common Voice, no header gives the length
+    soundfile.write(path, NOISE, 32_000, bitrate_mode="CONSTANT")
+    content = path.read_bytes()
+    frames = content[content.index(content[:2], 100) :]
+    path.write_bytes(b"ID3\3\0\0\0" + bytes([tag >> 14, tag >> 7 & 127, tag & 127]) + bytes(tag) + frames)
+    assert soundfile.info(path).frames > len(soundfile.read(path)[0])
+    cut = open_recording(path, "a", decode=False)
+    assert cut.num_samples == len(soundfile.read(path)[0]) / 2
+    assert open_file(path, Cutting()).seconds == pytest.approx(cut.duration, abs=0.01)
+
+
 def test_a_wav_short_by_one_byte_is_found(tmp_path: Path) -> None:
     path = tmp_path / "a.wav"
     soundfile.write(path, NOISE, 16_000)

@@ -3,8 +3,11 @@ import lzma
 from pathlib import Path
 
 import pytest
+from lhotse import CutSet
 
 from priormatch.data import text_files
+from priormatch.data.audio import recording_at
+from priormatch.data.manifest import utterance
 from priormatch.data.text_files import find_text_files, prepare_text, read_book_ids, read_sentences
 from priormatch.errors import UserError
 
@@ -135,3 +138,14 @@ def test_missing_and_empty_places_are_named(tmp_path: Path) -> None:
         prepare_text([empty], empty / "out.txt")
     with pytest.raises(UserError, match=r"should end in \.txt"):
         prepare_text([empty], tmp_path / "out.gz")
+
+
+def test_transcripts_of_a_manifest_are_sentences_and_manifests_in_folders_are_ignored(tmp_path: Path) -> None:
+    cuts = [
+        utterance(name, recording_at(tmp_path / f"{name}.wav", 16_000), text, None, "English")
+        for name, text in (("a", "one. two"), ("b", None), ("c", "three"))
+    ]
+    CutSet.from_cuts(cuts).to_file(tmp_path / "labeled.jsonl.gz")
+    (tmp_path / "book.txt").write_text("four. five.\n")
+    prepare_text([tmp_path / "labeled.jsonl.gz", tmp_path], tmp_path / "out" / "text.txt")
+    assert (tmp_path / "out" / "text.txt").read_text().split("\n") == ["one two", "three", "four", "five", ""]

@@ -151,7 +151,8 @@ def audio(
 @prepare.command()
 def text(
     files: Annotated[
-        list[Path], typer.Argument(help="Books or sentences: .txt, .gz or .xz files, or folders.")
+        list[Path],
+        typer.Argument(help="Text (.txt, .gz, .xz), folders of it, or cuts for their transcripts."),
     ],
     *,
     out: Annotated[Path, typer.Option("--out", help="File of sentences to write.")],

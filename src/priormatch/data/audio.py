@@ -32,6 +32,7 @@ FOREIGN = (
 """Suffixes of audio and video files that soundfile cannot read."""
 
 BLOCK = 1 << 19
+MP3 = "MP3"
 UNKNOWN_LENGTH = 0x7FFF_F000  # tools that write WAV to a pipe declare this many bytes or more
 MOST_CHUNKS = 1000  # in a WAV file before its samples
 LONGEST_FILE = 1 << 40  # frames; libsndfile reports more than this when the header gives no length
@@ -83,10 +84,25 @@ def check_audio(path: Path, decode: bool = True) -> str | None:
     of a millisecond and finds truncated files, but not damage in the middle.
     """
     try:
-        with open_sound(path) as sound:
-            return _find_damage(sound) if decode else _find_missing_end(sound)
+        count_frames(path, decode)
     except BadAudio as bad:
         return bad.reason
+    return None
+
+
+def count_frames(path: Path, decode: bool = True) -> int:
+    """Count the frames that an audio file decodes to; raise `BadAudio` if it cannot be used (see `check_audio`).
+
+    MP3s are always decoded: libsndfile may only estimate their length.
+    """
+    with open_sound(path) as sound:
+        try:
+            if decode or sound.format == MP3:
+                return sum(map(len, decoded_blocks(sound)))
+            _require_end(sound)
+        except ValueError as reason:
+            raise BadAudio(path, str(reason)) from reason
+        return int(sound.frames)
 
 
 @contextmanager
@@ -158,8 +174,7 @@ def _why_not(path: Path, error: soundfile.LibsndfileError) -> str:
 
 def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
     """Check an audio file and describe it as a recording at 16 kHz; raise `BadAudio` if it is unusable."""
-    if reason := check_audio(path, decode):
-        raise BadAudio(path, reason)
+    frames = count_frames(path, decode)
     info = soundfile.info(path)
     if reason := why_not_resampled(info.samplerate):
         raise BadAudio(path, reason)
@@ -167,8 +182,8 @@ def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:
         id=recording_id,
         sources=[AudioSource(type="file", channels=list(range(info.channels)), source=str(path.absolute()))],
         sampling_rate=info.samplerate,
-        num_samples=info.frames,
-        duration=info.frames / info.samplerate,
+        num_samples=frames,
+        duration=frames / info.samplerate,
     )
     return recording if info.samplerate == SAMPLE_RATE else recording.resample(SAMPLE_RATE)
 
@@ -203,27 +218,31 @@ def decoded_blocks(sound: soundfile.SoundFile, frames: int = BLOCK) -> Iterator[
     while len(block := read_block(sound, frames)):
         found += len(block)
         yield block
-    if found < sound.frames:
+    if found < sound.frames and not _estimated(sound):
         raise ValueError(f"truncated: it has {found} of {sound.frames} frames")
 
 
-def _find_damage(sound: soundfile.SoundFile) -> str | None:
-    try:
-        for _ in decoded_blocks(sound):
-            pass
-    except ValueError as reason:
-        return str(reason)
-    return None
+def _estimated(sound: soundfile.SoundFile) -> bool:
+    """Return whether libsndfile only estimates the length: from the size of an MP3 that does not declare it."""
+    if sound.format != MP3:
+        return False
+    with open_regular(Path(sound.name)) as file:
+        head = file.read(10)
+        size = sum((byte & 127) << shift for byte, shift in zip(head[6:], (21, 14, 7, 0), strict=True))
+        file.seek(10 + size if head.startswith(b"ID3") else 0)
+        first = file.read(200)  # frame
+    return not any(mark in first for mark in (b"Xing", b"Info", b"VBRI"))
 
 
-def _find_missing_end(sound: soundfile.SoundFile) -> str | None:
+def _require_end(sound: soundfile.SoundFile) -> None:
+    """Raise `ValueError` if the last frame of a file cannot be read."""
     try:
         sound.seek(sound.frames - 1)
         if len(sound.read(1)):
-            return None
+            return
     except (soundfile.LibsndfileError, ValueError):
         pass
-    return f"truncated: the last of {sound.frames} frames is missing"
+    raise ValueError(f"truncated: the last of {sound.frames} frames is missing")
 
 
 def _missing_wav_bytes(file: BinaryIO) -> int:

@@ -45,7 +45,8 @@ def open_file(path: Path, cutting: Cutting) -> Recording:
     Channels are mixed. Only the levels of all frames and one clip at a time are in memory.
     """
     levels = file_levels(path, mixed)
-    return Recording(file_seconds(path), _clips_of_file(path, cut_at_pauses(levels, cutting)))
+    seconds = min(file_seconds(path), len(levels) / FRAMES)  # the header of an MP3 may give more
+    return Recording(seconds, _clips_of_file(path, cut_at_pauses(levels, cutting)))
 
 
 def open_samples(samples: Any, rate: int, cutting: Cutting) -> Recording:

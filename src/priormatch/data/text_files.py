@@ -18,6 +18,7 @@ from priormatch.progress import track
 MOST_BYTES = 1 << 24  # per line, so that a small compressed file cannot fill the memory
 CHUNK_CHARACTERS = 1_000_000  # of running text in memory at once
 SUFFIXES = (".txt", ".gz", ".xz")
+MANIFEST = ".jsonl.gz"
 CONVERT = "convert it with `iconv -f ENCODING -t utf-8`, where ENCODING is often latin1 or utf-16."
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
@@ -71,9 +72,10 @@ def prepare_text(
 ) -> TextReport:
     """Write the normalized sentences of text files (.txt, .gz, .xz, or folders of them) to `out`, one per line.
 
-    A book is excluded if the name of its file or its folder is in `exclude_books`. With `drop_overlap`,
-    sentences that equal a transcript or share eight words in a row with one are left out. Sentences with letters
-    that are not in the normalizer's alphabet are always left out.
+    Of a manifest of cuts (.jsonl.gz), the transcripts are taken; manifests in folders are ignored. A book is excluded
+    if the name of its file or its folder is in `exclude_books`. With `drop_overlap`, sentences that equal a transcript
+    or share eight words in a row with one are left out. Sentences with letters that are not in the normalizer's
+    alphabet are always left out.
     """
     books = find_text_files(files)
     _check_out(out, books, overwrite)
@@ -112,7 +114,7 @@ def find_text_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            inside = sorted(filter(_is_text, path.rglob("*")))
             if not inside:
                 raise UserError(f"{path} holds no text: no file in it ends in {', '.join(SUFFIXES)}.")
             found += inside
@@ -165,7 +167,15 @@ def _decompressed(path: Path, file: IO[bytes]) -> IO[bytes]:
     return lzma.open(file) if path.suffix == ".xz" else file
 
 
+def _is_text(path: Path) -> bool:
+    return path.suffix in SUFFIXES and not path.name.endswith(MANIFEST) and path.is_file()
+
+
 def _sentences(book: Path, lines_are_sentences: bool) -> Iterator[str]:
+    if book.name.endswith(MANIFEST):
+        from priormatch.data.corpus import cut_text, read_cuts  # imports lhotse, which is slow
+
+        return filter(None, map(cut_text, read_cuts(book)))
     lines = read_sentences(book)
     return lines if lines_are_sentences else _running_text(lines)
 
