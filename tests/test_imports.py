@@ -9,6 +9,7 @@ import priormatch
 
 ROOT = Path(priormatch.__file__).parent
 LAYERS = (
+    ("__main__",),
     ("cli",),
     ("experiments",),
     ("library",),
@@ -66,4 +67,4 @@ def test_a_module_imports_only_its_own_package_and_those_below(path: Path) -> No
 def test_every_package_has_its_layer() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert packages <= set(LEVEL)
-    assert set(LEVEL) - packages == {"library"}
+    assert set(LEVEL) - packages == {"__main__", "library"}

@@ -315,7 +315,8 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(
 ) -> None:
     """Stopped once in each long stage, the run ends with the models and results of the one that was not."""
     advance = Meter.advance
-    monkeypatch.setattr(decoding, "BATCH_SECONDS", 2.0)  # so that there are several
+    for name in ("BATCH_SECONDS", "PART_SECONDS"):
+        monkeypatch.setattr(decoding, name, 2.0)  # so that there are several
     unlabeled, test = (f"decoding runs/tiny/data/{name}.jsonl.gz" for name in ("unlabeled", "test-clean"))
     stops = [("reading labeled", 5), ("prior", 13), ("supervised", 33), (unlabeled, 7)]
     stops += [("supervised-longer", 3), ("lpm", 6), (test, 2)]

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -224,7 +225,7 @@ def killed(
 ) -> list[str]:
     """A decoding that was stopped after three parts of one utterance; gives the names of those done."""
     with monkeypatch.context() as patch:
-        patch.setattr(Meter, "advance", stop_at(3))
+        patch.setattr(Meter, "advance", stop_at(4))  # before the fourth part is written
         with pytest.raises(KeyboardInterrupt):
             decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
     assert not out.exists()
@@ -290,7 +291,7 @@ def test_decoding_stopped_at_its_very_end_decodes_nothing_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Meter, "advance", stop_at(7))
+        patch.setattr(module, "check_share", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             decode_to_file(tiny_recognizer, corpus, out, "key")
     decoded.clear()

@@ -210,10 +210,9 @@ def decode_to_file(
     mine = rest[rank() :: ranks()]
     total = sum(len(groups[part]) for part in mine)
     with Meter(f"decoding {corpus.name}", total) as meter:
-        decoded = decode(model, corpus, search, [groups[part] for part in mine])
+        decoded = decode(model, corpus, search, [groups[part] for part in mine], meter.advance)
         for part, transcripts in zip(mine, decoded, strict=True):
             write_transcripts(partial.file(part), transcripts)
-            meter.advance(len(groups[part]))
     from_all(None)  # all parts are there
     if is_main():
         ends = Counter(each.ended for each in partial.transcripts(len(groups)))
@@ -240,10 +239,11 @@ def decode(
     corpus: Corpus,
     search: Search = GREEDY,
     groups: Sequence[np.ndarray] | None = None,
+    advance: Callable[[int], None] = lambda utterances: None,
 ) -> Iterator[list[Transcript]]:
     """Transcribe a corpus, or groups of its utterances (indices), one group at a time and in its order.
 
-    Unreadable utterances are reported and skipped.
+    `advance` is called with the number of utterances of each batch. Unreadable utterances are reported and skipped.
     """
     groups = [np.arange(len(corpus))] if groups is None else groups
     reader, seconds = UtteranceReader(corpus, model.tokenizer), batch_seconds(model.device)
@@ -259,6 +259,7 @@ def decode(
                 with evaluating(model):
                     beam = search(model, model.frames(moved))
                 found |= {each.id: each for each in read_beam(beam, model.tokenizer, batch.ids, batch.texts)}
+            advance(len(batch) + len(batch.bad))
         names = [corpus.cuts[index].id for index in group]
         yield [found[name] for name in names if name in found]
 

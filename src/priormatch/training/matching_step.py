@@ -98,22 +98,16 @@ class Matching:
                 watch.lap("data")
                 targets, diagnosis = targets_of(batch, watch)
                 share = torch.full((), weight / utterances, device=device)
-                part, total = self.step(batch.waveforms, batch.samples, batch.noise, *targets, share)
+                part, total = self.step(batch.waveforms, batch.samples, batch.noise, share, *targets)
                 loss = loss + part
                 watch.lap("gradient")
                 figures |= {f"{name}_loss": total / len(batch), **diagnosis}
         return loss, figures
 
     def _step(
-        self,
-        waveforms: Tensor,
-        samples: Tensor,
-        noise: Tensor,
-        labels: Tensor,
-        lengths: Tensor,
-        weights: Tensor,
-        share: Tensor,
+        self, waveforms: Tensor, samples: Tensor, noise: Tensor, share: Tensor, *targets: Tensor
     ) -> tuple[Tensor, Tensor]:
+        labels, lengths, weights = targets
         with mixed_precision(waveforms.device):
             hypotheses = Hypotheses(labels, lengths, self.model.tokenizer)
             each = losses_of(self.model, Batch.of_audio(waveforms, samples, noise), hypotheses, self.training)
