@@ -1,6 +1,7 @@
 """Splits by lists of utterance ids."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 from priormatch.cli.app import app
 from priormatch.data.corpus import ALTERNATIVES, cut_texts, read_cuts
 from priormatch.errors import UserError
-from priormatch.prepare.split import write_split
+from priormatch.prepare.split import read_ids, write_split
 
 MakeCorpus = Callable[..., Path]
 
@@ -67,10 +68,18 @@ def test_the_verb(tiny_corpus: MakeCorpus, tmp_path: Path) -> None:
     assert [cut.id for cut in read_cuts(out)] == ["one-1"]
 
 
-@pytest.mark.parametrize("names", [("labeled", "validation"), ("labeled", "report"), ("unlabeled", "report")])
-def test_published_splits_share_no_utterance(names: tuple[str, str]) -> None:
-    folder = Path(__file__).parents[2] / "recipes/splits/librispeech-small"
-    one, other = ({*(folder / f"{name}.ids").read_text().split("\n")[1:-1]} for name in names)
-    assert one
-    assert other
-    assert not one & other
+PARTS = ("labeled", "unlabeled", "validation", "report")
+SPLITS = Path(__file__).parents[2] / "recipes/splits"
+
+
+@pytest.mark.parametrize("corpus", ["librispeech-small", "common-voice-small"])
+def test_published_splits_share_no_utterance(corpus: str) -> None:
+    parts = [{*read_ids(SPLITS / corpus / f"{name}.ids")} for name in PARTS]
+    assert all(parts)
+    assert len(set.union(*parts)) == sum(map(len, parts))
+
+
+def test_smaller_labeled_parts_are_nested() -> None:
+    names = ("labeled-1h", "labeled-2.5h", "labeled-5h", "labeled")
+    parts = [{*read_ids(SPLITS / "librispeech-small" / f"{name}.ids")} for name in names]
+    assert all(small < large for small, large in pairwise(parts))
