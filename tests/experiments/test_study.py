@@ -17,7 +17,7 @@ from priormatch.data.corpus import read_cuts
 from priormatch.decoding.tuning import read_tuned
 from priormatch.errors import UserError
 from priormatch.experiments.run_tables import Shared, Trained, effort_of, jobs_of, tasks_of
-from priormatch.experiments.scales import LAYOUTS, Request, light_files, wanted_files
+from priormatch.experiments.scales import Request, light_files, wanted_files
 from priormatch.experiments.table import system_of, tables
 from priormatch.experiments.trained import Models
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -32,6 +32,15 @@ TINY = (  # noqa: SIM905
     " prior.model.embedding=12 prior.model.width=8 prior.model.bottlenecks=[[4,8,1]] prior.model.head=10"
     " prior.updates=4 prior.validate_every=1 prior.batch_tokens=200 matching.updates=2 matching.refresh_every=1"
     " matching.batch.seconds=8 matching.batch.utterances=0 matching.max_proposal_cer=1000000 matching.length_filter=[]"
+).split()
+PREPARED = ("small", "paper")
+"""The scales with clean and other speech whose data are prepared."""
+REAL = (  # noqa: SIM905
+    "model.conformer.width=16 model.conformer.heads=2 model.conformer.layers=1 model.n_mels=20"
+    " training.updates=4 training.validate_every=2 training.batch.seconds=8 training.batch.buckets=1 audio.workers=0"
+    " prior.model.embedding=12 prior.model.width=8 prior.model.bottlenecks=[[4,8,1]] prior.model.head=10"
+    " prior.updates=4 prior.validate_every=1 prior.batch_tokens=200 matching.updates=2 matching.refresh_every=1"
+    " matching.batch.seconds=8 matching.batch.buckets=1 matching.max_proposal_cer=1000000 matching.length_filter=[]"
 ).split()
 KEPT = [
     f"prior.keep.weaker{number}.{key}={value}"
@@ -61,7 +70,7 @@ def folder(
     return make
 
 
-@pytest.mark.parametrize("scale", LAYOUTS)
+@pytest.mark.parametrize("scale", PREPARED)
 def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(
     folder: Callable[..., Path], scale: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +107,38 @@ def test_a_table_runs_on_a_folder_laid_out_like_the_real_one(
     assert missing in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("scale", "rows"), [("librispeech", "1-3,5,6,9,12,14"), ("common-voice", "1,3,9,12,14")]
+)
+def test_a_table_of_real_speech_runs_on_its_split(
+    folder: Callable[..., Path], scale: str, rows: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = folder(scale)
+    assert command("table", f"R1:{rows}", "--scale", scale, "--data", data, *REAL) == 0
+    out = data.parent / f"runs/table-{scale}"
+    of_transcripts = {"matched-clean-prior=oracle", "topline-clean"}
+    systems = {each.name for each in (out / "seed-0/systems").iterdir()}
+    assert systems >= {"start", "matched-clean"}
+    assert (systems >= of_transcripts) == (scale == "librispeech"), (
+        "without transcripts there are none of these"
+    )
+    lines = [line.split("\t") for line in (out / f"r1_real-rows-{rows}.tsv").read_text().splitlines()]
+    measured = {name: number for number, name in enumerate(lines[0]) if name.startswith("ours_")}
+    assert measured.keys() == {
+        f"ours_{each}_seed0" for each in ("dev_wer", "test_wer", "test_cer", "test_werr_pct")
+    }
+    rated = [line[measured["ours_test_wer_seed0"]] for line in lines[1:]]
+    assert "NA" not in rated
+    assert len(rated) == (8 if scale == "librispeech" else 3)
+    assert command("table", "R1", "--scale", "small", "--data", data) == 2
+    assert (
+        "r1_real cannot be run at small scale: give --scale librispeech or common-voice"
+        in capsys.readouterr().err
+    )
+    assert command("table", "7", "--scale", scale, "--data", data) == 2
+    assert "give --scale demo or small or paper" in capsys.readouterr().err
+
+
 def test_figures_outlive_a_run_with_other_settings(
     folder: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,7 +166,7 @@ def test_what_was_measured_of_60000_hours_is_shown_without_their_speech() -> Non
     assert [row.system is None for row in small.rows_of("tabA4_cer")] == [False, True], "never measured there"
 
 
-@pytest.mark.parametrize("scale", ["demo", *LAYOUTS])
+@pytest.mark.parametrize("scale", ["demo", *PREPARED])
 def test_without_a_runs_folder_there_is_nothing_to_show_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scale: str
 ) -> None:

@@ -1,17 +1,22 @@
-"""A label cache (slimIPL) and an averaged proposal (TopIPL)."""
+"""A label cache (slimIPL), an averaged proposal (TopIPL), and a prior that knows the transcripts."""
 
 from dataclasses import replace
+from itertools import combinations
+from unittest.mock import Mock
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from narrowing import of_type, present
 
 from priormatch.data.batches import Batch
 from priormatch.matching import baselines
-from priormatch.matching.baselines import AveragedProposal, CachedTargets
-from priormatch.matching.lpm import Targets
+from priormatch.matching.baselines import AveragedProposal, CachedTargets, OraclePrior, ranks_by_errors
+from priormatch.matching.lpm import Targets, weigh
 from priormatch.recognizers.protocols import Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
+from priormatch.scoring.error_rates import word_errors
 from priormatch.stopwatch import Stopwatch
 
 WATCH = Stopwatch(torch.device("cpu"))
@@ -102,3 +107,24 @@ def test_an_average_moves_a_little_at_every_update(
         torch.testing.assert_close(start_of(proposal.model), before + 0.1 * share)
     assert proposal.refresh(tiny_recognizer, 1.0, 1) is False, "validations leave it alone"
     assert [each.taken for each in proposal.history] == [False]
+
+
+def test_an_oracle_gives_all_weight_to_the_fewest_errors() -> None:
+    beams = [["a cat sat", "the bat sat", "the cat sit", "a bat"], ["no", "", "no", "not so"]]
+    hypotheses = Mock(texts=beams)
+    log_prior = OraclePrior().score(hypotheses, ["the cat sat", ""])
+    # one word wrong in three of them: by 3, 1 and 1 characters; of equals the first; of an empty text, no insertion
+    assert log_prior.tolist() == [[-2000.0, 0.0, -1000.0, -3000.0], [-1000.0, 0.0, -2000.0, -3000.0]]
+    keep = torch.tensor([[True, False, True, True], [True, True, True, True]])
+    assert weigh(log_prior, keep).tolist() == [[0.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 0.0]]
+
+
+@given(st.lists(st.text("ab ", max_size=6), min_size=1, max_size=8), st.text("ab ", max_size=6))
+def test_ranks_by_errors_are_a_permutation_that_no_error_contradicts(
+    texts: list[str], reference: str
+) -> None:
+    ranks = ranks_by_errors(reference, texts)
+    assert sorted(ranks) == list(range(len(texts)))
+    errors = word_errors([reference] * len(texts), texts).errors
+    for (rank, mine), (other, its) in combinations(zip(ranks, errors, strict=True), 2):
+        assert mine == its or (rank < other) == (mine < its)

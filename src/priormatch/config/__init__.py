@@ -11,6 +11,7 @@ from priormatch.config.load import (
     to_yaml,
 )
 from priormatch.config.settings import (
+    ORACLE,
     AudioSettings,
     AugmentSettings,
     BatchSettings,
@@ -33,6 +34,7 @@ from priormatch.config.settings import (
 )
 
 __all__ = [
+    "ORACLE",
     "AudioSettings",
     "AugmentSettings",
     "BatchSettings",

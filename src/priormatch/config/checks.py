@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from priormatch.config.settings import (
+    ORACLE,
     ConvLMSettings,
     KeepSettings,
     ModelSettings,
@@ -156,7 +157,8 @@ def _check_kept(settings: Settings) -> None:
         _check_moments(stage, kept, getattr(settings, stage))
     wanted = settings.matching
     starts = (("start", wanted.start, "training"), ("proposal", wanted.proposal, "training"))
-    for key, name, stage in (*starts, ("prior", wanted.prior, "prior")):
+    prior = "" if wanted.prior == ORACLE else wanted.prior
+    for key, name, stage in (*starts, ("prior", prior, "prior")):
         known = list(copies[stage])
         _need(not name or name in known, f"matching.{key}", name, f"no such copy: {stage}.keep names {known}")
 
@@ -274,6 +276,12 @@ def _check_training(settings: Settings) -> None:
         "matching.context",
         matching.context,
         "only affects the prior's weights, which are off; set matching.prior_exponent=1",
+    )
+    _need(
+        matching.prior != ORACLE or (matching.hypotheses == "asr" and not matching.context),
+        "matching.prior",
+        matching.prior,
+        "it takes part in no search and reads no context; set matching.hypotheses=asr and matching.context=false",
     )
     _need(
         matching.baseline != "topipl" or matching.refresh == "better",

@@ -22,6 +22,8 @@ class AudioSettings:
     segment: float = 0.0  # seconds; a run cuts longer unlabeled audio at its pauses; 0 disables
 
 
+ORACLE = "oracle"
+"""The value of `matching.prior` for a prior that knows the transcripts."""
 NormalizerKind = Literal["english", "unicode", "turkic"]
 
 
@@ -220,7 +222,9 @@ class MatchingSettings:
     start_counts: bool = True  # whether the initial model can be selected as the best model
     start: str = ""  # kept copy of the supervised model that initializes the online model; empty: the best
     proposal: str = ""  # kept copy of the supervised model that initializes the proposal; empty: the best
-    prior: str = ""  # kept copy of the prior; empty: the best
+    # kept copy of the prior; empty: the best; oracle: a prior that knows the transcripts in `topline`, to see how much
+    # a better prior could gain
+    prior: str = ""
     # continuous pseudo-labeling baseline: slimipl caches labels, topipl averages the proposal
     baseline: Literal["none", "slimipl", "topipl"] = "none"
     score_labels_on: int = 200  # utterances to score the proposal on, if transcripts are known; 0 disables

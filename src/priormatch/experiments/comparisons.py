@@ -21,6 +21,7 @@ from priormatch.scoring.bootstrap import (
 from priormatch.scoring.error_rates import ErrorCounts, summed, word_error_rate_recovered
 
 BASE_HOURS, TOP_HOURS = "100", "460"  # labeled hours of the supervised row and of the topline
+BASE, TOP = "Supervised", "Topline"  # their methods in tables without labeled hours
 
 HEADING = """\
 ## The claims, and whether they held
@@ -128,11 +129,12 @@ def ends_of(rows: Sequence[Cells], row: Cells, column: str) -> tuple[str, int, i
     if not (match := RECOVERED.fullmatch(column)):
         return None
     found = {
-        (each["labeled_hours"], each["decode_lm"]): position
+        (each.get("labeled_hours", each["method"]), each["decode_lm"]): position
         for position, each in enumerate(rows)
-        if each["method"] == "Supervised" and each["source"] in ("this", "ours")
+        if each["method"] in (BASE, TOP) and each.get("source", "ours") in ("this", "ours")
     }
-    base, top = (found.get((hours, row["decode_lm"])) for hours in (BASE_HOURS, match["top"] or TOP_HOURS))
+    ends = (BASE_HOURS, match["top"] or TOP_HOURS) if "labeled_hours" in row else (BASE, TOP)
+    base, top = (found.get((end, row["decode_lm"])) for end in ends)
     return None if base is None or top is None else (match["wer"], base, top)
 
 

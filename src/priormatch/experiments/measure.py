@@ -80,7 +80,8 @@ def measure(study: Study, cells: Cells, system: System) -> Found:
             transcripts = read_transcripts(decoded(match["part"], with_prior)[match["set"].replace("_", "-")])
             errors[column] = errors_of(transcripts, match["rate"])
         elif match := LABEL_ERRORS.fullmatch(column):
-            said = references_of(study.parts["clean" if match["kind"] == "clean" else "other"][1])
+            _, transcribed = study.parts["clean" if match["kind"] == "clean" else "other"]
+            said = {} if transcribed is None else references_of(transcribed)
             heard = with_references(read_transcripts(labels_of(study, cells, system)), said)
             errors[column] = errors_of([each for each in heard if each.reference is not None], "wer")
         elif match := PERPLEXITY.fullmatch(column):

@@ -250,7 +250,7 @@ def trainings(studies: Sequence[Places], rows: Sequence[Row]) -> list[Training]:
     ]
     numbers: dict[str, tuple[System, list[str]]] = {}
     for row in rows:
-        if row.system is not None:
+        if row.system is not None and row.system.kind != "start":  # the shared supervised model
             name = studies[0].folder_of(row.system).name
             numbers.setdefault(name, (row.system, []))[1].append(str(row.number))
     for name, (system, its) in numbers.items():

@@ -144,6 +144,8 @@ def jobs_of(rows: Mapping[str, Sequence[Row]], studies: Studies) -> Wanted:
 def effort_of(system: System, settings: Settings) -> float:
     """The approximate time of a training, in updates of supervised training."""
     matching = settings.matching
+    if system.kind == "start":
+        return 0
     if system.kind == "topline":
         return settings.training.updates + matching.updates
     if system.kind != "matched":

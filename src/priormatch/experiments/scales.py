@@ -7,44 +7,35 @@ from functools import cache
 from pathlib import Path
 from typing import get_args
 
-from priormatch.config import Settings, load_settings, recipe_path
+from priormatch.config import ORACLE, Settings, load_settings, recipe_path
 from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import SUFFIX, join_manifests
 from priormatch.device import use_threads
 from priormatch.errors import UserError
 from priormatch.experiments.study import Part, Places, Study
-from priormatch.experiments.table import BEAMS, Row, System, Unlabeled, table_named, tables
+from priormatch.experiments.table import (
+    BEAMS,
+    Row,
+    System,
+    Table,
+    Unlabeled,
+    table_named,
+    tables,
+)
 from priormatch.experiments.trained import Speech
 from priormatch.files import replacing
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline.run_data import RunData, make_demo_data
 from priormatch.runs.stage import Stage
 
-SCALES = ("demo", "small", "paper")
-
-LAYOUTS: dict[str, dict[str, str]] = {
-    "small": {
-        "labeled": "labeled",
-        "unlabeled": "unlab-clean unlab-other",
-        "transcribed": "unlab-clean-transcribed unlab-other-transcribed",
-    },
-    "paper": {
-        "labeled": "train-clean-100",
-        "unlabeled": "train-clean-360 train-other-500",
-        "transcribed": "train-clean-360 train-other-500",
-    },
-}
-"""Names of the manifests in the data folder of a scale."""
+PARTS: tuple[Part, ...] = get_args(Part)
+BOTH_SETS = {part: {f"{part}-{kind}": f"{part}-{kind}" for kind in PARTS} for part in ("dev", "test")}
 
 LIGHT = ("small", "medium", "large")
 """The manifests of Libri-Light, needed only for the rows of 60,000 hours."""
 
 OF_ROWS = ("matching.start=", "matching.proposal=", "matching.prior=")
 """Settings that rows define: a value on the command line would change the meaning of rows without their own."""
-
-PARTS: tuple[Part, ...] = get_args(Part)
-ENSEMBLE = {"demo": 2, "small": 4, "paper": 4}
-"""The number of models in an ensemble: four, as in Kahn et al., and fewer for the demo."""
 
 CHOSEN = [
     "matching.updates=5000",
@@ -53,28 +44,89 @@ CHOSEN = [
 ]
 """Settings chosen with Table X2."""
 
-LONGER: dict[str, dict[Unlabeled, list[str]]] = {
-    "paper": {
-        "clean": [
-            "matching.updates=3200000",
-            "matching.optimizer.decay_every=1280000",
-            "matching.reference_lengths=asr_lm",
-        ],
-        "all": [
-            "matching.updates=3200000",
-            "matching.optimizer.decay_every=640000",
-            "matching.reference_lengths=asr_lm",
-        ],
-        "light": [  # the paper does not state the number of updates
-            "matching.updates=3200000",
-            "matching.optimizer.decay_every=0",
-            "matching.batch.utterances=128",
-            "matching.beam_size=8",
-        ],
-    },
-    "small": {"clean": CHOSEN, "all": CHOSEN},
+PAPERS: dict[Unlabeled, list[str]] = {
+    "clean": [
+        "matching.updates=3200000",
+        "matching.optimizer.decay_every=1280000",
+        "matching.reference_lengths=asr_lm",
+    ],
+    "all": [
+        "matching.updates=3200000",
+        "matching.optimizer.decay_every=640000",
+        "matching.reference_lengths=asr_lm",
+    ],
+    "light": [  # the paper does not state the number of updates
+        "matching.updates=3200000",
+        "matching.optimizer.decay_every=0",
+        "matching.batch.utterances=128",
+        "matching.beam_size=8",
+    ],
 }
-"""Settings of the main results that differ from those of other tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """The recipe of a scale, the names of the manifests in its data folder, and its differences from its recipe.
+
+    Speech without other parts is called clean, also where it is not. Without names, the scale makes its own data.
+    """
+
+    recipe: str
+    labeled: str = ""
+    unlabeled: Mapping[Part, str] = field(default_factory=dict)
+    transcribed: Mapping[Part, str] = field(default_factory=dict)
+    """The unlabeled speech with its transcripts, if they are known."""
+    sets: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: BOTH_SETS)
+    """Dev and test sets: their names in columns of tables, and their manifests."""
+    light: Sequence[str] = ()
+    ensemble: int = 4
+    """The number of models in an ensemble: four, as in Kahn et al., and fewer for the demo."""
+    longer: Mapping[Unlabeled, list[str]] = field(default_factory=dict)
+    """Settings of the main results that differ from those of other tables."""
+    recognizers: bool = False
+    """Whether rows with other sizes of recognizers are run."""
+
+
+ONE_SET = {"dev": {"dev": "validation"}, "test": {"test": "report"}}
+SCALES = {
+    "demo": Scale(recipe="table-demo", ensemble=2),
+    "small": Scale(
+        recipe="table-small",
+        labeled="labeled",
+        unlabeled={"clean": "unlab-clean", "other": "unlab-other"},
+        transcribed={"clean": "unlab-clean-transcribed", "other": "unlab-other-transcribed"},
+        longer={"clean": CHOSEN, "all": CHOSEN},
+    ),
+    "paper": Scale(
+        recipe="table-paper",
+        labeled="train-clean-100",
+        unlabeled={"clean": "train-clean-360", "other": "train-other-500"},
+        transcribed={"clean": "train-clean-360", "other": "train-other-500"},
+        light=LIGHT,
+        longer=PAPERS,
+        recognizers=True,
+    ),
+    "librispeech": Scale(
+        recipe="librispeech-small",
+        labeled="labeled",
+        unlabeled={"clean": "unlabeled"},
+        transcribed={"clean": "unlabeled"},
+        sets=ONE_SET,
+    ),
+    "common-voice": Scale(
+        recipe="common-voice-small",
+        labeled="labeled",
+        unlabeled={"clean": "unlabeled"},
+        sets=ONE_SET,
+    ),
+}
+
+
+def scale_named(name: str) -> Scale:
+    """The scale with a name."""
+    if name not in SCALES:
+        raise UserError(f"there is no scale {name}: choose from {', '.join(SCALES)}")
+    return SCALES[name]
 
 
 @dataclass(frozen=True)
@@ -94,9 +146,7 @@ class Request:
     @property
     def recipe(self) -> Path:
         """The recipe of the scale."""
-        if self.scale not in SCALES:
-            raise UserError(f"there is no scale {self.scale}: choose from {', '.join(SCALES)}")
-        return recipe_path(f"table-{self.scale}")
+        return recipe_path(scale_named(self.scale).recipe)
 
     def places(self, seed: int) -> Places:
         """The folders of the study of one seed; its data need not exist."""
@@ -126,6 +176,7 @@ class Request:
         if table == BEAMS and table in self.rows:
             raise UserError(f"{table} shows beams and has no rows to select: name it without rows")
         rows = tables()[table].rows
+        require_sets(tables()[table], self.scale)
         wanted = numbers(f"{table}:", self.rows[table]) if table in self.rows else range(1, len(rows) + 1)
         if bad := [number for number in wanted if not 1 <= number <= len(rows)]:
             raise UserError(f"{table} has no row {bad[0]}: choose from 1 to {len(rows)}")
@@ -147,12 +198,23 @@ def places_of(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Pl
         raise UserError("training.seed cannot be set for tables: give --seeds")
     if taken := [each for each in given if each.startswith(OF_ROWS)]:
         raise UserError(f"{taken[0]} cannot be set for tables, because their rows define it: leave it out")
-    seeded = [*given, f"training.seed={seed}"]
-    settings, longer = load_settings(recipe, seeded), LONGER.get(scale, {})
+    seeded = [f"name=table-{scale}", *given, f"training.seed={seed}"]
+    settings = load_settings(recipe, seeded)
     main: dict[Unlabeled, Settings] = dict.fromkeys(get_args(Unlabeled), settings)
-    main |= {each: load_settings(recipe, [*more, *seeded]) for each, more in longer.items()}
+    main |= {each: load_settings(recipe, [*more, *seeded]) for each, more in SCALES[scale].longer.items()}
     folder = Path(settings.runs) / settings.name / f"seed-{seed}"
-    return Places(folder=folder, settings=settings, main=main, ensemble=ENSEMBLE[scale])
+    return Places(folder=folder, settings=settings, main=main, ensemble=SCALES[scale].ensemble)
+
+
+def require_sets(table: Table, scale: str) -> None:
+    """Refuse a table for one dev and one test set at a scale with clean and other ones, and the reverse."""
+
+    def fits(its: Scale) -> bool:
+        return ("test_wer" in table.columns) == ("test" in its.sets["test"])
+
+    if not fits(scale_named(scale)):
+        fit = [name for name, its in SCALES.items() if fits(its)]
+        raise UserError(f"{table.name} cannot be run at {scale} scale: give --scale {' or '.join(fit)}")
 
 
 def make_request(
@@ -256,22 +318,26 @@ def write_half(cuts: Path, first: int, out: Path) -> None:
 
 def wanted_files(scale: str) -> list[str]:
     """The required files of a scale's data folder."""
-    layout = LAYOUTS[scale]
-    names = [*layout["labeled"].split(), *layout["unlabeled"].split(), *layout["transcribed"].split()]
-    sets = [f"{part}-{kind}" for part in ("dev", "test") for kind in PARTS]
+    its = SCALES[scale]
+    names = [its.labeled, *its.unlabeled.values(), *its.transcribed.values()]
+    sets = [name for part in its.sets.values() for name in part.values()]
     return [*dict.fromkeys(f"{name}{SUFFIX}" for name in [*names, *sets]), "text.txt", "text-validation.txt"]
 
 
 def light_files(scale: str) -> list[str]:
     """The optional files of a scale's data folder, for the rows of 60,000 hours."""
-    return [f"{name}{SUFFIX}" for name in LIGHT] if scale == "paper" else []
+    return [f"{name}{SUFFIX}" for name in SCALES[scale].light]
 
 
 def is_of_scale(system: System, scale: str) -> bool:
     """Whether a scale has the model and the speech of a system."""
+    its = SCALES[scale]
     if system.unlabeled == "light":
-        return bool(light_files(scale))
-    return scale == "paper" or not any(each.startswith("model.") for each in system.settings)
+        return bool(its.light)
+    needs_transcripts = system.kind == "topline" or f"matching.prior={ORACLE}" in system.settings
+    if needs_transcripts and its.unlabeled and not its.transcribed:
+        return False
+    return its.recognizers or not any(each.startswith("model.") for each in system.settings)
 
 
 def missing_files(names: Iterable[str], data: Path | None) -> list[str]:
@@ -287,28 +353,29 @@ def in_folder(folder: Path, file: str) -> Path:
 
 def prepared_study(scale: str, places: Places, data: Path) -> Study:
     """A study on a folder of manifests and text."""
-    folder, layout = places.folder, LAYOUTS[scale]
-    found = {
-        key: [in_folder(data, f"{name}{SUFFIX}") for name in names.split()] for key, names in layout.items()
-    }
-    both = joined(folder / "both", {key: found[key] for key in ("unlabeled", "transcribed")})
-    parts = {
-        kind: (found["unlabeled"][number], found["transcribed"][number]) for number, kind in enumerate(PARTS)
-    }
-    speech: dict[Unlabeled, tuple[Path, Path | None]] = {
-        "clean": parts["clean"],
-        "all": (both["unlabeled"], both["transcribed"]),
-    }
+    folder, its = places.folder, SCALES[scale]
+    unlabeled = {kind: in_folder(data, f"{name}{SUFFIX}") for kind, name in its.unlabeled.items()}
+    transcribed = {kind: in_folder(data, f"{name}{SUFFIX}") for kind, name in its.transcribed.items()}
+    parts = {kind: (path, transcribed.get(kind)) for kind, path in unlabeled.items()}
+    speech: dict[Unlabeled, tuple[Path, Path | None]] = {"clean": parts["clean"], "all": parts["clean"]}
+    if len(parts) > 1:
+        named = {"unlabeled": [*unlabeled.values()], "transcribed": [*transcribed.values()]}
+        both = joined(folder / "both", named)
+        speech["all"] = both["unlabeled"], both["transcribed"]
     if (light := light_files(scale)) and not missing_files(light, data):
         whole = joined(folder / "light", {"unlabeled": [data / name for name in light]})
         speech["light"] = whole["unlabeled"], None
+    sets = {
+        part: {column: data / f"{name}{SUFFIX}" for column, name in named.items()}
+        for part, named in its.sets.items()
+    }
     run_data = RunData(
-        labeled=found["labeled"][0],
+        labeled=in_folder(data, f"{its.labeled}{SUFFIX}"),
         unlabeled=parts["clean"][0],
         text=data / "text.txt",
         held_out_text=data / "text-validation.txt",
-        validation={f"dev-{kind}": data / f"dev-{kind}{SUFFIX}" for kind in PARTS},
-        test={f"test-{kind}": data / f"test-{kind}{SUFFIX}" for kind in PARTS},
+        validation=sets["dev"],
+        test=sets["test"],
         topline=parts["clean"][1],
     )
     return Study(**vars(places), data=run_data, speech=speech, parts=parts)

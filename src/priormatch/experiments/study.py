@@ -63,7 +63,7 @@ class Places:
         different = [each.removeprefix("matching.") for each in system.settings if self.differs(system, each)]
         words = [
             system.kind,
-            "" if system.kind == "supervised" else system.unlabeled,
+            "" if system.kind in ("start", "supervised") else system.unlabeled,
             system.labels or "",
             "ensemble" if system.ensemble else "",
             f"by={system.labeler}" if system.labeler else "",
@@ -117,8 +117,8 @@ class Study(Places):
 
     data: RunData
     speech: Speech
-    parts: Mapping[Part, tuple[Path, Path]]
-    """The cuts of the clean and the other part of all unlabeled speech, without and with transcripts."""
+    parts: Mapping[Part, tuple[Path, Path | None]]
+    """The cuts of the clean and the other part of all unlabeled speech, without and, if known, with transcripts."""
     shared: dict[Path, Models] = field(default_factory=dict)
 
     @property
@@ -180,6 +180,8 @@ class Study(Places):
 
     def train(self, system: System) -> Path:
         """Train a system."""
+        if system.kind == "start":
+            return self.models_of(system)[0].supervised()
         taught_by, settings = self.prepare(system), self.settings_of(system)
         models, *_ = self.models_of(system)
         run = self.models.run(self.folder_of(system), system.unlabeled, settings)

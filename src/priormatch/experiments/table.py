@@ -20,14 +20,14 @@ BEAMS = "tab1_hypotheses"
 TRAINED_BY = "2df2819"
 """A commit that can train the variants whose figures are only recorded."""
 
-RATE = re.compile(r"(?P<set>(?P<part>dev|test)_(clean|other))_(?P<rate>wer|cer)")
-RECOVERED = re.compile(r"(?P<wer>test_(clean|other)_wer)r(_(?P<top>\d+))?_pct")
+RATE = re.compile(r"(?P<set>(?P<part>dev|test)(_(clean|other))?)_(?P<rate>wer|cer)")
+RECOVERED = re.compile(r"(?P<wer>test(_(clean|other))?_wer)r(_(?P<top>\d+))?_pct")
 LABEL_ERRORS = re.compile(r"train_(?P<kind>clean|other)_\d+_wer")
 PERPLEXITY = re.compile(r"lm_ppl_(?P<set>dev_(clean|other))")
 STRENGTH = re.compile("lm_token_ppl")
 """Columns of figures: error rates, recovered rates, errors of labels, perplexities of transcripts, and of the prior."""
 
-Kind = Literal["supervised", "topline", "matched", "pseudo_labels"]
+Kind = Literal["start", "supervised", "topline", "matched", "pseudo_labels"]
 Labels = Literal["asr", "asr_lm"]
 Unlabeled = Literal["clean", "all", "light"]
 """The paper's 360 hours, its 860, and the 60,000 of Libri-Light."""
@@ -40,7 +40,8 @@ Cells = dict[str, str]
 class System:
     """One trained recognizer: the method, the unlabeled speech, and the settings that differ from the scale's.
 
-    `supervised` is trained further for as many updates as matching; `topline` has the transcripts of the unlabeled
+    `start` is the supervised model that others start from; `supervised` is trained further for as many updates as
+    matching; `topline` has the transcripts of the unlabeled
     speech; `pseudo_labels` learns from fixed labels of the best supervised model, of a kept copy, or of an ensemble:
     several supervised models, the label of one of which is drawn at each visit of an utterance.
     """
@@ -118,6 +119,11 @@ class Table:
     rows: tuple[Row, ...]
     claims: tuple[Claim, ...]
     misprints: tuple[Misprint, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [*self.rows[0].cells]
 
 
 def is_measured(column: str) -> bool:

@@ -1,5 +1,6 @@
-"""Continuous pseudo-labeling as others do it, to compare local prior matching with."""
+"""What local prior matching is compared with: continuous pseudo-labeling as others do it, and a perfect prior."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,9 +8,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from priormatch.data.batches import HOST, Batch
+from priormatch.decoding.beam import Hypotheses
 from priormatch.matching.diagnostics import Figures
 from priormatch.matching.lpm import Proposal, Refresh, Targets, TargetsOf
 from priormatch.recognizers.protocols import Recognizer
+from priormatch.scoring.error_rates import character_errors, word_errors
 from priormatch.stopwatch import Stopwatch
 
 RENEWED = 0.1  # share of visits at which slimIPL replaces a label: its authors' p
@@ -82,3 +85,27 @@ class CachedTargets:
         for row, (name, width) in enumerate(zip(state["ids"], state["widths"], strict=True)):
             labels, lengths, weights = (tensors[each][row] for each in Targets._fields)
             self.kept[name] = Targets(labels[:, :width].clone(), lengths.clone(), weights.clone())
+
+
+class OraclePrior:
+    """A prior that knows the transcripts: what no other prior can exceed, given the beams.
+
+    All weight goes to the hypothesis with the fewest word errors; among equals to that with the fewest character
+    errors, then to the likeliest.
+    """
+
+    def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> Tensor:
+        """Scores (B, k) that fall by 1,000 with each rank; the context of an utterance is its transcript."""
+        scores = [
+            [-1000.0 * rank for rank in ranks_by_errors(reference, texts)]
+            for texts, reference in zip(hypotheses.texts, context or [], strict=True)
+        ]
+        return torch.tensor(scores)
+
+
+def ranks_by_errors(reference: str, texts: Sequence[str]) -> list[int]:
+    """The rank of each hypothesis of an utterance by its errors, from 0."""
+    references = [reference] * len(texts)
+    words, characters = (count(references, texts).errors for count in (word_errors, character_errors))
+    order = sorted(range(len(texts)), key=lambda number: (words[number], characters[number]))
+    return sorted(range(len(texts)), key=order.__getitem__)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from lhotse.cut import Cut
 
-from priormatch.config import Settings
+from priormatch.config import ORACLE, Settings
 from priormatch.data.corpus import Corpus, cut_text, read_cuts
 from priormatch.data.recordings import previous_in_recording
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.device import find_device
 from priormatch.distributed import is_main, ranks
 from priormatch.errors import UserError
-from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets
+from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets, OraclePrior
 from priormatch.matching.context import contexts_of
 from priormatch.matching.lpm import (
     BeamTargets,
@@ -40,6 +40,7 @@ from priormatch.recognizers.decode import mean_cer, note_rescoring, validation_e
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
+from priormatch.scoring.references import references_of
 from priormatch.scoring.transcripts import Transcript, read_transcripts
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector
@@ -123,9 +124,12 @@ class MatchJob:
         """Load the inputs from files; `lengths` are transcripts, which give reference lengths and contexts."""
         device = find_device(settings.device)
         online = SpeechRecognizer.load(model, device)
-        judge = None if prior is None else ConvPrior.load(prior, device)
+        judge: Prior | None = None if prior is None else ConvPrior.load(prior, device)
         heard = None if lengths is None else read_transcripts(lengths)
         speech = Corpus.load(unlabeled, settings.audio)
+        contexts = heard_before(speech, heard) if settings.matching.context else None
+        if settings.matching.prior == ORACLE:
+            judge, contexts = OraclePrior(), transcripts_of_all(transcribed)
         return cls(
             online=online,
             labeled=Corpus.load(labeled, settings.audio, transcribed=True),
@@ -137,7 +141,7 @@ class MatchJob:
             prior=judge,
             proposal=None if proposal is None else SpeechRecognizer.load(proposal, device),
             reference_lengths=None if heard is None else {each.id: each.pieces for each in heard},
-            contexts=heard_before(speech, heard) if settings.matching.context else None,
+            contexts=contexts,
             transcribed=None if transcribed is None else transcribed_sample(transcribed, speech, settings),
             prior_folder=prior,
         )
@@ -259,6 +263,15 @@ def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
             "there are no reference lengths: give them, use the speaking rate of the labeled speech"
             " (matching.reference_lengths=speaking_rate), or disable the filter (matching.length_filter=[])"
         )
+
+
+def transcripts_of_all(transcribed: Path | None) -> dict[str, str]:
+    """The transcripts of the unlabeled speech by utterance, for a prior that knows them."""
+    if transcribed is None:
+        raise UserError(
+            f"matching.prior={ORACLE} needs the transcripts of the unlabeled speech: give topline=CUTS"
+        )
+    return references_of(transcribed)
 
 
 def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> dict[str, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from priormatch.config import Settings, TokenizerSettings, changed, to_yaml
+from priormatch.config import ORACLE, Settings, TokenizerSettings, changed, to_yaml
 from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import normalizer_of
@@ -247,6 +247,11 @@ class Run:
                 )
         return out / "model"
 
+    def judge(self, prior: Path) -> Path:
+        """The copy of the prior that weighs hypotheses; an oracle has none, so the prior itself is for the rest."""
+        name = self.settings.matching.prior
+        return work.kept_copy(prior, "" if name == ORACLE else name)
+
     def lpm(self, model: Path, prior: Path, lengths: Path, fusion: Path | None = None) -> Path:
         """Run local prior matching from `model`, or from copies kept during its training.
 
@@ -254,10 +259,12 @@ class Run:
         """
         matching, data = self.settings.matching, self.data
         start, proposal = (work.kept_copy(model, name) for name in (matching.start, matching.proposal))
-        prior = work.kept_copy(prior, matching.prior)
+        prior = self.judge(prior)
         settings = self.settings if fusion is None else changed(self.settings, read_tuned(fusion))
         inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
         inputs |= {"labeled": data.labeled, "unlabeled": data.unlabeled, **data.validation}
+        if matching.prior == ORACLE and data.topline is not None:
+            inputs["transcripts"] = data.topline
         with self.stage(MATCHING, recipe_of_matching(settings), inputs).work(together=True) as todo:
             if todo:
                 MatchJob.from_files(
@@ -317,7 +324,7 @@ def run_in(folder: Path, settings: Settings) -> None:
     tokenizer = this.tokenizer()
     prior = this.prior(tokenizer)
     first = this.supervised("supervised", tokenizer, settings.training.updates)
-    proposal, judge = work.kept_copy(first, matching.proposal), work.kept_copy(prior, matching.prior)
+    proposal, judge = work.kept_copy(first, matching.proposal), this.judge(prior)
     lengths = this.lengths(proposal)
     systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
     if settings.pseudo_labels:
