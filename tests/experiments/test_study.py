@@ -114,7 +114,7 @@ def test_a_table_of_real_speech_runs_on_its_split(
     folder: Callable[..., Path], scale: str, rows: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = folder(scale)
-    assert command("table", f"R1:{rows}", "--scale", scale, "--data", data, *REAL) == 0
+    assert command("table", f"X4:{rows}", "--scale", scale, "--data", data, *REAL) == 0
     out = data.parent / f"runs/table-{scale}"
     of_transcripts = {"matched-clean-prior=oracle", "topline-clean"}
     systems = {each.name for each in (out / "seed-0/systems").iterdir()}
@@ -122,7 +122,7 @@ def test_a_table_of_real_speech_runs_on_its_split(
     assert (systems >= of_transcripts) == (scale == "librispeech"), (
         "without transcripts there are none of these"
     )
-    lines = [line.split("\t") for line in (out / f"r1_real-rows-{rows}.tsv").read_text().splitlines()]
+    lines = [line.split("\t") for line in (out / f"x4_real_speech-rows-{rows}.tsv").read_text().splitlines()]
     measured = {name: number for number, name in enumerate(lines[0]) if name.startswith("ours_")}
     assert measured.keys() == {
         f"ours_{each}_seed0" for each in ("dev_wer", "test_wer", "test_cer", "test_werr_pct")
@@ -130,9 +130,9 @@ def test_a_table_of_real_speech_runs_on_its_split(
     rated = [line[measured["ours_test_wer_seed0"]] for line in lines[1:]]
     assert "NA" not in rated
     assert len(rated) == (8 if scale == "librispeech" else 3)
-    assert command("table", "R1", "--scale", "small", "--data", data) == 2
+    assert command("table", "X4", "--scale", "small", "--data", data) == 2
     assert (
-        "r1_real cannot be run at small scale: give --scale librispeech or common-voice"
+        "x4_real_speech cannot be run at small scale: give --scale librispeech or common-voice"
         in capsys.readouterr().err
     )
     assert command("table", "7", "--scale", scale, "--data", data) == 2

@@ -1,7 +1,7 @@
 """The tables as data: the paper's figures, the systems behind the rows, and the claims."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 from narrowing import present
@@ -14,6 +14,7 @@ from priormatch.experiments.study import Study
 from priormatch.experiments.table import (
     MISSING,
     Cells,
+    Kind,
     System,
     is_better_lower,
     system_of,
@@ -66,7 +67,7 @@ def test_rows_are_named_by_claims_comparisons_and_misprints(table: Any) -> None:
     assert set(named) | {each.row for each in table.misprints} <= set(names)
     for row in table.rows:
         if row.system is not None:
-            assert row.system.kind in ("supervised", "topline", "matched", "pseudo_labels")
+            assert row.system.kind in get_args(Kind)
             assert row.system.unlabeled in ("clean", "all", "light")
             assert (row.system.kind == "pseudo_labels") == (row.system.labels is not None)
 
