@@ -96,6 +96,26 @@ def test_no_heading_begins_with_a_digit_over_which_the_scripts_of_the_theme_stum
     assert re.findall(r"^#+ \d.*$", prose(page), re.MULTILINE) == []
 
 
+def test_the_readme_says_first_who_it_is_for_then_its_needs_then_the_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    order = [
+        "It is for you if",
+        "It is not for you if",
+        "no pretrained model",
+        "It needs",
+        "make demo",
+        "make test",
+    ]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert text.count("\n", 0, places[-1]) < 40, "the two commands are on the first screen"
+
+
+def test_the_readme_explains_the_recovered_word_error_rate_where_it_first_occurs() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.match(r"WERR, the word error rate recovered,\s+is the percentage", text[text.index("WERR") :])
+
+
 def test_the_tutorial_has_the_figures_of_the_readme() -> None:
     figures = re.findall(
         r"^\| .*\d \(\d.*$", (DOCS / "tutorial.md").read_text(encoding="utf-8"), re.MULTILINE
