@@ -82,6 +82,28 @@ def test_rows_that_heard_different_utterances_are_not_compared(capsys: pytest.Ca
     assert "dev_clean_wer: rows scored on different utterances are not compared" in capsys.readouterr().err
 
 
+def test_known_speakers_give_a_second_interval_and_unknown_ones_none() -> None:
+    rng = np.random.default_rng(0)
+    speakers = np.repeat(range(4), UTTERANCES // 4)
+    skill = np.array([0, 1, 3, 6])[speakers]  # speakers differ more than utterances of one of them
+    rows = [[wer(skill + rng.integers(0, 2, UTTERANCES))], [wer(rng.integers(0, 2, UTTERANCES))], [Found()]]
+    (alone,) = alpha_differences(*rows)
+    assert alone.by_speaker is None
+    assert "speakers" not in in_words(alone)
+    assert "low_speakers" not in for_machines([alone])[0]
+    for (found,) in rows[:2]:
+        found.speakers["dev_clean_wer"] = speakers.tolist()
+    (known,) = alpha_differences(*rows)
+    assert known.interval == alone.interval
+    assert known.by_speaker is not None
+    assert known.by_speaker[1] - known.by_speaker[0] > 2 * (known.interval[1] - known.interval[0])
+    assert f"; over speakers {known.by_speaker[0]:+.2f} to {known.by_speaker[1]:+.2f})" in in_words(known)
+    assert for_machines([known])[1][-2:] == [f"{end:.3f}" for end in known.by_speaker]
+    rows[1][0].speakers["dev_clean_wer"] = speakers[::-1].tolist()
+    (apart,) = alpha_differences(*rows)
+    assert apart.by_speaker is None, "rows that disagree on the speakers"
+
+
 def main_rows(found: Any, *rows: Any) -> Any:
     """Rows of the main results: source, method, labeled hours and decoding, with what was measured of them."""
     columns, figures = ("source", "method", "labeled_hours", "decode_lm"), ("wer", "werr_pct", "werr_960_pct")

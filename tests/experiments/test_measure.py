@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from lhotse import CutSet, MonoCut, SupervisionSegment
 from narrowing import present
 
 from priormatch.config import Settings
@@ -43,10 +44,16 @@ def study(tmp_path: Path, tiny_prior: ConvPrior) -> Study:
         path, [Transcript(str(number), heard, 2, said, []) for number, (said, heard) in enumerate(pairs)]
     )
     tiny_prior.save(tmp_path / "prior")
+    cuts = tmp_path / "cuts.jsonl.gz"
+    speakers = (
+        SupervisionSegment(name, name, 0, 1, speaker=who) for name, who in (("0", "Bo"), ("1", "Ann"))
+    )
+    CutSet.from_cuts(MonoCut(each.id, 0, 1, 0, supervisions=[each]) for each in speakers).to_file(cuts)
     return stand_in(
         settings=Settings(device="cpu"),
         models=SimpleNamespace(prior=lambda: tmp_path / "prior"),
         decode=lambda system, part, with_prior: {f"{part}-{kind}": path for kind in ("clean", "other")},
+        sets=lambda part: {f"{part}-{kind}": cuts for kind in ("clean", "other")},
     )
 
 
@@ -82,9 +89,18 @@ def test_table_9_takes_what_was_said_for_the_ground_truth_and_what_was_heard_of_
 @pytest.mark.parametrize(("table", "rate"), [("tabA4_cer", 100 * 1 / 10), ("tabA1_alpha", 100 * 1 / 3)])
 def test_table_a4_counts_characters_and_others_words(study: Study, table: str, rate: float) -> None:
     row = tables()[table].rows[0]
-    values = measure(study, row.cells, present(row.system)).values
-    assert len(values) == (4 if table == "tabA4_cer" else 2)
-    assert list(values.values()) == pytest.approx([rate] * len(values))
+    found = measure(study, row.cells, present(row.system))
+    assert len(found.values) == (4 if table == "tabA4_cer" else 2)
+    assert list(found.values.values()) == pytest.approx([rate] * len(found.values))
+    assert found.speakers == {column: [1, 0] for column in found.values}
+
+
+def test_an_unknown_speaker_leaves_all_of_a_set_unknown(study: Study) -> None:
+    cuts = study.sets("dev")["dev-clean"]
+    alone = SupervisionSegment("0", "0", 0, 1, speaker="Bo")
+    CutSet.from_cuts([MonoCut("0", 0, 1, 0, supervisions=[alone])]).to_file(cuts)
+    row = tables()["tabA1_alpha"].rows[0]
+    assert measure(study, row.cells, present(row.system)).speakers == {}
 
 
 @pytest.fixture
@@ -99,7 +115,9 @@ def places(tmp_path: Path) -> Any:
 
 def figures(errors: Any) -> Any:
     counts = ErrorCounts(np.array([errors, 0]), np.array([4, 4]))
-    return Found({"dev_clean_wer": counts.rate}, {"dev_clean_wer": counts})
+    return Found(
+        {"dev_clean_wer": counts.rate}, {"dev_clean_wer": counts}, speakers={"dev_clean_wer": [1, 0]}
+    )
 
 
 def test_figures_of_other_settings_are_kept_and_found_by_their_settings(

@@ -18,7 +18,7 @@ from priormatch.scoring.bootstrap import (
     perplexity_interval,
     recovered_interval,
 )
-from priormatch.scoring.error_rates import ErrorCounts, summed, word_error_rate_recovered
+from priormatch.scoring.error_rates import ErrorCounts, grouped, summed, word_error_rate_recovered
 
 BASE_HOURS, TOP_HOURS = "100", "460"  # labeled hours of the supervised row and of the topline
 BASE, TOP = "Supervised", "Topline"  # their methods in tables without labeled hours
@@ -48,7 +48,8 @@ class Estimate:
     """A figure of a row with its confidence interval, over all seeds.
 
     Either the difference of an error rate (in points) or of a perplexity from that of the row `against`, or a
-    recovered word error rate in percent, without `against`.
+    recovered word error rate in percent, without `against`. The interval resamples utterances; `by_speaker` resamples
+    speakers, where they are known.
     """
 
     row: Row
@@ -57,6 +58,7 @@ class Estimate:
     interval: tuple[float, float]
     seeds: int
     against: int | None = None
+    by_speaker: tuple[float, float] | None = None
 
     @property
     def excludes_zero(self) -> bool:
@@ -91,8 +93,13 @@ def difference(column: str, mine: Measured, other: Measured) -> Estimate | None:
     """A row's error rate or perplexity minus that of another; None without per-utterance data of both."""
     ours, others = in_common(column, mine.seeds, other.seeds)
     if ours:
-        test = paired_bootstrap(ours, others)
-        return Estimate(mine.row, column, test.difference, test.interval, len(ours), other.row.number)
+        test, speakers, by_speaker = paired_bootstrap(ours, others), speakers_of(column, mine, other), None
+        if speakers is not None:
+            mine_by, theirs_by = ([grouped(each, speakers) for each in its] for its in (ours, others))
+            by_speaker = paired_bootstrap(mine_by, theirs_by).interval
+        return Estimate(
+            mine.row, column, test.difference, test.interval, len(ours), other.row.number, by_speaker
+        )
     if pairs := scored_in_common(column, mine.seeds, other.seeds):
         value = statistics.fmean(a.perplexity - b.perplexity for a, b in pairs)
         return Estimate(mine.row, column, value, perplexity_interval(pairs), len(pairs), other.row.number)
@@ -110,6 +117,12 @@ def in_common(column: str, *rows: Sequence[Found]) -> list[list[ErrorCounts]]:
         say(f"{column}: rows scored on different utterances are not compared")
         seeds = []
     return [list(its) for its in zip(*seeds, strict=True)] or [[] for _ in rows]
+
+
+def speakers_of(column: str, *rows: Measured) -> list[int] | None:
+    """The speaker of each utterance of a column; None unless all rows and seeds that have the column agree on them."""
+    found = [each.speakers.get(column) for row in rows for each in row.seeds if column in each.errors]
+    return found[0] if found and all(each == found[0] for each in found) else None
 
 
 def scored_in_common(
@@ -165,8 +178,11 @@ def recovered(measured: Sequence[Measured]) -> list[Estimate]:
             if seeds[0]:
                 low, mine, high = map(summed, seeds)
                 value = word_error_rate_recovered(low.rate, mine.rate, high.rate)
-                interval = recovered_interval(low, mine, high)
-                estimates.append(Estimate(each.row, column, value, interval, len(seeds[0])))
+                interval, by_speaker = recovered_interval(low, mine, high), None
+                if (speakers := speakers_of(wer, measured[base], each, measured[top])) is not None:
+                    by_speaker = recovered_interval(*(grouped(its, speakers) for its in (low, mine, high)))
+                found = Estimate(each.row, column, value, interval, len(seeds[0]), by_speaker=by_speaker)
+                estimates.append(found)
     return estimates
 
 
@@ -185,19 +201,21 @@ def table_of(estimates: Sequence[Estimate]) -> Grid:
 
 
 def in_words(estimate: Estimate) -> str:
-    """A figure with its interval; a difference is bold if the interval excludes zero."""
+    """A figure with its intervals; a difference is bold if the interval over utterances excludes zero."""
     if math.isnan(estimate.value):
         return ""
-    low, high = estimate.interval
-    if estimate.against is None:
-        return f"{estimate.value:.1f} ({low:.1f} to {high:.1f})"
-    words = f"{estimate.value:+.2f} ({low:+.2f} to {high:+.2f})"
-    return f"**{words}**" if estimate.excludes_zero else words
+    form = ".1f" if estimate.against is None else "+.2f"
+    both = [estimate.interval] + ([] if estimate.by_speaker is None else [estimate.by_speaker])
+    ends = "; over speakers ".join(f"{low:{form}} to {high:{form}}" for low, high in both)
+    words = f"{estimate.value:{form}} ({ends})"
+    return f"**{words}**" if estimate.against is not None and estimate.excludes_zero else words
 
 
 def for_machines(estimates: Sequence[Estimate]) -> Grid:
-    """Estimates in machine-readable form, one per line."""
+    """Estimates in machine-readable form, one per line; with intervals over speakers where one has them."""
     head = ["row", "less_row", "column", "seeds", "value", "low", "high", "excludes_zero"]
+    speakers = any(each.by_speaker is not None for each in estimates)
+    head += ["low_speakers", "high_speakers"] if speakers else []
     body = [
         [
             str(each.row.number),
@@ -206,10 +224,15 @@ def for_machines(estimates: Sequence[Estimate]) -> Grid:
             str(each.seeds),
             *(f"{number:.3f}" for number in (each.value, *each.interval)),
             MISSING if each.against is None else "yes" if each.excludes_zero else "no",
+            *(_ends(each.by_speaker) if speakers else []),
         ]
         for each in estimates
     ]
     return [head, *body]
+
+
+def _ends(interval: tuple[float, float] | None) -> list[str]:
+    return [MISSING] * 2 if interval is None else [f"{end:.3f}" for end in interval]
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import digest, kept_aside, plain
 from priormatch.scoring.bootstrap import ScoredTexts
 from priormatch.scoring.error_rates import ErrorCounts, character_errors, word_errors
-from priormatch.scoring.references import references_of, with_references
+from priormatch.scoring.references import references_of, units_of, with_references
 from priormatch.scoring.transcripts import Transcript, both_sides, read_transcripts
 
 MOST_SENTENCES = 2000  # of the held-out text, for the perplexity of the prior itself
@@ -62,23 +62,27 @@ SHOWN = system_of("matched clean")  # in Table 1, together with the supervised m
 class Found:
     """The measurements of a row with one seed, and their per-utterance data, by column.
 
-    `errors` are those of error rates; `texts` are the prior's scores of transcripts, for perplexities.
+    `errors` are those of error rates, `speakers` number the speaker of each utterance where all are known, and `texts`
+    are the prior's scores of transcripts, for perplexities.
     """
 
     values: Values = field(default_factory=dict)
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     texts: dict[str, ScoredTexts] = field(default_factory=dict)
+    speakers: dict[str, list[int]] = field(default_factory=dict)
 
 
 def measure(study: Study, cells: Cells, system: System) -> Found:
     """Measure the figures of one row, except those that are computed from others."""
-    errors, scored, values = {}, {}, {}
+    errors, scored, speakers, values = {}, {}, {}, {}
     decoded = cache(partial(study.decode, system))
     for column in cells:
         if match := RATE.fullmatch(column):
             with_prior = cells.get("decode_lm", "None") != "None"
-            transcripts = read_transcripts(decoded(match["part"], with_prior)[match["set"].replace("_", "-")])
+            part, name = match["part"], match["set"].replace("_", "-")
+            transcripts = read_transcripts(decoded(part, with_prior)[name])
             errors[column] = errors_of(transcripts, match["rate"])
+            speakers[column] = speakers_of(transcripts, study.sets(part)[name])
         elif match := LABEL_ERRORS.fullmatch(column):
             _, transcribed = study.parts["clean" if match["kind"] == "clean" else "other"]
             said = {} if transcribed is None else references_of(transcribed)
@@ -97,7 +101,16 @@ def measure(study: Study, cells: Cells, system: System) -> Found:
             values[column] = scored_by(study, prior, list(held_out)).perplexity
     values |= {column: counts.rate for column, counts in errors.items()}
     values |= {column: texts.perplexity for column, texts in scored.items()}
-    return Found(values, errors, scored)
+    return Found(values, errors, scored, {column: each for column, each in speakers.items() if each})
+
+
+def speakers_of(transcripts: Sequence[Transcript], cuts: Path) -> list[int]:
+    """The speaker of each utterance as a number, in the order of their names; empty unless all are known."""
+    known = units_of(cuts, "speakers")
+    if not all(each.id in known for each in transcripts):
+        return []
+    numbers = {name: number for number, name in enumerate(sorted(set(known.values())))}
+    return [numbers[known[each.id]] for each in transcripts]
 
 
 def errors_of(transcripts: Sequence[Transcript], rate: str) -> ErrorCounts:
@@ -130,8 +143,7 @@ def write_found(study: Places, table: str, row: Row, found: Found) -> None:
         for column, each in found.texts.items()
     }
     content = {"made_from": made_from(study, row), "values": found.values, "errors": errors}
-    if texts:
-        content["texts"] = texts
+    content |= {name: each for name, each in (("texts", texts), ("speakers", found.speakers)) if each}
     file, text = file_of(study, table, row), json.dumps(content) + "\n"
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.is_file() and file.read_bytes() != text.encode():
@@ -157,7 +169,7 @@ def read_found(study: Places, table: str, row: Row) -> Found:
         column: ScoredTexts(np.array(each["log_p"]), np.array(each["pieces"]))
         for column, each in content.get("texts", {}).items()  # missing in older files
     }
-    return Found(content["values"], errors, texts)
+    return Found(content["values"], errors, texts, content.get("speakers", {}))
 
 
 def read_content(file: Path) -> dict[str, Any]:

@@ -226,13 +226,16 @@ class Study(Places):
 
     def decode(self, system: System, part: str, with_prior: bool = False) -> dict[str, Path]:
         """Decode the dev or test sets, greedily or with the prior, tuned for this system."""
-        model = self.train(system)
-        sets = self.data.validation if part == "dev" else self.data.test
-        run = Run(self.folder_of(system), self.settings, replace(self.data, test=sets), self.folder)
+        model, data = self.train(system), replace(self.data, test=self.sets(part))
+        run = Run(self.folder_of(system), self.settings, data, self.folder)
         if not with_prior:
             return run.decode(part, model)
         prior = self.models.prior()
         return run.decode(f"{part}-with-prior", model, prior, run.fusion(model, prior))
+
+    def sets(self, part: str) -> dict[str, Path]:
+        """The cuts of the dev or test sets by name."""
+        return self.data.validation if part == "dev" else self.data.test
 
     def heard(self, system: System) -> Path:
         """Greedy transcripts of the unlabeled speech by the last proposal of a matched system."""

@@ -78,8 +78,8 @@ def summed(runs: Iterable[ErrorCounts]) -> ErrorCounts:
     return ErrorCounts(np.sum([run.errors for run in runs], axis=0), runs[0].lengths * len(runs))
 
 
-def grouped(counts: ErrorCounts, units: Sequence[str]) -> ErrorCounts:
-    """Sum the counts of utterances that share a unit, such as their speaker; sorted by the names of the units."""
+def grouped(counts: ErrorCounts, units: Sequence[str | int]) -> ErrorCounts:
+    """Sum the counts of utterances that share a unit, such as their speaker; sorted by unit."""
     names, unit = np.unique(np.array(units, dtype=object), return_inverse=True)
     errors, lengths = (np.zeros(len(names), np.int64) for _ in range(2))
     np.add.at(errors, unit, counts.errors)
