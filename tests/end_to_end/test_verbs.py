@@ -238,7 +238,7 @@ def test_models_of_the_wrong_kind_or_none_at_all(refused: Callable[..., str]) ->
     assert "exp/sup/model holds a recognizer, not a prior" in refused(
         *match(prior="exp/sup/model", out="exp/n2")
     )
-    assert "nowhere holds no recognizer" in refused(*lengths(model="nowhere", out="exp/n3"))
+    assert "nowhere does not exist" in refused(*lengths(model="nowhere", out="exp/n3"))
     assert "exp/tokenizer holds no recognizer" in refused(*lengths(model="exp/tokenizer", out="exp/n3"))
 
 

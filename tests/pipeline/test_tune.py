@@ -222,7 +222,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
     )
     assert "holds a recognizer, not a prior" in refused(decode("x.jsonl", "--prior", "model"))
     assert "fusion.yaml exists" in refused(tune(out="fusion.yaml"))
-    assert "nowhere holds no prior" in refused(tune(prior="nowhere"))
+    assert "nowhere does not exist" in refused(tune(prior="nowhere"))
     assert "fusion.lm_weight=inf: must be" in refused(tune("fusion.lm_weight=inf"))
     ConvPrior(tiny_prior_settings, other_tokenizer).save("strange")
     assert not (home / "x.jsonl").exists()

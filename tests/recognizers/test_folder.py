@@ -55,6 +55,33 @@ def test_a_flipped_bit_is_found(folder: Path, name: str) -> None:
     SpeechRecognizer.load(folder)
 
 
+def test_the_models_of_a_run_are_proposed(
+    tmp_path: Path, tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior
+) -> None:
+    run = tmp_path / "run"
+    tiny_prior.save(run / "prior" / "model")
+    with pytest.raises(UserError, match=r"run holds no recognizer: .* give the folder of a trained recog"):
+        SpeechRecognizer.load(run)
+    tiny_recognizer.save(run / "base" / "model")
+    with pytest.raises(
+        UserError, match=r"run holds no recognizer: model.yaml is missing; give .*/base/model$"
+    ):
+        SpeechRecognizer.load(run)
+    tiny_recognizer.save(run / "lpm" / "model")
+    with pytest.raises(UserError, match=r"give \S*/lpm/model, or one of the others in it: \S*/base/model$"):
+        SpeechRecognizer.load(run)
+    with pytest.raises(UserError, match=r"run holds no prior: .* give \S*/prior/model$"):
+        ConvPrior.load(run)
+
+
+def test_a_folder_that_does_not_exist_gets_its_own_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere does not exist: give the folder of a trained recognizer"):
+        SpeechRecognizer.load(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file is a file, not a folder"):
+        SpeechRecognizer.load(tmp_path / "file")
+
+
 def test_the_damaged_file_is_named(folder: Path) -> None:
     (folder / "model.yaml").write_text((folder / "model.yaml").read_text() + "# edited\n")
     assert "model.yaml is not the one that was written with model.safetensors: SHA-256" in refusal(

@@ -185,7 +185,7 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"nowhere holds no recognizer"):
+    with pytest.raises(UserError, match=r"nowhere does not exist"):
         SpeechRecognizer.load(tmp_path / "nowhere")
 
 

@@ -22,6 +22,9 @@ WEIGHTS, SETTINGS = "model.safetensors", "model.yaml"
 BESIDE = (SETTINGS, MODEL_FILE, LANGUAGE_FILE)
 """All other files of a model; their hashes are stored with the weights."""
 FLOATS = ("F16", "BF16", "F32")  # types that fit into float32, so that no value overflows to infinity
+MATCHED = "lpm"
+"""The folder of a run that holds its result, which is proposed first when the run's own folder is given."""
+MOST_PROPOSED = 5
 MOST_SECONDS = 1e6  # maximum length of an utterance: eleven days
 AGAIN = "copy it again, or remove it and train it again"
 AnySettings = TypeVar("AnySettings", ModelSettings, ConvLMSettings)
@@ -72,12 +75,7 @@ def read_model(
     The folder need not be trusted: everything is checked, and the weights compared to the settings, before memory is
     allocated.
     """
-    for file in (folder / SETTINGS, folder / WEIGHTS):
-        if not file.is_file():
-            what = "is not a regular file" if os.path.lexists(file) else "is missing"
-            raise UserError(
-                f"{folder} holds no {kind}: {file.name} {what}; give the folder of a trained model"
-            )
+    require_files(folder, kind)
     settings = read_settings(folder, kind, schema)
     tokenizer = Tokenizer.load(folder)
     file = folder / WEIGHTS
@@ -91,6 +89,33 @@ def read_model(
     model = build(settings, tokenizer, shapes.keys())
     model.load_state_dict(weights)
     return model
+
+
+def require_files(folder: Path, kind: str) -> None:
+    """Refuse a path that is not a model folder, and propose a model of this kind below it."""
+    if not folder.is_dir():
+        what = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise UserError(f"{folder} {what}: give the folder of a trained {kind}")
+    for file in (folder / SETTINGS, folder / WEIGHTS):
+        if not file.is_file():
+            what = "is not a regular file" if os.path.lexists(file) else "is missing"
+            raise UserError(f"{folder} holds no {kind}: {file.name} {what}; {_proposal(folder, kind)}")
+
+
+def _proposal(folder: Path, kind: str) -> str:
+    below = models_below(folder, kind)
+    if not below:
+        return f"give the folder of a trained {kind}"
+    others = ", ".join(map(str, below[1 : 1 + MOST_PROPOSED]))
+    return f"give {below[0]}" + (f", or one of the others in it: {others}" if others else "")
+
+
+def models_below(folder: Path, kind: str) -> list[Path]:
+    """The models of a kind at most three levels below a folder; those of matching first."""
+    found = {file.parent for depth in (1, 2, 3) for file in folder.glob("*/" * depth + WEIGHTS)}
+    return sorted(
+        (each for each in found if kind_of(each) == kind), key=lambda each: (MATCHED not in each.parts, each)
+    )
 
 
 def read_settings(folder: Path, kind: str, schema: type[AnySettings]) -> AnySettings:
