@@ -168,6 +168,20 @@ def test_a_wrong_token_is_told_and_never_shown(
     assert hub.repositories == {}
 
 
+def test_a_failed_push_leaves_the_card_alone(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(folder, "ann/tones", license="mit")
+    before = (folder / CARD).read_bytes()
+    assert b"ann/tones" in before
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(UserError, match=r"^model could not be pushed to ann/gone"):
+        publish(folder, "ann/gone", license="cc0-1.0")
+    assert (folder / CARD).read_bytes() == before
+    (folder / CARD).unlink()
+    with pytest.raises(UserError, match="could not be pushed"):
+        publish(folder, "ann/gone")
+    assert not (folder / CARD).exists()
+
+
 def test_a_fetched_model_needs_no_network_the_second_time(
     hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,15 @@
 
 import os
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from priormatch import __version__
 from priormatch.errors import UserError
+from priormatch.files import replace_text
 
 FETCHED = ("*.safetensors", "*.yaml", "tokenizer.model", "README.md")
 NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
@@ -53,16 +57,34 @@ def require_name(name: str) -> None:
         )
 
 
+@contextmanager
+def staged(folder: Path, files: list[str], texts: Mapping[str, str]) -> Iterator[Path]:
+    """Yield a temporary folder with links to files of a folder, and with texts that replace some of them."""
+    with TemporaryDirectory() as made:
+        for file in files:
+            if file in texts:
+                replace_text(Path(made, file), texts[file])
+            elif (folder / file).is_file():
+                Path(made, file).symlink_to((folder / file).resolve())
+        yield Path(made)
+
+
 def upload(
-    folder: Path, files: list[str], name: str, private: bool = False, revision: str | None = None
+    folder: Path,
+    files: list[str],
+    name: str,
+    private: bool = False,
+    revision: str | None = None,
+    *,
+    texts: Mapping[str, str],
 ) -> str:
     """Upload files of a folder to `owner/name` on the Hub as one commit; return the model's URL.
 
-    The repository is created if necessary. Listed files that the folder does not have are deleted there, because they
-    belong to an older model; other files stay. The token is that of `hf auth login` or the environment variable
-    HF_TOKEN.
+    Files named in `texts` are uploaded with these contents; those in the folder stay as they are. The repository is
+    created if necessary. Listed files that the folder does not have are deleted there, because they belong to an older
+    model; other files stay. The token is that of `hf auth login` or the environment variable HF_TOKEN.
     """
-    lacking = [file for file in files if not (folder / file).is_file()]
+    lacking = [file for file in files if file not in texts and not (folder / file).is_file()]
     hub = import_hub("uploading to the Hub")
     errors, api = hub.errors, hub.HfApi()
     try:
@@ -71,14 +93,14 @@ def upload(
         if revision is not None and not exposed:
             api.create_branch(name, branch=revision, exist_ok=True)
         if not exposed:
-            api.upload_folder(
-                repo_id=name,
-                folder_path=folder,
-                allow_patterns=files,
-                delete_patterns=lacking or None,
-                revision=revision,
-                commit_message=f"Written by priormatch {__version__}",
-            )
+            with staged(folder, files, texts) as complete:
+                api.upload_folder(
+                    repo_id=name,
+                    folder_path=complete,
+                    delete_patterns=lacking or None,
+                    revision=revision,
+                    commit_message=f"Written by priormatch {__version__}",
+                )
     except Exception as error:  # whatever its network library raises, which differs between versions
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status in (401, 403) or isinstance(error, errors.LocalTokenNotFoundError):
