@@ -396,7 +396,7 @@ def test_the_verb_writes_what_it_shows(
         ),
         (("--resample", "speakers"), "the speakers of 3 utterances are not known"),
         (("--details", "-1"), "--details"),
-        (("--prior", "nowhere"), "nowhere holds no prior"),
+        (("--prior", "nowhere"), "nowhere does not exist"),
         (("--references", "nowhere"), "no references at nowhere: give cuts, or JSON lines"),
         (("nowhere",), "no transcripts at nowhere"),
     ],
@@ -451,6 +451,22 @@ def test_text_from_elsewhere_is_scored_whatever_its_form(
     (found,) = score([tmp_path / "heard" / heard], [references]).scores
     assert (found.utterances, found.words) == (3, 7)
     assert found.wer == pytest.approx(200 / 7)
+
+
+def test_transcribed_recordings_are_scored_by_the_texts_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recordings, out = tmp_path / "recordings", tmp_path / "out"
+    for place, word in ((recordings, "nine"), (out, "ten")):
+        (place / "ann").mkdir(parents=True)
+        (place / "ann" / "one.txt").write_text(f"monday at {word}")
+    (recordings / "ann" / "one.wav").touch()
+    (out / "transcribed.jsonl").touch()
+    assert command("score", out, "--references", recordings, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["scores"]
+    assert found["wer"] == pytest.approx(100 / 3)
+    assert command("score", out, "--references", recordings, "--resample", "speakers") == 2
+    assert "the speakers of 1 utterances are not known" in capsys.readouterr().err
 
 
 def test_nemos_manifest_holds_both_sides(tmp_path: Path) -> None:

@@ -36,3 +36,27 @@ def test_units_are_the_speakers_or_the_recordings(tiny_corpus: Callable[..., Pat
     assert units_of(tmp_path / "some.jsonl.gz", "speakers") == {"tiny-0": "ann", "tiny-2": "ann"}
     places = {"tiny-0": "tiny-0", "tiny-1": "tiny-1", "tiny-2": "book"}
     assert units_of(tmp_path / "some.jsonl.gz", "recordings") == places
+
+
+def test_texts_beside_audio_are_references(tmp_path: Path) -> None:
+    for name in ("ann/one.wav", "ann/two.M4A"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "ann" / "one.txt").write_text("\ufeffmonday\nat  nine\n", encoding="utf-8")
+    (tmp_path / "ann" / "two.txt").write_text("at ten")
+    (tmp_path / "read me.txt").write_text("of no recording")
+    assert references_of(tmp_path) == {"ann-one": "monday at nine", "ann-two": "at ten"}
+    (tmp_path / "ann-two.wav").touch()
+    (tmp_path / "ann-two.txt").write_text("doctor")
+    with pytest.raises(UserError, match="are both for the recording ann-two: rename one of them"):
+        references_of(tmp_path)
+
+
+def test_texts_without_audio_are_all_references(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no references: put NAME.txt beside NAME.wav"):
+        references_of(tmp_path)
+    (tmp_path / "one.txt").write_text("monday")
+    (tmp_path / ".one.txt").write_text("hidden")
+    assert references_of(tmp_path) == {"one": "monday"}
+    (tmp_path / "text").write_text("utt-1 at ten\n")
+    assert references_of(tmp_path) == {"utt-1": "at ten"}, "a Kaldi folder"

@@ -30,7 +30,8 @@ def score(
         list[Path] | None,
         typer.Option(
             "--references",
-            help="Reference transcripts: cuts, which also name speakers, or text; may be repeated.",
+            help="Reference transcripts: cuts, which also name speakers, text, or a folder with NAME.txt beside"
+            " NAME.wav; may be repeated.",
         ),
     ] = None,
     normalizer: Annotated[

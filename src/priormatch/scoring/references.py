@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
+from priormatch.data.audio import FOREIGN, SUFFIXES
 from priormatch.data.columns import AUDIO, ID, TEXT, delimiter_of, read_table, usual
 from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.data.manifest import name_of
@@ -18,6 +19,7 @@ HYPOTHESIS = ("hypothesis", "hyp", "pred_text", "prediction")
 REFERENCE = ("reference", "ref", "ground_truth")
 FORMS = "JSON lines, a CSV or TSV table, Kaldi's `id words` or NIST's `words (id)`"
 NIST = re.compile(r"(?P<text>.*)\((?P<id>[^()\s]+)\)")
+KALDI = "text"  # in a Kaldi folder
 HEAD = 4096  # bytes
 
 Row = Mapping[str, Any]
@@ -25,7 +27,9 @@ Row = Mapping[str, Any]
 
 def references_of(path: Path) -> dict[str, str]:
     """References by utterance, from a manifest of cuts or from the text formats of other tools."""
-    path = path / "text" if path.is_dir() else path  # its name in a Kaldi folder
+    if path.is_dir() and not (path / KALDI).is_file():
+        return _references_beside_audio(path)
+    path = path / KALDI if path.is_dir() else path
     if not path.is_file():
         raise UserError(f"no references at {path}: give cuts, or {FORMS}")
     if not holds_cuts(path):
@@ -36,7 +40,9 @@ def references_of(path: Path) -> dict[str, str]:
 
 
 def holds_cuts(path: Path) -> bool:
-    """Whether a file is a manifest of cuts."""
+    """Whether a file is a manifest of cuts; a folder is none."""
+    if path.is_dir():
+        return False
     if path.suffix in (".gz", ".yaml"):
         return True
     with path.open("rb") as file:
@@ -86,6 +92,23 @@ def transcribed_in(folder: Path) -> list[Transcript]:
     if not texts:
         raise UserError(f"{folder} holds no transcript: transcribe with --format txt or json")
     return [Transcript(name, text, 0, None, []) for name, text in sorted(texts.items())]
+
+
+def _references_beside_audio(folder: Path) -> dict[str, str]:
+    """Read NAME.txt beside each NAME.wav, named as `priormatch prepare audio` does; all texts if there is no audio."""
+    files = [each for each in sorted(folder.rglob("*")) if not each.name.startswith(".") and each.is_file()]
+    texts = [each for each in files if each.suffix.lower() == ".txt"]
+    audio = {each.with_suffix("") for each in files if each.suffix.lower() in (*SUFFIXES, *FOREIGN)}
+    found: dict[str, Path] = {}
+    for file in [each for each in texts if each.with_suffix("") in audio] or texts:
+        name = name_of(file.relative_to(folder))
+        if found.setdefault(name, file) != file:
+            raise UserError(f"{found[name]} and {file} are both for the recording {name}: rename one of them")
+    if not found:
+        raise UserError(
+            f"{folder} holds no references: put NAME.txt beside NAME.wav, or give cuts, or {FORMS}"
+        )
+    return {name: " ".join(_read(file).split()) for name, file in found.items()}
 
 
 def _references_in_text(path: Path) -> dict[str, str]:
