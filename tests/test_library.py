@@ -469,6 +469,16 @@ def test_the_names_for_type_checkers_are_the_same() -> None:
     assert promised == set(priormatch._HOMES)
 
 
+def test_the_names_are_listed_without_loading_their_homes() -> None:
+    code = "import sys, priormatch; print(*dir(priormatch)); print('torch' in sys.modules)"
+    source = str(Path(priormatch.__file__).parents[1])
+    listed, loaded = subprocess.check_output(
+        [sys.executable, "-c", code], env={"PYTHONPATH": source}, text=True
+    ).splitlines()
+    assert set(listed.split()) == {*priormatch._HOMES, "__version__"}
+    assert loaded == "False"
+
+
 def test_any_other_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'mach'"):
         _ = priormatch.mach

@@ -51,8 +51,14 @@ _HOMES = {
     "weigh": "matching.lpm",
 }
 
+__all__ = sorted(_HOMES)
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'priormatch' has no attribute {name!r}")
     return getattr(import_module(f"priormatch.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,6 +1,7 @@
 """Files and arrays become the same clips, whatever their rate and channels."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,9 +68,20 @@ def test_integers_are_scaled() -> None:
         (np.array([0.0, np.nan]), 16_000, "not finite"),
         (np.zeros(9, np.uint8), 16_000, "uint8"),
         (np.zeros(9), 16, "rate=16"),
+        (np.zeros(9), "8k", "rate='8k': give the sampling rate in Hz as a whole number"),
+        (np.zeros(9), 16_000.5, r"rate=16000\.5"),
+        (np.zeros(9), None, "rate=None"),
+        (np.zeros(9), True, "rate=True"),
+        (np.zeros(9), np.zeros(3), r"rate=an array of shape \(3,\)"),
+        (np.zeros(9), 767_999, "rate=767999 cannot be resampled to 16000 Hz"),
+        (np.zeros((1, 16_000)), 16_000, r"\(N, channels\), its transpose"),
+        ([[0.0, 0.1], [0.2]], 16_000, "a list that is no array is not a recording"),
+        ({"array": [0.0]}, 16_000, "not a recording"),
+        (None, 16_000, "not a recording"),
+        (["a", "b"], 16_000, "not audio"),
     ],
 )
-def test_samples_that_are_no_audio_are_refused(samples: np.ndarray, rate: int, expected: str) -> None:
+def test_samples_that_are_no_audio_are_refused(samples: object, rate: Any, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         open_samples(samples, rate, CUTTING)
 

@@ -240,6 +240,35 @@ def test_silence_is_empty(tiny_recognizer: SpeechRecognizer) -> None:
     assert (found.text, found.segments, found.duration) == ("", [], 10.0)
 
 
+def test_samples_may_come_in_a_pair_with_their_rate(tiny_recognizer: SpeechRecognizer) -> None:
+    slow, transcribed = talk("monday at nine")[::2], tiny_recognizer.transcribe
+    expected = transcribed(slow, rate=8000)
+    assert expected.text
+    assert transcribed((slow, 8000)) == transcribed((slow, 8000), 8000) == expected
+    assert transcribed((slow, np.int64(8000))) == transcribed((torch.from_numpy(slow), 8000)) == expected
+    assert transcribed((slow.tolist(), 8000)) == expected
+
+
+@pytest.mark.parametrize(
+    ("audio", "rate", "expected"),
+    [
+        ((16_000, np.zeros(9)), None, r"begins with a number: give \(samples, rate\), in this order"),
+        ((np.zeros(9), 8000), 16_000, "has the rate 8000, and rate=16000 is given too"),
+        ((np.zeros(9), "8 kHz"), None, "rate='8 kHz': give the sampling rate in Hz"),
+        ((np.zeros((2, 9)), 8000), None, r"shape \(2, 9\) are not a recording"),
+        ((np.zeros(9, np.uint8), 8000), None, "type uint8 are not audio"),
+        ((np.zeros(9), None), None, "rate=None"),
+        (([[0.1, 0.2], [0.3]], 8000), None, "that is no array is not a recording"),
+        (None, None, "not a recording"),
+    ],
+)
+def test_a_pair_that_is_no_recording_is_a_sentence(
+    tiny_recognizer: SpeechRecognizer, audio: Any, rate: int | None, expected: str
+) -> None:
+    with pytest.raises(UserError, match=expected):
+        tiny_recognizer.transcribe(audio, rate)
+
+
 def test_a_bad_file_is_a_sentence(tiny_recognizer: SpeechRecognizer, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_text("no audio")
     with pytest.raises(UserError, match=r"a\.wav: cannot be opened"):

@@ -142,13 +142,18 @@ def why_unbounded(sound: soundfile.SoundFile) -> str | None:
     rate, channels = sound.samplerate, sound.channels
     if rate < SLOWEST:
         return f"has a sampling rate of {rate} Hz, too low for speech"
-    if rate > FASTEST or rate // math.gcd(rate, SAMPLE_RATE) > LARGEST_STEP:
+    if not can_resample(rate):
         return f"has a sampling rate of {rate} Hz: convert it with `ffmpeg -i IN -ar {SAMPLE_RATE} OUT.wav`"
     if channels > MOST_CHANNELS:
         return f"has {channels} channels, more than {MOST_CHANNELS}: extract those with speech"
     if (hours := sound.frames / rate * channels / 3600) > MOST_HOURS:
         return f"lasts {hours:,.0f} hours over all channels, more than {MOST_HOURS:,}: cut it into parts"
     return None
+
+
+def can_resample(rate: int) -> bool:
+    """Return whether our filter resamples this rate to 16 kHz in little memory."""
+    return rate <= FASTEST and rate // math.gcd(rate, SAMPLE_RATE) <= LARGEST_STEP
 
 
 def check_header(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from priormatch.data import SAMPLE_RATE
-from priormatch.data.audio import FASTEST, SLOWEST, BadAudio, decoded_blocks, open_sound, read_block
+from priormatch.data.audio import SLOWEST, BadAudio, can_resample, decoded_blocks, open_sound, read_block
 from priormatch.data.pauses import FRAMES, Cutting, Levels, cut_at_pauses, frame_levels
 from priormatch.data.resample import resample
 from priormatch.data.waveforms import require_sane
@@ -15,6 +15,8 @@ from priormatch.errors import UserError
 
 BLOCK_SECONDS = 60  # decoded at a time: at any rate, whole seconds contain whole frames
 BLOCK_SAMPLES = 1 << 24  # at most, over all channels, unless one second has more
+
+WANTED = "give a path, samples (N,) or (N, channels), or a pair of samples and their rate"
 
 ToMono = Callable[[np.ndarray], np.ndarray]
 """Samples (N, channels) -> (N,)."""
@@ -51,7 +53,7 @@ def open_file(path: Path, cutting: Cutting) -> Recording:
 
 def open_samples(samples: Any, rate: int, cutting: Cutting) -> Recording:
     """Cut samples into clips: (N,) or (N, channels), floats in [-1, 1] or full-scale signed integers."""
-    mono = _checked(np.asarray(samples), rate)
+    mono = _checked(samples, rate)
     spans = cut_at_pauses(frame_levels(mono, rate), cutting)
     clips = (_clip(mono[_samples(start, rate) : _samples(end, rate)], start, rate) for start, end in spans)
     return Recording(len(mono) / rate, clips)
@@ -106,14 +108,17 @@ def _samples(frames: int, rate: int) -> int:
     return frames * rate // FRAMES
 
 
-def _checked(samples: np.ndarray, rate: int) -> np.ndarray:
+def _checked(given: Any, rate: Any) -> np.ndarray:
     """Check samples given from Python and return them as float32 (N,)."""
-    if not SLOWEST <= rate <= FASTEST:
-        raise UserError(f"rate={rate}: give the sampling rate in Hz, such as 16000")
+    _require_rate(rate)
+    samples = _array_of(given)
     if samples.ndim == 1:
         samples = samples[:, None]
     if samples.ndim != 2 or samples.shape[1] > max(len(samples), 1):
-        raise UserError(f"samples of shape {samples.shape} are not a recording: give (N,) or (N, channels)")
+        turned = ", its transpose" if samples.ndim == 2 else ""
+        raise UserError(
+            f"samples of shape {samples.shape} are not a recording: give (N,) or (N, channels){turned}"
+        )
     if np.issubdtype(samples.dtype, np.signedinteger):
         samples = samples / -float(np.iinfo(samples.dtype).min)
     elif not np.issubdtype(samples.dtype, np.floating):
@@ -123,3 +128,21 @@ def _checked(samples: np.ndarray, rate: int) -> np.ndarray:
     except ValueError as error:
         raise UserError(f"the recording {error}: give floats in [-1, 1]") from error
     return mixed(samples).astype(np.float32)
+
+
+def _require_rate(rate: Any) -> None:
+    """Raise `UserError` unless a sampling rate is a number that can be resampled to 16 kHz."""
+    if isinstance(rate, int | np.integer) and not isinstance(rate, bool) and rate >= SLOWEST:
+        if can_resample(int(rate)):
+            return
+        raise UserError(f"rate={rate} cannot be resampled to {SAMPLE_RATE} Hz: resample the samples first")
+    shown = f"an array of shape {np.shape(rate)}" if np.ndim(rate) else repr(rate)
+    raise UserError(f"rate={shown}: give the sampling rate in Hz as a whole number, such as 16000")
+
+
+def _array_of(given: Any) -> np.ndarray:
+    """Convert what was given as samples to an array."""
+    try:
+        return np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"a {type(given).__name__} that is no array is not a recording: {WANTED}") from error

@@ -203,15 +203,16 @@ class SpeechRecognizer(nn.Module):
     def transcribe(
         self,
         audio: Any,
-        rate: int = SAMPLE_RATE,
+        rate: int | None = None,
         *,
         prior: ConvPrior | None = None,
         fusion: FusionSettings | str | os.PathLike[str] | None = None,
         beam_size: int | None = None,
         longest: float | None = None,
     ) -> "Transcription":
-        """Transcribe a file of any length, or samples (N,) or (N, channels) at the given rate.
+        """Transcribe a file of any length, samples (N,) or (N, channels) at the given rate, or a pair (samples, rate).
 
+        The rate is 16 kHz unless given; other rates are resampled.
         With a prior, decoding uses shallow fusion with the settings in `fusion`, which may also be a file written by
         `priormatch tune`. Without a prior it is greedy, unless `beam_size` is given; `beam_size` overrides that of
         `fusion`. Segments are at most `longest` seconds long, by default as long as the longest training utterance.

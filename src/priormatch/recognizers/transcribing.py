@@ -83,11 +83,13 @@ class Transcription:
 def transcribe(
     model: SpeechRecognizer,
     audio: Any,
-    rate: int = SAMPLE_RATE,
+    rate: int | None = None,
     search: Search = GREEDY,
     cutting: Cutting | None = None,
 ) -> Transcription:
-    """Transcribe a file, or samples (N,) or (N, channels) at the given rate, of any length.
+    """Transcribe a file, samples (N,) or (N, channels) at the given rate, or a pair of both, of any length.
+
+    The rate is 16 kHz unless given; other rates are resampled.
 
     transcribe(model, "talk.mp3", search=search_with_prior(prior, settings.fusion)).text
     """
@@ -96,12 +98,24 @@ def transcribe(
     def open_it() -> Recording:
         if isinstance(audio, str | PathLike):
             return open_file(Path(audio), cutting)
-        return open_samples(audio, rate, cutting)
+        return open_samples(*samples_and_rate(audio, rate), cutting)
 
     (outcome,) = transcribe_all(model, [open_it], search)
     if isinstance(outcome, BadAudio):
         raise UserError(f"{outcome}: give another file") from outcome
     return outcome
+
+
+def samples_and_rate(audio: Any, rate: int | None) -> tuple[Any, Any]:
+    """Take apart a pair (samples, rate); samples alone have the given rate, or 16 kHz."""
+    if not (isinstance(audio, tuple) and len(audio) == 2):
+        return audio, SAMPLE_RATE if rate is None else rate
+    samples, own = audio
+    if isinstance(samples, int | np.number):
+        raise UserError("the pair begins with a number: give (samples, rate), in this order")
+    if rate not in (None, own):
+        raise UserError(f"the pair has the rate {own}, and rate={rate} is given too: leave one out")
+    return samples, own
 
 
 def cutting_for(
