@@ -404,8 +404,8 @@ def test_a_dry_run_tells_data_and_trainings_and_does_nothing(
     folder: Callable[..., Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = folder("paper")
-    monkeypatch.setattr("priormatch.experiments.estimate.COUNTED", 1)
-    monkeypatch.setattr("priormatch.experiments.estimate.WARM_UP", 1)
+    monkeypatch.setattr("priormatch.pipeline.probe.COUNTED", 1)
+    monkeypatch.setattr("priormatch.pipeline.probe.WARM_UP", 1)
     words = ("--scale", "paper", "--data", data, "--dry-run", *TINY, *KEPT)
     assert command("table", "1", "A1", *words) == 0
     said = capsys.readouterr()

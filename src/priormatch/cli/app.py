@@ -18,6 +18,7 @@ from priormatch.cli.decode import decode, label, tune
 from priormatch.cli.help import Verb, Verbs
 from priormatch.cli.model_verbs import export, push
 from priormatch.cli.options import Overrides, complete_recipe, settings_of
+from priormatch.cli.plan import plan
 from priormatch.cli.prepare import pack, prepare
 from priormatch.cli.report import report
 from priormatch.cli.results import compare, hypotheses, score, table
@@ -179,12 +180,22 @@ def run(
         ),
     ],
     overrides: Overrides = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what it takes, as `priormatch plan` does.")
+    ] = False,
 ) -> None:
     """Run a recipe from data to a table of results; finished stages are reused.
 
     Example: priormatch run own labeled=speech unlabeled=more-speech text=books
     """
     wanted = settings_of(recipe, overrides)
+    if dry_run:
+        from priormatch.pipeline import plan as planning
+        from priormatch.pipeline.estimate import Cluster
+
+        planning.show(planning.plan(wanted, Cluster()))
+        return
     from priormatch.pipeline.run import run as run_all
 
     run_all(wanted)
@@ -200,7 +211,7 @@ def demo(overrides: Overrides = None) -> None:
 
 STAGES = "Stage by stage"
 VERBS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Getting started": (demo, new, doctor, run, report, settings),
+    "Getting started": (demo, new, doctor, plan, run, report, settings),
     "Using models": (transcribe, serve, decode, tune, push, export),
     "Results": (score, compare, hypotheses, table),
     STAGES: (pack, tokenizer, train_prior, train, label, match),

@@ -72,6 +72,8 @@ class Scale:
     """
 
     recipe: str
+    validation: tuple[int, float]
+    """The approximate number of utterances in each dev set, and their mean length in seconds, for estimates."""
     labeled: str = ""
     unlabeled: Mapping[Part, str] = field(default_factory=dict)
     transcribed: Mapping[Part, str] = field(default_factory=dict)
@@ -89,9 +91,10 @@ class Scale:
 
 ONE_SET = {"dev": {"dev": "validation"}, "test": {"test": "report"}}
 SCALES = {
-    "demo": Scale(recipe="table-demo", ensemble=2),
+    "demo": Scale(recipe="table-demo", validation=(150, 4.0), ensemble=2),
     "small": Scale(
         recipe="table-small",
+        validation=(660, 4.2),
         labeled="labeled",
         unlabeled={"clean": "unlab-clean", "other": "unlab-other"},
         transcribed={"clean": "unlab-clean-transcribed", "other": "unlab-other-transcribed"},
@@ -99,6 +102,7 @@ SCALES = {
     ),
     "paper": Scale(
         recipe="table-paper",
+        validation=(2783, 6.8),
         labeled="train-clean-100",
         unlabeled={"clean": "train-clean-360", "other": "train-other-500"},
         transcribed={"clean": "train-clean-360", "other": "train-other-500"},
@@ -108,6 +112,7 @@ SCALES = {
     ),
     "librispeech": Scale(
         recipe="librispeech-small",
+        validation=(466, 7.3),
         labeled="labeled",
         unlabeled={"clean": "unlabeled"},
         transcribed={"clean": "unlabeled"},
@@ -115,6 +120,7 @@ SCALES = {
     ),
     "common-voice": Scale(
         recipe="common-voice-small",
+        validation=(1221, 5.5),
         labeled="labeled",
         unlabeled={"clean": "unlabeled"},
         sets=ONE_SET,

@@ -1,0 +1,230 @@
+"""`priormatch plan` and `run --dry-run`: what a run takes, before anyone pays for it."""
+
+import json
+import resource
+import sys
+import tempfile
+import tracemalloc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lhotse import CutSet
+
+from priormatch.config import AudioSettings, Settings
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.audio import recording_at
+from priormatch.data.corpus import Corpus
+from priormatch.data.manifest import SUFFIX, utterance
+from priormatch.device import find_device
+from priormatch.distributed import ranks
+from priormatch.errors import UserError
+from priormatch.pipeline.amounts import ROLES, Amount, Amounts, amounts_of
+from priormatch.pipeline.estimate import GB, Cluster, Line, bytes_kept, lines_of, name_of, show_lines, unit_of
+from priormatch.pipeline.probe import SECONDS, Step, Work, utterances_of
+from priormatch.progress import count_text, duration_text, say
+
+FLAC = 60e6  # bytes of an hour of speech
+SAMPLE = 300  # utterances that stand for a corpus in memory
+NOT_COUNTED = (
+    "preparing data, waiting for disks, tuning, the prior's text in memory, and validating the prior"
+)
+
+
+def of_run(settings: Settings, amounts: Amounts) -> list[Work]:
+    """The trainings of a run, their validations, and the decoding of unlabeled and test speech, if it is known."""
+    training, matching = settings.training.updates, settings.matching.updates
+    wanted: list[tuple[bool, str, Step, int]] = [
+        (True, "prior", "prior", settings.prior.updates),
+        (True, "supervised", "supervised", training),
+        (settings.longer_supervised, "supervised-longer", "further", matching),
+        (settings.pseudo_labels, "pseudo_label", "labels", matching),
+        (True, "lpm", "matching", matching),
+        (bool(settings.topline) or settings.corpus == "demo", "topline", "supervised", training + matching),
+    ]
+    trainings = [Work(name, step, times, settings) for due, name, step, times in wanted if due]
+    systems = 2 + settings.pseudo_labels + any(each.name == "topline" for each in trainings)
+    heard = {
+        "validations": (sum(each.validations for each in trainings), thinned(amounts, settings)),
+        "lengths": (1, utterances_in(amounts.get("unlabeled", []))),
+        "decoding of the test sets": (systems, utterances_in(amounts.get("test", []))),
+    }
+    return trainings + [
+        Work(name, "validation", times, settings, utterances)
+        for name, (times, utterances) in heard.items()
+        if utterances
+    ]
+
+
+def utterances_in(amounts: Sequence[Amount]) -> float:
+    """Hours of speech, counted in utterances of the length that is measured."""
+    return sum(each.hours for each in amounts) * 3600 / SECONDS
+
+
+def thinned(amounts: Amounts, settings: Settings) -> float:
+    """The size of a validation on all sets, counted in utterances of the length that is measured."""
+    most = settings.training.validate_on
+    return sum(
+        utterances_in([each]) * (min(most / each.utterances, 1.0) if most else 1.0)
+        for each in amounts.get("validation", [])
+    )
+
+
+def bytes_an_utterance() -> tuple[float, float]:
+    """The bytes of an utterance in the memory of a process, and in a manifest."""
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = Path(folder) / f"sample{SUFFIX}"
+        recordings = [
+            recording_at(Path(f"speaker-{i % 99}/chapter-{i}.wav"), round(SECONDS * SAMPLE_RATE))
+            for i in range(SAMPLE)
+        ]
+        cuts = [utterance(each.id, each, None, each.id[:4]) for each in recordings]
+        CutSet.from_cuts(cuts).to_file(manifest)
+        tracemalloc.start()
+        corpus = Corpus.load(manifest, AudioSettings())
+        in_memory, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return in_memory / len(corpus), manifest.stat().st_size / len(corpus)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run takes on a cluster; `price` is that of a GPU for an hour."""
+
+    name: str
+    device: str
+    cluster: Cluster
+    amounts: Amounts
+    lines: Sequence[Line]
+    disk: Mapping[str, float]
+    host_memory: float
+    price: float | None = None
+
+    @property
+    def hours(self) -> float:
+        """The hours of all stages, one after the other."""
+        return sum(each.hours for each in self.lines)
+
+    @property
+    def gpu_hours(self) -> float:
+        """The hours of all GPUs."""
+        return self.cluster.gpus * self.hours
+
+    @property
+    def communication(self) -> float:
+        """The share of the time that communication takes."""
+        return sum(each.share * each.hours for each in self.lines) / self.hours
+
+    @property
+    def memory(self) -> int:
+        """The peak of the memory of a GPU; 0 if none was measured."""
+        return max(each.memory for each in self.lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan for scripts."""
+        return {
+            "name": self.name,
+            "measured_on": self.device,
+            "gpus": self.cluster.gpus,
+            "machines": self.cluster.machines,
+            "hours_of_data": {role: sum(each.hours for each in sets) for role, sets in self.amounts.items()},
+            "stages": [each.as_json(self.cluster.gpus) for each in self.lines],
+            "hours": self.hours,
+            "gpu_hours": self.gpu_hours,
+            "communication_share_modeled": self.communication,
+            "money": None if self.price is None else self.price * self.gpu_hours,
+            "gpu_memory_gb": self.memory / GB if self.memory else None,
+            "host_memory_gb_per_process": self.host_memory / GB,
+            "disk_gb": {what: size / GB for what, size in self.disk.items()},
+        }
+
+
+def plan(settings: Settings, cluster: Cluster, price: float | None = None) -> Plan:
+    """Measure a few updates of each stage of a run, and compute what the run takes on a cluster."""
+    if ranks() > 1:
+        raise UserError("a plan measures one process: run it without torchrun, and give --gpus")
+    device = find_device(settings.device)
+    amounts = amounts_of(settings)
+    works = of_run(settings, amounts)
+    note_idle(works, cluster)
+    say(f"measuring updates on {name_of(device)}, with noise as input ...")
+    lines, (in_memory, in_manifest) = lines_of(works, cluster), bytes_an_utterance()
+    return Plan(
+        settings.name,
+        name_of(device),
+        replace(cluster, unit=unit_of(device)),
+        amounts,
+        lines,
+        disk_of(works, amounts, in_manifest),
+        host_memory(amounts, in_memory),
+        price,
+    )
+
+
+def note_idle(works: Sequence[Work], cluster: Cluster) -> None:
+    """Report stages whose updates have fewer utterances than there are GPUs."""
+    for work in works:
+        count = 0 if work.step == "validation" else utterances_of(work.step, work.settings)
+        if 0 < count < cluster.gpus:
+            say(
+                f"{work.name}: {count_text(count, 'utterance')} per update, so {cluster.gpus - count} of {cluster.gpus}"
+                " GPUs have nothing to do: take fewer GPUs or larger batches"
+            )
+
+
+def utterances_of_training(amounts: Amounts) -> int:
+    """The number of labeled and unlabeled utterances."""
+    return sum(each.utterances for role in ("labeled", "unlabeled") for each in amounts.get(role, []))
+
+
+def host_memory(amounts: Amounts, in_memory: float) -> float:
+    """The bytes that a process needs in the memory of its machine: those of this one, and those of the utterances."""
+    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return here + in_memory * utterances_of_training(amounts)
+
+
+def disk_of(works: Sequence[Work], amounts: Amounts, in_manifest: float) -> dict[str, float]:
+    """The bytes on disk, by what they are."""
+    hours = sum(each.hours for sets in amounts.values() for each in sets)
+    return {
+        "speech as FLAC": FLAC * hours,
+        "manifests": in_manifest * utterances_of_training(amounts),
+        "models and checkpoints": float(sum(map(bytes_kept, works))),
+    }
+
+
+def show(found: Plan) -> None:
+    """Print a plan."""
+    cluster = found.cluster
+    for role, sets in found.amounts.items():
+        said = ", as published" if any(each.published for each in sets) else ""
+        print(f"{role}: {sum(each.hours for each in sets):,.1f} hours{said}")
+    show_lines(f"{found.name} on {cluster}; updates measured on {found.device}", found.lines, cluster)
+    print(
+        f"time: {duration_text(3600 * found.hours)}, {found.gpu_hours:,.1f} {cluster.unit}-hours{money_text(found)}"
+    )
+    if cluster.gpus > 1:
+        print(
+            f"communication: {100 * found.communication:.0f} % of the time, modeled for"
+            f" {cluster.bandwidth:g} GB/s between machines, not measured"
+        )
+    memory = f"at least {found.memory / GB:.1f} GB of each GPU, " if found.memory else ""
+    print(f"memory: {memory}{found.host_memory / GB:.1f} GB of the machine for each process and its readers")
+    disk = ", ".join(f"{what} {size / GB:,.1f} GB" for what, size in found.disk.items())
+    print(f"disk: {sum(found.disk.values()) / GB:,.1f} GB: {disk}")
+    if missing := [role for role in ROLES if role not in found.amounts]:
+        print(f"not counted, because its hours are unknown: {', '.join(missing)} speech")
+    print(f"not counted: {NOT_COUNTED}")
+    if cluster.unit != "GPU":
+        print("measured without a GPU: for GPUs, run this on a machine with one of their kind")
+
+
+def money_text(found: Plan) -> str:
+    """The price of all GPU-hours, if one hour has a price."""
+    return "" if found.price is None else f", {found.price * found.gpu_hours:,.2f} at {found.price:g} each"
+
+
+def show_json(found: Plan) -> None:
+    """Print a plan for scripts."""
+    print(json.dumps(found.as_json(), indent=2))
