@@ -7,11 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from signal import Signals
 from typing import Any
 
 import pytest
+import torch
 from narrowing import present
 from tiny_run import command, files, make_folders
 
@@ -19,11 +21,12 @@ from priormatch.config import load_settings
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.tuning import read_tuned
 from priormatch.pipeline import run as pipeline
+from priormatch.pipeline.run import planned
 from priormatch.progress import Meter
 from priormatch.recognizers import decode as decoding
 from priormatch.recognizers.card import read_card
 from priormatch.runs.results import score_systems
-from priormatch.runs.stage import plain, read_record
+from priormatch.runs.stage import Decision, plain, read_record
 from priormatch.training.inspected import read_inspected
 
 OWN = ("run", "tiny.yaml", "labeled=labeled", "unlabeled=unlabeled", "text=text.txt")
@@ -77,6 +80,17 @@ def weights(root: Path) -> dict[str, bytes]:
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted((root / "runs/tiny").glob("*/model/model.safetensors"))
     }
+
+
+def plan(*words: str) -> dict[str, Decision]:
+    """What a run with these words would do about each stage."""
+    found = planned(load_settings(Path(words[1]), words[2:]))
+    return {str(each.folder.relative_to(present(found[0]).folder.parent)): each for each in found}
+
+
+def used_as_they_are(words: Sequence[str]) -> bool:
+    """Whether a run with these words would make nothing."""
+    return all(each.finished and each.place == each.folder for each in plan(*words).values())
 
 
 def work(root: Path) -> dict[str, bytes]:
@@ -193,6 +207,55 @@ def test_a_setting_of_matching_redoes_matching_alone(home: Path, capsys: pytest.
     assert "lpm.1" not in results(home)["seconds"]
 
 
+def test_going_back_to_old_settings_trains_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = (*TESTED, f"runs={home / 'runs'}")
+    before, folder = weights(home), home / "runs/tiny"
+    learned = sorted((folder / "metrics.jsonl").read_text().splitlines())
+    new = (*old, "prior.updates=10")
+    assert {name for name, each in plan(*new).items() if each.place is None} == {
+        "prior",
+        "lpm",
+        "decoded/lpm",
+    }
+    assert plan(*new)["prior"].reason == "prior.updates changed"
+    assert command(*new) == 0
+    said = capsys.readouterr().err
+    assert "to be made again: prior, because prior.updates changed; it took" in said
+    back = plan(*old)
+    assert {name: present(each.place).name for name, each in back.items() if each.place != each.folder} == {
+        "prior": "prior.1",
+        "lpm": "lpm.1",
+        "decoded/lpm": "lpm.1",
+    }
+    assert command(*old) == 0
+    said = capsys.readouterr().err
+    assert "to be used again: prior, from prior.1, which has these settings" in said.splitlines()
+    assert redone(said) == set()
+    assert {name: content for name, content in weights(home).items() if name in before} == before
+    assert sorted((folder / "metrics.jsonl").read_text().splitlines()) == learned
+    other = [json.loads(line) for line in (folder / "prior.2/metrics.jsonl").read_text().splitlines()]
+    assert max(each["update"] for each in other) == 10
+    assert used_as_they_are(old)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("device=cuda", "prior.updates=10"), "device=cuda: PyTorch sees no GPU here"),
+        (("text=nowhere.txt", "prior.updates=10"), "text=nowhere.txt: there is no such file or folder"),
+        (("matching.reference_lengths=oracle", "prior.updates=10"), "oracle needs the transcripts"),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_call_that_fails_touches_nothing(
+    home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
+) -> None:
+    before = files(home)
+    assert command(*TESTED, f"runs={home / 'runs'}", *words) == 2
+    assert sentence in capsys.readouterr().err
+    assert files(home) == before
+
+
 def test_a_setting_of_the_prior_redoes_the_prior_and_matching(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,6 +359,7 @@ def test_a_topline_gives_the_recovered_share(
     assert found["systems"].keys() == {"supervised", "lpm", "topline"}
     assert found["werr"].keys() == {"lpm"}
     assert "WERR %" in capsys.readouterr().out
+    assert used_as_they_are((*TESTED, f"runs={home / 'runs'}", "topline=labeled"))
     updates = json.loads((home / "runs/tiny/topline/stage.json").read_text())["recipe"]["settings"]["updates"]
     assert updates == 60 + 8  # no fewer than matching had, its initialization included
 
@@ -442,6 +506,7 @@ def test_matching_starts_from_copies_that_were_kept(
     how = ("matching.refresh=never", "matching.reference_lengths=speaking_rate")
     searched = ("matching.hypotheses=asr_lm", "fusion.beam_size=2")
     assert command(*TESTED, *keep, *chosen, *how, *searched) == 0
+    assert used_as_they_are((*TESTED, *keep, *chosen, *how, *searched))
     assert not Path("runs/tiny/fusion-matching").exists(), "what stays is tuned for decoding"
     tuned_for = present(read_record(Path("runs/tiny/fusion")))["recipe"]["inputs"]
     assert [tuned_for[name].split()[0] for name in ("model", "prior")] == ["kept/late", "kept/weak"]
@@ -470,6 +535,7 @@ def test_hypotheses_are_found_with_the_prior_by_tuned_values(
     assert {name for name in before if here[name] != before[name]} == {
         "runs/tiny/lpm/model/model.safetensors"
     }
+    assert used_as_they_are(asked)
     assert command(*asked) == 0
     assert redone(capsys.readouterr().err) == set()
 
@@ -515,6 +581,7 @@ def test_a_run_of_a_conformer_with_ctc_over_characters_and_a_prior_of_pieces(
     assert read_inspected(run / "lpm/inspected.jsonl")
     before = weights(fresh)
     capsys.readouterr()
+    assert used_as_they_are((*TESTED, *chosen))
     assert command(*TESTED, *chosen) == 0
     assert redone(capsys.readouterr().err) == set()
     assert weights(fresh) == before

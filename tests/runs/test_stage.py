@@ -17,7 +17,16 @@ from priormatch.files import TEMPORARY, set_aside
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.recognizers.card import CARD
 from priormatch.runs import stage as module
-from priormatch.runs.stage import FILE, Stage, differences, fingerprint, kept_aside, read_record
+from priormatch.runs.stage import (
+    FILE,
+    Stage,
+    decide,
+    differences,
+    fingerprint,
+    kept_aside,
+    read_record,
+    recipe_of,
+)
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
 
 
@@ -84,6 +93,55 @@ def test_other_settings_set_the_old_work_aside_in_a_run(
     assert (tmp_path / "stage.2" / "work.txt").read_text() == "new"
     assert (out / "work.txt").read_text() == "newer"
     assert "matching.beam_size changed" in capsys.readouterr().err
+
+
+def test_work_that_was_set_aside_is_used_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "stage"
+    for updates in (1, 2, 3):
+        assert do(out, {"updates": updates}, keep_old=True, text=f"work {updates}")
+    first = recipe_of({"updates": 1}, {})
+    assert decide(out, first, kept_aside(out)).place == tmp_path / "stage.1"
+    assert not do(out, {"updates": 1}, keep_old=True)
+    assert (out / "work.txt").read_text() == "work 1"
+    assert (tmp_path / "stage.3" / "work.txt").read_text() == "work 3"
+    assert not (tmp_path / "stage.1").exists()
+    said = " ".join(capsys.readouterr().err.split())
+    assert "stage: stage.1 has these settings and is used again; the other folder is kept as" in said
+    assert not do(out, {"updates": 1}, text="other")
+
+
+def test_work_that_was_begun_and_set_aside_goes_on_unless_other_is_finished(tmp_path: Path) -> None:
+    out, wanted = tmp_path / "stage", {"updates": 1}
+    with pytest.raises(KeyboardInterrupt), Stage(out, wanted, {}).work():
+        (out / "work.txt").write_text("half")
+        raise KeyboardInterrupt
+    do(out, {"updates": 2}, keep_old=True)
+    found = decide(out, recipe_of(wanted, {}), kept_aside(out))
+    assert (found.place, found.finished, found.reason) == (tmp_path / "stage.1", False, "updates changed")
+    assert do(out, wanted, keep_old=True, text="whole")
+    assert not (tmp_path / "stage.1").exists()
+    (tmp_path / "stage.1").mkdir()
+    (tmp_path / "stage.1" / FILE).write_text("{damaged")
+    (tmp_path / "stage.1" / "work.txt").write_text("x")
+    assert decide(out, recipe_of({"updates": 2}, {}), kept_aside(out)).place == tmp_path / "stage.2"
+
+
+def test_kept_work_with_a_missing_file_is_not_used(tmp_path: Path) -> None:
+    out = tmp_path / "stage"
+    for updates in (1, 2):
+        do(out, {"updates": updates}, keep_old=True)
+    (tmp_path / "stage.1" / "work.txt").write_text("changed")
+    found = decide(out, recipe_of({"updates": 1}, {}), kept_aside(out))
+    assert (found.place, found.reason) == (None, "updates changed")
+
+
+def test_the_fingerprint_of_a_planned_stage_is_that_of_the_finished_one(tmp_path: Path) -> None:
+    out = tmp_path / "stage"
+    recipe = recipe_of({"updates": 1}, {})
+    before = fingerprint(out / "model", {out: recipe})
+    do(out, {"updates": 1})
+    assert fingerprint(out / "model") == before
+    assert fingerprint(out / "model", {out: recipe_of({"updates": 2}, {})}) != before
 
 
 def test_other_settings_are_refused_for_a_single_verb(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tiny_run import file_limit
 
 from priormatch.files import DiskFull
 from priormatch.training import metrics
-from priormatch.training.metrics import MetricsLog
+from priormatch.training.metrics import MetricsLog, move_lines
 
 
 def lines(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, float | str]]:
@@ -177,3 +177,19 @@ def test_a_pipe_in_the_place_of_the_metrics_is_not_waited_for(tmp_path: Path) ->
     os.mkfifo(tmp_path / "metrics.jsonl")
     with pytest.raises(OSError, match="not a regular file"):
         MetricsLog(tmp_path, "lpm", 20)
+
+
+def test_the_lines_of_a_stage_move_to_another_folder_and_back(tmp_path: Path) -> None:
+    aside = tmp_path / "lpm.1"
+    aside.mkdir()
+    for stage in ("prior", "lpm"):
+        log = MetricsLog(tmp_path, stage, 0)
+        log.write(10, {"loss": 1.0})
+        log.close()
+    before = lines(tmp_path)
+    move_lines("lpm", tmp_path, aside)
+    assert (lines(tmp_path), lines(aside)) == (before[:1], before[1:])
+    move_lines("supervised", tmp_path, aside)
+    move_lines("lpm", aside, tmp_path)
+    assert (lines(tmp_path), lines(aside)) == (before, [])
+    move_lines("lpm", tmp_path / "nowhere", aside)

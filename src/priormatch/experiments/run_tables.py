@@ -18,7 +18,7 @@ from priormatch.experiments.study import Places, Study
 from priormatch.experiments.table import BEAMS, TRAINED_BY, Row, System, Unlabeled
 from priormatch.experiments.trained import Models
 from priormatch.files import replace_text
-from priormatch.pipeline.run import FUSION
+from priormatch.pipeline.stages import FUSION
 from priormatch.progress import say
 from priormatch.runs.lock import RUN_LOCK, alone_in
 

@@ -1,6 +1,7 @@
 """`priormatch run`: all stages from data to a table of results."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,37 +12,33 @@ from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import normalizer_of
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.fusion import feeds_back
-from priormatch.decoding.tuning import MATCHING_RULE, read_tuned
-from priormatch.device import use_threads
+from priormatch.decoding.tuning import read_tuned
+from priormatch.device import find_device, use_threads
 from priormatch.distributed import is_main
-from priormatch.errors import UserError
 from priormatch.files import replace_text, set_aside
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
 from priormatch.pipeline.cards import add_results
 from priormatch.pipeline.label import ALL, label_cuts
-from priormatch.pipeline.match import MatchJob, require_recordings, train_on_pseudo_labels
-from priormatch.pipeline.recipe import (
-    audible,
-    recipe_of_fusion,
-    recipe_of_matching,
-    recipe_of_prior,
-    recipe_of_schedule,
-    recipe_of_tokenizer,
-    recipe_of_training,
+from priormatch.pipeline.match import MatchJob, require_inputs, require_recordings, train_on_pseudo_labels
+from priormatch.pipeline.run_data import (
+    RunData,
+    demo_data,
+    demo_stage,
+    make_demo_data,
+    make_own_data,
+    own_data,
+    own_stage,
 )
-from priormatch.pipeline.run_data import RunData, make_demo_data, make_own_data
+from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words
 from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
 from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
-from priormatch.runs.stage import MATCHING, Stage, read_record
+from priormatch.runs.stage import MATCHING, Decision, Stage, Wanted, read_record
 from priormatch.training.wandb_log import wandb_plan
-
-FUSION = {False: "fusion", True: "fusion-matching"}
-"""Names of the stages that tune the search with the prior, for decoding and for matching."""
 
 
 @dataclass(frozen=True)
@@ -54,65 +51,57 @@ class Run:
     shared: Path | None = None  # the folder with the tokenizer, if it is not the run's own
     stages: dict[str, Stage] = field(default_factory=dict)
 
-    def stage(self, name: str, settings: dict[str, Any], inputs: dict[str, Path]) -> Stage:
+    @property
+    def wanted(self) -> Stages:
+        """What the stages are made from."""
+        return Stages(self.folder, self.settings, self.data, self.shared)
+
+    def stage(self, name: str, settings: Mapping[str, Any], inputs: Mapping[str, Path]) -> Stage:
         """A stage in the run's folder; if its settings changed, the old results are kept under another name."""
         self.stages[name] = Stage(self.folder / name, settings, inputs, keep_old=True)
         return self.stages[name]
 
-    @property
-    def pieces(self) -> Path:
-        """The folder of the tokenizer."""
-        return (self.shared or self.folder) / "tokenizer"
+    def begin(self, wanted: Wanted) -> Stage:
+        """The stage that makes what is wanted."""
+        return self.stage(wanted.name, wanted.settings, wanted.inputs)
 
     def tokenizer(self) -> Tokenizer:
         """Train the tokenizer on the transcripts or the text."""
-        wanted, out = self.settings.tokenizer, self.pieces
-        source = self.data.labeled if wanted.source == "transcripts" else self.data.text
-        recipe = {"tokenizer": recipe_of_tokenizer(wanted)}
-        with self.stage("tokenizer", recipe, {"source": source}).work() as todo:
+        wanted, out = self.settings.tokenizer, self.wanted.pieces
+        with self.begin(self.wanted.tokenizer()).work() as todo:
             if todo:
                 from_text = wanted.source == "text"
+                source = self.data.text if from_text else self.data.labeled
                 sentences = work.sentences_of(source) if from_text else work.transcripts_of(source)
                 work.make_tokenizer(sentences, wanted, out, normalizer_of(self.settings.language))
         return Tokenizer.load(out)
 
     def tokenizer_of_prior(self) -> Path:
         """The folder of the prior's tokenizer: the recognizer's, or one of its own trained on the text."""
-        pieces, text = self.settings.prior.pieces, self.data.text
-        if pieces == 0:
-            return self.pieces
-        out, wanted = self.folder / "tokenizer-prior", TokenizerSettings(pieces, "text")
-        recipe = {"tokenizer": recipe_of_tokenizer(wanted)}
-        with self.stage("tokenizer-prior", recipe, {"source": text}).work() as todo:
+        out = self.wanted.pieces_of_prior
+        if out == self.wanted.pieces:
+            return out
+        with self.begin(self.wanted.tokenizer_of_prior()).work() as todo:
             if todo:
+                wanted = TokenizerSettings(self.settings.prior.pieces, "text")
                 normalizer = normalizer_of(self.settings.language)
-                work.make_tokenizer(work.sentences_of(text), wanted, out, normalizer)
+                work.make_tokenizer(work.sentences_of(self.data.text), wanted, out, normalizer)
         return out
 
     def prior(self, tokenizer: Tokenizer) -> Path:
         """Train the prior, with the recognizer's tokenizer unless it has one of its own."""
-        out = self.folder / "prior"
-        wanted = {"prior": recipe_of_prior(self.settings.prior), "seed": self.settings.training.seed}
-        text, held_out, pieces = self.data.text, self.data.held_out_text, self.tokenizer_of_prior()
-        inputs = {"text": text, "held_out": held_out, "tokenizer": pieces}
-        with self.stage("prior", wanted, inputs).work(together=True) as todo:
+        out, pieces = self.folder / "prior", self.tokenizer_of_prior()
+        with self.begin(self.wanted.prior()).work(together=True) as todo:
             if todo:
-                tokenizer = tokenizer if pieces == self.pieces else Tokenizer.load(pieces)
+                tokenizer = tokenizer if pieces == self.wanted.pieces else Tokenizer.load(pieces)
+                text, held_out = self.data.text, self.data.held_out_text
                 work.train_prior(text, held_out, tokenizer, self.settings, out, self.folder)
         return out / "model"
 
     def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:
         """Train a recognizer from scratch on the labeled speech, and on `more` if given."""
         out = self.folder / name
-        inputs = {
-            "labeled": self.data.labeled,
-            "tokenizer": self.pieces,
-            **self.data.validation,
-        }
-        if more is not None:
-            inputs["more"] = more
-        wanted = recipe_of_training(self.settings) | {"updates": updates}
-        with self.stage(name, wanted, inputs).work(together=True) as todo:
+        with self.begin(self.wanted.supervised(name, updates, more)).work(together=True) as todo:
             if todo:
                 labeled = [self.data.labeled] if more is None else [self.data.labeled, more]
                 work.train_supervised(
@@ -128,10 +117,9 @@ class Run:
 
     def longer(self, start: Path, tokenizer: Tokenizer) -> Path:
         """Train the supervised recognizer further, for as many updates as matching, on the labeled speech only."""
-        out = self.folder / "supervised-longer"
-        wanted = recipe_of_schedule(self.settings)
-        inputs = {"labeled": self.data.labeled, "start": start, **self.data.validation}
-        with self.stage(out.name, wanted, inputs).work(together=True) as todo:
+        wanted = self.wanted.longer(start)
+        out = self.folder / wanted.name
+        with self.begin(wanted).work(together=True) as todo:
             if todo:
                 work.train_supervised(
                     [self.data.labeled],
@@ -147,9 +135,7 @@ class Run:
     def lengths(self, model: Path) -> Path:
         """Greedy transcripts of the unlabeled speech, which give the reference lengths."""
         out = self.folder / "lengths" / "lengths.jsonl"
-        wanted = {"audio": audible(self.settings)}
-        inputs = {"model": model, "unlabeled": self.data.unlabeled}
-        with self.stage("lengths", wanted, inputs).work(together=True) as todo:
+        with self.begin(self.wanted.lengths(model)).work(together=True) as todo:
             if todo:
                 work.decode_to(model, self.data.unlabeled, self.settings, out)
         return out
@@ -157,7 +143,7 @@ class Run:
     def labels(self, transcripts: Path) -> Path:
         """The unlabeled speech labeled with transcripts; utterances with an empty one are left out."""
         out, cuts = existing_manifest(self.folder / "labels", "labeled", SUFFIX), self.data.unlabeled
-        with self.stage("labels", {}, {"unlabeled": cuts, "transcripts": transcripts}).work() as todo:
+        with self.begin(self.wanted.labels(transcripts)).work() as todo:
             if todo:
                 label_cuts(cuts, [transcripts], out, ALL)
         return out
@@ -166,16 +152,8 @@ class Run:
         """Tune the search with the prior on the validation sets, for decoding or for matching."""
         from priormatch.pipeline.tune import tune
 
-        name = FUSION[for_matching]
-        out = self.folder / name / "fusion.yaml"
-        wanted = {
-            "fusion": recipe_of_fusion(self.settings.fusion),
-            "audio": audible(self.settings),
-            "utterances": self.settings.training.validate_on,
-            **({"rule": MATCHING_RULE} if for_matching else {}),
-        }
-        inputs = {"model": model, "prior": prior, **self.data.validation}
-        with self.stage(name, wanted, inputs).work(together=True) as todo:
+        out = self.folder / FUSION[for_matching] / "fusion.yaml"
+        with self.begin(self.wanted.fusion(model, prior, for_matching)).work(together=True) as todo:
             if todo:
                 tune(model, prior, self.data.validation, self.settings, out, for_matching)
         return out
@@ -183,8 +161,7 @@ class Run:
     def transcripts_with_prior(self, model: Path, prior: Path, fusion: Path) -> Path:
         """Transcripts of the unlabeled speech, decoded with the prior."""
         out = self.folder / "lengths-asr_lm" / "lengths.jsonl"
-        inputs = {"model": model, "prior": prior, "fusion": fusion, "unlabeled": self.data.unlabeled}
-        stage = self.stage("lengths-asr_lm", {"audio": audible(self.settings)}, inputs)
+        stage = self.begin(self.wanted.lengths_with_prior(model, prior, fusion))
         with stage.work(together=True) as todo:
             if todo:
                 tuned = changed(self.settings, read_tuned(fusion))
@@ -203,41 +180,26 @@ class Run:
 
     def lengths_without_hearing(self, tokenizer: Tokenizer) -> Path:
         """Reference lengths without decoding: from the speaking rate or the true transcripts, as set."""
-        source, data = self.settings.matching.reference_lengths, self.data
-        name = f"lengths-{source}"
-        out = self.folder / name / "lengths.jsonl"
-        known = data.labeled if source == "speaking_rate" else data.topline
-        if known is None:
-            raise UserError(
-                "matching.reference_lengths=oracle needs the transcripts of the unlabeled speech: give"
-                " topline=CUTS, or choose another source of reference lengths"
-            )
-        inputs = {"known": known, "unlabeled": data.unlabeled, "tokenizer": self.pieces}
-        with self.stage(name, {}, inputs).work() as todo:
+        wanted = self.wanted.lengths_without_hearing()
+        out, known = self.folder / wanted.name / "lengths.jsonl", wanted.inputs["known"]
+        with self.begin(wanted).work() as todo:
             if todo:
-                if source == "oracle":
+                if self.settings.matching.reference_lengths == "oracle":
                     lengths = oracle_lengths(read_cuts(known), tokenizer)
                 else:
                     rate = pieces_a_second(read_cuts(known), tokenizer)
-                    say(f"{name}: {rate:.2f} {tokenizer.unit}s per second")
-                    lengths = lengths_by_rate(read_cuts(data.unlabeled), rate)
+                    say(f"{wanted.name}: {rate:.2f} {tokenizer.unit}s per second")
+                    lengths = lengths_by_rate(read_cuts(self.data.unlabeled), rate)
                 work.write_lengths(lengths, out)
         return out
 
     def pseudo_label(self, model: Path, labels: Path) -> Path:
         """Train a recognizer on fixed pseudo-labels, from `model` or from the copy that matching starts from."""
-        out, model = self.folder / "pseudo_label", work.kept_copy(model, self.settings.matching.start)
-        wanted = recipe_of_schedule(self.settings)
-        inputs = {
-            "model": model,
-            "labeled": self.data.labeled,
-            "pseudo_labeled": labels,
-            **self.data.validation,
-        }
-        with self.stage("pseudo_label", wanted, inputs).work(together=True) as todo:
+        out, start = self.folder / "pseudo_label", work.kept_copy(model, self.settings.matching.start)
+        with self.begin(self.wanted.pseudo_label(model, labels)).work(together=True) as todo:
             if todo:
                 train_on_pseudo_labels(
-                    model,
+                    start,
                     self.data.labeled,
                     labels,
                     self.data.validation,
@@ -259,13 +221,9 @@ class Run:
         """
         matching, data = self.settings.matching, self.data
         start, proposal = (work.kept_copy(model, name) for name in (matching.start, matching.proposal))
-        prior = self.judge(prior)
+        judge = self.judge(prior)
         settings = self.settings if fusion is None else changed(self.settings, read_tuned(fusion))
-        inputs = {"model": start, "proposal": proposal, "prior": prior, "lengths": lengths}
-        inputs |= {"labeled": data.labeled, "unlabeled": data.unlabeled, **data.validation}
-        if matching.prior == ORACLE and data.topline is not None:
-            inputs["transcripts"] = data.topline
-        with self.stage(MATCHING, recipe_of_matching(settings), inputs).work(together=True) as todo:
+        with self.begin(self.wanted.lpm(model, prior, lengths, settings)).work(together=True) as todo:
             if todo:
                 MatchJob.from_files(
                     model=start,
@@ -275,7 +233,7 @@ class Run:
                     settings=settings,
                     out=self.folder / MATCHING,
                     log=self.folder,
-                    prior=prior,
+                    prior=judge,
                     lengths=lengths,
                     proposal=proposal,
                     transcribed=data.topline,
@@ -287,13 +245,10 @@ class Run:
     ) -> dict[str, Path]:
         """Transcribe the test sets, greedily or with a prior and tuned values."""
         out = self.folder / "decoded" / system
-        wanted = {"audio": audible(self.settings)}
-        inputs = {"model": model, **{f"test/{name}": path for name, path in self.data.test.items()}}
         settings = self.settings
         if prior is not None and fusion is not None:
-            inputs |= {"prior": prior, "fusion": fusion}
             settings = changed(settings, read_tuned(fusion))
-        with self.stage(f"decoded/{system}", wanted, inputs).work(together=True) as todo:
+        with self.begin(self.wanted.decoded(system, model, prior, fusion)).work(together=True) as todo:
             if todo:
                 for name, cuts in self.data.test.items():
                     work.decode_to(model, cuts, settings, out / f"{name}.jsonl", prior=prior)
@@ -303,7 +258,7 @@ class Run:
 def run(settings: Settings) -> Path:
     """Run all unfinished stages, then write results.json, a table, a chart and a report."""
     use_threads(settings.threads)
-    wandb_plan(settings)  # raises if the package is missing, before any work
+    check_first(settings)
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)
     with alone_in(folder, RUN_LOCK):  # before anything is read or written
@@ -311,9 +266,34 @@ def run(settings: Settings) -> Path:
     return folder
 
 
+def check_first(settings: Settings) -> None:
+    """Raise an error for what would stop the run later, before anything is written."""
+    wandb_plan(settings)
+    find_device(settings.device)
+    require_inputs("trained", "made", settings)
+    stages_of(settings)  # paths of data, and settings that need others
+
+
+def stages_of(settings: Settings) -> list[Wanted]:
+    """All stages of a run with these settings; raise an error for missing data."""
+    folder = Path(settings.runs) / settings.name
+    if settings.corpus == "demo":
+        first, data = demo_stage(settings), demo_data(folder)
+    else:
+        first, data = own_stage(settings), own_data(settings, folder)
+    return [first, *Stages(folder, settings, data).all()]
+
+
+def planned(settings: Settings) -> list[Decision]:
+    """What a run with these settings would do about each stage, from the records on disk; nothing is changed."""
+    return decisions(Path(settings.runs) / settings.name, stages_of(settings))
+
+
 def run_in(folder: Path, settings: Settings) -> None:
     """Run all stages in a folder that this process has locked."""
     if is_main():
+        for line in in_words(planned(settings)):
+            say(line)
         replace_text(folder / "settings.yaml", to_yaml(settings))
     data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
     this = Run(folder, settings, data)

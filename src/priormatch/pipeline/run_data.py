@@ -1,6 +1,7 @@
 """The data of a run: the user's data, converted to manifests and sentences in the run's folder."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lhotse import CutSet
@@ -19,7 +20,7 @@ from priormatch.prepare.overview import overview
 from priormatch.prepare.own import prepare_own, split_by_speaker
 from priormatch.prepare.source import Intake
 from priormatch.progress import say
-from priormatch.runs.stage import Stage
+from priormatch.runs.stage import Stage, Wanted
 
 CONSECUTIVE = 10
 """The number of consecutive sentences held out together for a prior that reads the previous sentence."""
@@ -42,13 +43,26 @@ class RunData:
 
 def make_demo_data(settings: Settings, folder: Path) -> RunData:
     """Make the built-in corpus."""
-    from priormatch.prepare.demo import VERSION, prepare_demo
+    from priormatch.prepare.demo import prepare_demo
 
-    corpus = folder / "data"
-    stage = Stage(corpus, {"demo": settings.demo, "version": VERSION}, {}, keep_old=True)
+    wanted, corpus = demo_stage(settings), folder / "data"
+    stage = Stage(corpus, wanted.settings, wanted.inputs, keep_old=True)
     with stage.work() as todo:
         if todo:
             prepare_demo(corpus, settings.demo.seed)
+    return replace(demo_data(folder), stage=stage)
+
+
+def demo_stage(settings: Settings) -> Wanted:
+    """What the built-in corpus is made from."""
+    from priormatch.prepare.demo import VERSION
+
+    return Wanted("data", {"demo": settings.demo, "version": VERSION}, {})
+
+
+def demo_data(folder: Path) -> RunData:
+    """The paths of the built-in corpus in a run's folder."""
+    corpus = folder / "data"
     return RunData(
         labeled=existing_manifest(corpus, "labeled", SUFFIX),
         unlabeled=existing_manifest(corpus, "unlabeled", SUFFIX),
@@ -57,26 +71,33 @@ def make_demo_data(settings: Settings, folder: Path) -> RunData:
         validation={name: corpus / f"{name}{SUFFIX}" for name in ("validation-seen", "validation-unseen")},
         test={name: corpus / f"{name}{SUFFIX}" for name in ("test-seen", "test-unseen")},
         topline=existing_manifest(corpus, "unlabeled-transcribed", SUFFIX),
-        stage=stage,
     )
 
 
 def make_own_data(settings: Settings, folder: Path) -> RunData:
     """Convert the user's audio and text; without a validation set, some speakers are held out for one."""
+    wanted, data = own_stage(settings), folder / "data"
+    stage = Stage(data, wanted.settings, wanted.inputs, keep_old=True)
+    with stage.work() as todo:
+        if todo:
+            write_own_data(settings, wanted.inputs, data)
+    return replace(own_data(settings, folder), stage=stage)
+
+
+def own_stage(settings: Settings) -> Wanted:
+    """What the user's data are made from; raise an error for a path that is not set or does not exist."""
     named = {"labeled": settings.labeled, "unlabeled": settings.unlabeled, "text": settings.text}
     for name, value in named.items():
         if not value:
             raise UserError(
                 f"{name} is not set: give {name}=PATH, a file or a folder (see `priormatch run --help`)"
             )
-    validation = named_sets([Path(path) for path in settings.validation], "validation")
     given = {
         **named,
-        **{name: str(path) for name, path in validation.items()},
+        **{name: str(path) for name, path in validation_sets(settings).items()},
         **{f"test/{name}": path for name, path in settings.test.items()},
         **({"topline": settings.topline} if settings.topline else {}),
     }
-    inputs = {name: existing(name, value) for name, value in given.items()}
     wanted = {
         "audio.max_bad_share": settings.audio.max_bad_share,
         "validation_share": settings.validation_share,
@@ -88,19 +109,24 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
         wanted["audio.segment"] = settings.audio.segment
     if settings.prior.model.context:
         wanted["prior.model.context"] = True
-    stage = Stage(folder / "data", wanted, inputs, keep_old=True)
+    return Wanted("data", wanted, {name: existing(name, value) for name, value in given.items()})
+
+
+def validation_sets(settings: Settings) -> dict[str, Path]:
+    """The given validation sets by name."""
+    return named_sets([Path(path) for path in settings.validation], "validation")
+
+
+def own_data(settings: Settings, folder: Path) -> RunData:
+    """The paths of the user's data, converted, in a run's folder."""
     data = folder / "data"
-    with stage.work() as todo:
-        if todo:
-            write_own_data(settings, inputs, data)
-    sets = {name: data / f"{name}{SUFFIX}" for name in validation or ["validation"]}
+    sets = {name: data / f"{name}{SUFFIX}" for name in validation_sets(settings) or ["validation"]}
     tests = {name: data / f"test-{name}{SUFFIX}" for name in settings.test}
     notes = (
         []
         if tests
         else ["no test set was given: scored on the validation sets, which also selected the models"]
     )
-    topline = data / f"topline{SUFFIX}" if settings.topline else None
     return RunData(
         existing_manifest(data, "labeled", SUFFIX),
         existing_manifest(data, "unlabeled", SUFFIX),
@@ -108,13 +134,12 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
         data / "text-validation.txt",
         sets,
         tests or sets,
-        topline,
+        data / f"topline{SUFFIX}" if settings.topline else None,
         notes,
-        stage,
     )
 
 
-def write_own_data(settings: Settings, inputs: dict[str, Path], data: Path) -> None:
+def write_own_data(settings: Settings, inputs: Mapping[str, Path], data: Path) -> None:
     """Convert every input to the run's manifests and sentences; incomplete files of an interrupted run are replaced."""
     cuts = {}
     for name, path in inputs.items():

@@ -9,8 +9,8 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from priormatch.progress import duration_text, say
 from priormatch.recognizers.card import CARD
 from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
 from priormatch.training.checkpoint import FILES as CHECKPOINTS
+from priormatch.training.metrics import move_lines
 
 FILE = "stage.json"
 MATCHING = "lpm"  # the stage of local prior matching in a run
@@ -37,12 +38,97 @@ FORMAT = 1
 """Increased when the meaning of a stage's output changes, so that old output is not mistaken for new."""
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A stage that a run needs: its folder in the run's, its settings, and its inputs by name.
+
+    `after` names a stage whose results become settings of this one.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Path]
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a stage: `place` holds its work, finished or begun; without one it is made anew.
+
+    `place` is the stage's own folder, or one that was set aside. `reason` tells why the work in the own folder is not
+    used; "" if there is none. `seconds` is how long the stage took before, if it was ever finished.
+    """
+
+    folder: Path
+    place: Path | None
+    finished: bool = False
+    reason: str = ""
+    seconds: float | None = None
+
+
+def decide(folder: Path, recipe: Mapping[str, Any], kept: Sequence[Path] = ()) -> Decision:
+    """Find the work of a recipe in a stage's folder or in those set aside; finished work comes first.
+
+    Nothing is changed. Raises `UserError` if the folder holds something else than a stage.
+    """
+    own = read_record(folder) if holds_work(folder) else None
+    if own is None and holds_work(folder):
+        raise UserError(f"{folder} exists and was not made by priormatch: give another folder, or empty it")
+    records = {} if own is None else {folder: own}
+    records |= {each: record for each in kept if (record := kept_record(each)) is not None}
+    times = [record["seconds"] for record in records.values() if record["finished"]]
+    seconds = times[0] if times else None
+    reason = "" if own is None else why_not(own, recipe, folder)
+    fitting = {each: record for each, record in records.items() if not why_not(record, recipe, each)}
+    for finished in (True, False):
+        for place, record in fitting.items():
+            if record["finished"] is finished:
+                return Decision(folder, place, finished, reason, seconds)
+    return Decision(folder, None, False, reason, seconds)
+
+
+def why_not(record: Mapping[str, Any], recipe: Mapping[str, Any], folder: Path) -> str:
+    """Why the work that a record describes is not that of a recipe; "" if it is, finished or not."""
+    if record["recipe"] != recipe:
+        return f"{', '.join(differences(record['recipe'], recipe))} changed"
+    gone = missing_files(record, folder) if record["finished"] else []
+    return f"{gone[0]} is missing or changed" if gone else ""
+
+
+def kept_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a folder that was set aside; None if it holds no work, or its record is damaged."""
+    try:
+        return read_record(folder) if folder.is_dir() and holds_work(folder) else None
+    except UserError:
+        return None
+
+
+def missing_files(record: Mapping[str, Any], folder: Path) -> list[str]:
+    """Files of finished work that are missing or have a different size."""
+    return [name for name, size in record.get("files", {}).items() if size_of(folder / name) != size]
+
+
+def recipe_of(
+    settings: Mapping[str, Any], inputs: Mapping[str, Path], planned: Mapping[Path, Any] | None = None
+) -> dict[str, Any]:
+    """What a stage is made from: its settings and fingerprints of its inputs.
+
+    `planned` has the recipes of stages, by folder, that are yet to be made.
+    """
+    return {
+        "settings": {name: plain(value) for name, value in settings.items()},
+        "inputs": {name: fingerprint(path, planned) for name, path in inputs.items()},
+        "format": FORMAT,
+    }
+
+
 class Stage:
     """Work with its output in one folder, done once for given settings and inputs.
 
     `stage.json` in the folder records the settings and inputs, whether the work is finished, its files, and the time
     and memory it took. A folder started with the same settings resumes. A folder with other settings is never
-    overwritten: with `keep_old` it is renamed, otherwise it is refused.
+    overwritten: with `keep_old` it is renamed, otherwise it is refused. With `keep_old`, a folder that was renamed
+    before is used again if it has the same settings and inputs.
     """
 
     def __init__(
@@ -57,34 +143,29 @@ class Stage:
     def _look(self, settings: Mapping[str, Any], keep_old: bool) -> None:
         """Read the record of the folder, and make room if it holds other work."""
         folder = self.folder
-        self.recipe = {
-            "settings": {name: plain(value) for name, value in settings.items()},
-            "inputs": {name: fingerprint(path) for name, path in self.inputs.items()},
-            "format": FORMAT,
-        }
-        self.record = read_record(folder)
-        if not holds_work(folder):  # no output to lose if the settings differ
-            self.record = None
-        elif self.record is None:
+        self.recipe = recipe_of(settings, self.inputs)
+        found = decide(folder, self.recipe, kept_aside(folder) if keep_old else ())
+        own = read_record(folder) if holds_work(folder) else None
+        if own is not None and found.reason and not keep_old and own["recipe"] != self.recipe:
             raise UserError(
-                f"{folder} exists and was not made by priormatch: give another folder, or empty it"
+                f"{folder} was made with other settings ({found.reason.removesuffix(' changed')}): give another"
+                " folder, or remove it"
             )
-        elif self.record["recipe"] != self.recipe:
-            changed = ", ".join(differences(self.record["recipe"], self.recipe))
-            if not keep_old:
-                raise UserError(
-                    f"{folder} was made with other settings ({changed}): give another folder, or remove it"
-                )
-            self._begin_anew(f"{changed} changed")
-        elif self.record["finished"] and (missing := self.missing()):
-            self._begin_anew(f"{missing[0]} is missing or changed")
+        if found.place is not None and found.place != folder:
+            self._bring_back(found.place)
+        elif found.reason:
+            say(
+                f"{folder.name}: made again because {found.reason}; the old folder is kept as {put_aside(folder)}"
+            )
+        self.record = None if found.place is None else read_record(folder)
 
-    def _begin_anew(self, reason: str) -> None:
-        """Rename the existing folder and start with an empty one."""
-        with alone_in(self.folder):  # no other process may be working in it
-            aside = set_aside(self.folder)
-        say(f"{self.folder.name}: made again because {reason}; the old folder is kept as {aside}")
-        self.record = None
+    def _bring_back(self, place: Path) -> None:
+        """Use a folder again that was set aside, and set aside the one in its place."""
+        other = f"; the other folder is kept as {put_aside(self.folder)}" if self.folder.exists() else ""
+        with alone_in(place):
+            place.rename(self.folder)
+        move_logs(self.folder, self.folder, self.folder.parent)
+        say(f"{self.folder.name}: {place.name} has these settings and is used again{other}")
 
     @property
     def finished(self) -> bool:
@@ -93,8 +174,7 @@ class Stage:
 
     def missing(self) -> list[str]:
         """Files of the finished work that are missing or have a different size."""
-        files = self.record.get("files", {}) if self.record is not None else {}
-        return [name for name, size in files.items() if size_of(self.folder / name) != size]
+        return [] if self.record is None else missing_files(self.record, self.folder)
 
     def require_unchanged(self) -> None:
         """Refuse to build on this stage if its folder or its inputs have changed since this process used them."""
@@ -215,17 +295,19 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         raise UserError(f"{file} is damaged ({error}): remove {folder} to make it again") from error
 
 
-def fingerprint(path: Path) -> Any:
+def fingerprint(path: Path, planned: Mapping[Path, Any] | None = None) -> Any:
     """A value that changes when an input changes.
 
-    For the output of another finished stage it is that stage's recipe; for any other file its size and modification
-    time, and for a folder those of all its files except a card.
+    For the output of another finished stage it is that stage's recipe, also if the stage is only `planned`; for any
+    other file its size and modification time, and for a folder those of all its files except a card.
     """
     for place in (path, *path.parents):
-        record = read_record(place) if (place / FILE).is_file() else None
-        if record is not None and record["finished"]:
-            within = str(path.relative_to(place))
-            return f"{within} of {digest_of_recipe(record['recipe'])}"
+        recipe = (planned or {}).get(place)
+        if recipe is None and (place / FILE).is_file():
+            record = read_record(place)
+            recipe = record["recipe"] if record is not None and record["finished"] else None
+        if recipe is not None:
+            return f"{path.relative_to(place)} of {digest_of_recipe(recipe)}"
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     stats = [
         (str(each.relative_to(path)), (s := each.stat()).st_size, s.st_mtime_ns)
@@ -262,6 +344,23 @@ def differences(old: Any, new: Any, before: str = "") -> list[str]:
         for name in names
         for each in differences(old.get(name), new.get(name), f"{before}.{name}".lstrip("."))
     ]
+
+
+def put_aside(folder: Path) -> Path:
+    """Rename a stage's folder, and move its lines of the run's metrics into it; return the new path."""
+    with alone_in(folder):  # no other process may be working in it
+        aside = set_aside(folder)
+    move_logs(folder, folder.parent, aside)
+    return aside
+
+
+def move_logs(stage: Path, source: Path, target: Path) -> None:
+    """Move a stage's metrics and TensorBoard events from one folder to another; a run keeps them beside its stages."""
+    move_lines(stage.name, source, target)
+    events = Path("tensorboard") / stage.name
+    if (source / events).is_dir() and not (target / events).exists():
+        (target / events).parent.mkdir(exist_ok=True)
+        (source / events).rename(target / events)
 
 
 def kept_aside(path: Path) -> list[Path]:

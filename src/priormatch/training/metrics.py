@@ -4,8 +4,8 @@ import fcntl
 import json
 import math
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from priormatch.distributed import is_main
-from priormatch.files import open_regular, replace_text, set_aside, writing
+from priormatch.files import open_regular, replace_text, replacing, set_aside, writing
 from priormatch.json_text import parse_json
 from priormatch.progress import say
 from priormatch.training.wandb_log import WandbLog
@@ -22,6 +22,7 @@ from priormatch.training.wandb_log import WandbLog
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+FILE = "metrics.jsonl"
 _writing = threading.Lock()
 """Excludes threads of this process from each other, which record locks do not."""
 
@@ -45,6 +46,43 @@ def _event_writer(folder: Path, update: int) -> "SummaryWriter | None":
     return SummaryWriter(str(folder), purge_step=update + 1 if update else 0)
 
 
+@contextmanager
+def alone_with(*files: Path) -> Iterator[None]:
+    """Wait until no other stage uses these files of metrics."""
+    with _writing, ExitStack() as opened:
+        for file in sorted(files):
+            lock = opened.enter_context(file.with_suffix(".lock").open("w"))
+            fcntl.lockf(lock, fcntl.LOCK_EX)  # unlike flock, not inherited by forked readers
+        yield
+
+
+def move_lines(stage: str, source: Path, target: Path) -> None:
+    """Move a stage's lines from the metrics of one folder to the end of those of another."""
+    file, other = (folder / FILE for folder in (source, target))
+    if not file.is_file():
+        return
+    with alone_with(file, other):
+        with open_regular(file) as opened:  # an invalid byte is kept, and damages only its own line
+            lines = opened.read().decode(errors="surrogateescape").splitlines()
+        moved = [
+            line for line in lines if (entry := parse_entry(line)) is not None and entry["stage"] == stage
+        ]
+        if not moved:
+            return
+        with writing(other), other.open("a", encoding="utf-8", errors="surrogateescape") as end:
+            end.writelines(f"{line}\n" for line in moved)
+        gone = set(moved)
+        write_lines(file, [line for line in lines if line not in gone])
+
+
+def write_lines(file: Path, lines: Sequence[str]) -> None:
+    """Replace the lines of a file, with the invalid bytes that reading has kept."""
+    with replacing(file) as temporary:
+        temporary.write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8", errors="surrogateescape"
+        )
+
+
 class MetricsLog:
     """Appends to `metrics.jsonl` of a run, after removing the lines of this stage after `update`.
 
@@ -61,23 +99,16 @@ class MetricsLog:
         mirror: WandbLog | None = None,
         values: Mapping[str, list[float]] | None = None,
     ) -> None:
-        self.file, self.stage, self.mirror = folder / "metrics.jsonl", stage, mirror
+        self.file, self.stage, self.mirror = folder / FILE, stage, mirror
         self.events = None
         if is_main():
             folder.mkdir(parents=True, exist_ok=True)
-            with self._alone():
+            with alone_with(self.file):
                 if self.file.exists():
                     self._take_back(update)
             self.events = _event_writer(folder / "tensorboard" / stage, update)
         self.values = {name: list(each) for name, each in (values or {}).items()}
         self.gathered: list[tuple[list[str], Tensor | None, dict[str, float]]] = []
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait until no other stage uses the file."""
-        with _writing, self.file.with_suffix(".lock").open("w") as lock:
-            fcntl.lockf(lock, fcntl.LOCK_EX)  # unlike flock, not inherited by forked readers
-            yield
 
     def _take_back(self, update: int) -> None:
         with open_regular(self.file) as file:  # an invalid byte is kept, and damages only its own line
@@ -126,7 +157,7 @@ class MetricsLog:
         """Write one line, and its numbers as TensorBoard events if TensorBoard is installed; the main process does."""
         if not is_main():
             return
-        with writing(self.file), self._alone(), self.file.open("a", encoding="utf-8") as file:
+        with writing(self.file), alone_with(self.file), self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": self.stage, "update": update, **metrics}) + "\n")
         if self.events is not None:
             with writing(Path(self.events.log_dir)):
