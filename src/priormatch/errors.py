@@ -14,3 +14,7 @@ class UserError(Exception):
     def __str__(self) -> str:
         message = super().__str__().translate(CONTROL)
         return message if len(message) <= LONGEST else f"{message[:HEAD]} [...] {message[-TAIL:]}"
+
+
+class Refused(UserError):
+    """Matching cannot start from the models that it was given."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from markupsafe import escape
 from narrowing import present
 from tiny_run import command, files, make_folders
 
@@ -338,6 +339,42 @@ def test_results_are_refused_when_a_stage_or_its_input_changed_meanwhile(
     }
     assert expected[changed] in said
     assert (home / "runs/tiny/results.json").read_bytes() == before
+
+
+def test_a_run_ends_with_a_verdict_in_words(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its sets of a few utterances decide nothing, and that is said."""
+    monkeypatch.chdir(finished)
+    assert command(*TESTED) == 0
+    said, found = capsys.readouterr().out, results(finished)["verdict"]
+    assert f"verdict: {found['text']}" in said.splitlines()
+    assert any("clean (8 utterances, " in each for each in found["reasons"])
+    assert any(each.startswith("The validation set (") for each in found["reasons"])
+    assert found["next"]
+    page = (finished / "runs/tiny/report.html").read_text()
+    for each in found["reasons"]:
+        assert f"  {each}" in said
+        assert str(escape(each)) in page
+    for each in found["next"]:
+        assert f"  next: {each}" in said
+        assert str(escape(each)) in page
+
+
+def test_a_refused_matching_ends_with_the_other_scores_and_a_verdict(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (*TESTED, f"runs={home / 'runs'}", "matching.max_proposal_cer=0.01")
+    assert command(*asked) == 2
+    said, found = capsys.readouterr(), results(home)
+    assert "verdict: Local prior matching did not start." in said.out
+    assert "above matching.max_proposal_cer=0.01" in said.err
+    assert (found["verdict"]["outcome"], found["systems"].keys()) == ("refused", {"supervised"})
+    assert "above matching.max_proposal_cer=0.01" in found["verdict"]["reasons"][0]
+    assert not (home / "runs/tiny/decoded/lpm").exists(), "it is of another matching"
+    assert command(*TESTED, f"runs={home / 'runs'}") == 0
+    assert redone(capsys.readouterr().err) == set()
+    assert results(home)["systems"].keys() == {"supervised", "lpm"}
 
 
 def test_other_systems_set_the_old_results_aside(home: Path) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from priormatch.config import FusionSettings
 from priormatch.data.batches import Batch
 from priormatch.decoding.beam import Hypotheses
-from priormatch.errors import UserError
+from priormatch.errors import Refused, UserError
 from priormatch.kernels.shapes import labels_on_grid
 from priormatch.matching.context import batch_context
 from priormatch.matching.diagnostics import Figures, diagnostics
@@ -185,7 +185,7 @@ class Proposal:
 def require_fit(cer: float, most: float) -> None:
     """Refuse a proposal so bad that matching would teach nonsense."""
     if not cer <= most:  # NaN is refused too
-        raise UserError(
+        raise Refused(
             f"the proposal model's validation CER is {cer:.1f} %, above matching.max_proposal_cer={most:g}: its"
             " hypotheses would teach nonsense; train it for longer or on more speech, or raise the setting"
         )

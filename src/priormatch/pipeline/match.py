@@ -12,7 +12,7 @@ from priormatch.data.recordings import previous_in_recording
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.device import find_device
 from priormatch.distributed import is_main, ranks
-from priormatch.errors import UserError
+from priormatch.errors import Refused, UserError
 from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets, OraclePrior
 from priormatch.matching.context import contexts_of
 from priormatch.matching.lpm import (
@@ -305,7 +305,7 @@ def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
     if len(kept) == len(corpus):
         return corpus
     if not kept:
-        raise UserError(
+        raise Refused(
             f"no utterance of {corpus.name} has a reference length: decode that speech with `priormatch decode`,"
             " and if its transcripts are empty, train the model for longer"
         )

@@ -15,11 +15,13 @@ from priormatch.decoding.fusion import feeds_back
 from priormatch.decoding.tuning import read_tuned
 from priormatch.device import find_device, use_threads
 from priormatch.distributed import is_main
+from priormatch.errors import Refused
 from priormatch.files import replace_text, set_aside
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
 from priormatch.pipeline.cards import add_results
+from priormatch.pipeline.facts import facts_of
 from priormatch.pipeline.label import ALL, label_cuts
 from priormatch.pipeline.match import MatchJob, require_inputs, require_recordings, train_on_pseudo_labels
 from priormatch.pipeline.run_data import (
@@ -37,7 +39,8 @@ from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
 from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
-from priormatch.runs.stage import MATCHING, Decision, Stage, Wanted, read_record
+from priormatch.runs.stage import MATCHING, Decision, Stage, Wanted, put_aside, read_record
+from priormatch.runs.verdict import Verdict, verdict
 from priormatch.training.wandb_log import wandb_plan
 
 
@@ -312,23 +315,41 @@ def run_in(folder: Path, settings: Settings) -> None:
     known = this.reference_lengths(tokenizer, lengths, proposal, judge)
     searched = matching.hypotheses == "asr_lm"
     fusion = this.fusion(proposal, judge, feeds_back(matching)) if searched else None
-    systems["lpm"] = this.lpm(first, prior, known, fusion)
+    try:
+        systems["lpm"] = this.lpm(first, prior, known, fusion)
+    except Refused as refusal:
+        score_without_matching(this, systems, str(refusal))
+        raise
     if data.topline is not None:
         updates = settings.training.updates + matching.updates
         systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)
+    score(this, systems)
 
+
+def score_without_matching(this: Run, systems: Mapping[str, Path], refusal: str) -> None:
+    """Score the other systems of a run whose matching was refused; transcripts of an earlier matching make room."""
+    del this.stages[MATCHING]
+    old = this.folder / "decoded" / "lpm"
+    if is_main() and old.exists():
+        say(f"decoded/lpm: the old folder is kept as {put_aside(old)}")
+    score(this, systems, refusal)
+
+
+def score(this: Run, systems: Mapping[str, Path], refusal: str = "") -> None:
+    """Decode the test sets with all systems, score them, and write the results and the verdict."""
     decoded = {system: this.decode(system, model) for system, model in systems.items()}
     if not is_main():
         return
     results = score_systems(decoded)
-    for stage in [*([] if data.stage is None else [data.stage]), *this.stages.values()]:
+    for stage in [*([] if this.data.stage is None else [this.data.stage]), *this.stages.values()]:
         stage.require_unchanged()
-    finish(this, results)
+    judged = verdict(facts_of(this.folder, this.settings, this.data, results, decoded, refusal=refusal))
+    finish(this, results, judged)
     add_results(systems, results)
 
 
-def finish(this: Run, results: dict[str, Any]) -> None:
-    """Write, plot and print the results, and write the report of the run."""
+def finish(this: Run, results: dict[str, Any], judged: Verdict) -> None:
+    """Write, plot and print the results and the verdict, and write the report of the run."""
     folders = {"data": this.folder / "data"} | {name: stage.folder for name, stage in this.stages.items()}
     records = {
         name: record for name, folder in folders.items() if (record := read_record(folder)) is not None
@@ -340,6 +361,7 @@ def finish(this: Run, results: dict[str, Any]) -> None:
         "seed": this.settings.training.seed,
         "versions": next(iter(records.values()))["versions"],
         "notes": this.data.notes,
+        "verdict": judged.as_json(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     path = this.folder / "results.json"
@@ -350,6 +372,8 @@ def finish(this: Run, results: dict[str, Any]) -> None:
     write_results(path, results)
     drawn = draw(results, this.folder / "results.png")
     show(results, f"{this.settings.name}: word error rates")
+    for line in judged.lines():
+        print(line)
     for note in this.data.notes:
         say(note)
     say(

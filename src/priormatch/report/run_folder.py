@@ -38,7 +38,8 @@ ORDER = (
     *("data", "tokenizer", "prior", "supervised", "lengths", "supervised-longer", "labels", "pseudo_label"),
     *("fusion", "fusion-matching", "lengths-asr_lm", "lengths-speaking_rate", "lengths-oracle", MATCHING),
 )
-RESULT_FIELDS = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float}
+RESULT_FIELDS = {"finished": str, "notes": list, "versions": dict, "peak_memory_mb": float, "verdict": dict}
+VERDICT_FIELDS = {"text": str, "tests": list, "reasons": list, "next": list}
 """The fields that the report takes from results.json, with their types."""
 OF_EACH = ("name", "runs")
 """Settings that give the location of a run, not what it does."""
@@ -181,11 +182,16 @@ def read_results(path: Path) -> dict[str, Any]:
         found = parse_json(read_text(path))
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    if not isinstance(found, dict) or any(
-        not isinstance(found.get(name, kind()), kind) for name, kind in RESULT_FIELDS.items()
-    ):
+    if not (isinstance(found, dict) and has_types(found, RESULT_FIELDS)):
         raise UserError(f"{path} holds no results of a run")
+    if not has_types(found.get("verdict", {}), VERDICT_FIELDS):
+        raise UserError(f"the verdict in {path} is damaged")
     return found
+
+
+def has_types(values: Mapping[str, Any], types: Mapping[str, type]) -> bool:
+    """Whether the values that are there have these types."""
+    return all(isinstance(values.get(name, kind()), kind) for name, kind in types.items())
 
 
 def read_stages(folder: Path) -> dict[str, dict[str, Any]]:
