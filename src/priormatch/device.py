@@ -1,5 +1,6 @@
 """Device selection and precision."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -26,6 +27,18 @@ def find_device(name: str) -> torch.device:
             raise UserError(f"device={name}: PyTorch sees no GPU here; give device=auto or device=cpu")
         torch.cuda.set_device(device.index or 0)  # kernels and CUDA graphs run on the current device
     return device
+
+
+def gpus_for(name: str) -> list[str]:
+    """The GPUs for processes that run in parallel, as CUDA_VISIBLE_DEVICES names them.
+
+    "" leaves the choice to each process: there are not several GPUs, or a device other than auto and cuda is given.
+    """
+    count = torch.cuda.device_count()
+    if count < 2 or name not in ("auto", "cuda"):
+        return [""]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return [each.strip() for each in visible.split(",")][:count] if visible else list(map(str, range(count)))
 
 
 def use_threads(count: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from priormatch.device import gpus_for
 from priormatch.errors import UserError
 from priormatch.experiments.pool import Pool, Task, Worker, attempt
 
@@ -139,8 +140,8 @@ def test_what_lacked_memory_has_nothing_beside_it_the_second_time(
 
         process = SimpleNamespace(is_alive=lambda: True, terminate=lambda: None)
 
-        def __init__(self) -> None:
-            self.connection = self
+        def __init__(self, gpu: str) -> None:
+            self.connection, self.gpu = self, gpu
 
         def begin(self, task: Task) -> None:
             self.name, self.alone = task.name, True
@@ -164,6 +165,34 @@ def test_what_lacked_memory_has_nothing_beside_it_the_second_time(
     with Pool(2) as pool:
         assert pool.perform(tasks, "letters") == {}
     assert ended == ["large", "b", "c", "d", "large", "last"]
+
+
+def note_gpu(file: Any, name: Any) -> None:
+    note(file, f"{name}:{os.environ.get('CUDA_VISIBLE_DEVICES')}")
+
+
+def test_tasks_in_parallel_are_spread_over_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five tasks begin at once; what each process sees is one GPU. A GPU that is free again gets the next task."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    file = tmp_path / "seen"
+    tasks = {name: task(file, name, work=note_gpu) for name in "abcde"}
+    with Pool(5, gpus_for("auto")) as pool:
+        assert pool.perform(tasks, "letters") == {}
+        assert sorted(file.read_text().split()) == ["a:0", "b:1", "c:2", "d:0", "e:1"]
+        file.unlink()
+        assert pool.perform({"f": task(file, "f", work=note_gpu)}, "letters") == {}
+        assert file.read_text().split() == ["f:0"]
+        assert len(pool.workers) == 5, "processes are used again"
+
+
+def test_only_visible_gpus_are_taken_and_a_chosen_device_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-7,-1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert gpus_for("cuda") == ["5", "GPU-7"]
+    assert gpus_for("cuda:1") == gpus_for("cpu") == [""]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert gpus_for("auto") == [""]
 
 
 def wait_forever(file: Any, name: Any) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_run import command, files, make_folders
 
 from priormatch.config import KeepSettings, Settings, load_settings, recipe_path
@@ -46,6 +47,26 @@ def test_communication_grows_with_the_model_and_beyond_a_machine_and_is_none_alo
     assert across == pytest.approx(2 * 15 / 16 * 4e8 / 12.5e9 + 8 * 120e-6)
     assert Cluster(16, bandwidth=25.0).seconds_to_sum(10**9) < across * 10 / 1.9
     assert Cluster(16, per_machine=16).seconds_to_sum(10**8) < across
+
+
+def test_a_busy_machine_is_measured_with_its_free_threads_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("os.getloadavg", lambda: (2.6, 0.0, 0.0))
+    torch.set_num_threads(4)
+    try:
+        with estimate.free_threads(torch.device("cpu")):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 4
+        assert "load 2.6 on 4 cores" in capsys.readouterr().err
+        monkeypatch.setattr("os.getloadavg", lambda: (0.3, 0.0, 0.0))
+        with estimate.free_threads(torch.device("cpu")):
+            assert torch.get_num_threads() == 4
+        assert capsys.readouterr().err == ""
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_gpus_without_an_utterance_are_counted(capsys: pytest.CaptureFixture[str], steady: None) -> None:

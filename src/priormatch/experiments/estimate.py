@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from priormatch.config import Settings
-from priormatch.device import find_device
+from priormatch.device import find_device, use_threads
 from priormatch.experiments.measure import SHOWN
 from priormatch.experiments.results_page import shared_models
 from priormatch.experiments.scales import SCALES, Request, light_files, missing_files, wanted_files
@@ -18,7 +18,9 @@ STEPS: dict[Kind, Step] = {"supervised": "further", "pseudo_labels": "labels", "
 
 def tell(request: Request) -> None:
     """Report what tables need, without running them: data, updates, hours by a short probe, memory and disk."""
-    device = find_device(request.places(request.seeds[0]).settings.device)
+    settings = request.places(request.seeds[0]).settings
+    device = find_device(settings.device)
+    use_threads(settings.threads)
     if request.scale != "demo":
         tell_files(request)
     say(f"measuring updates on {name_of(device)}, with noise as input ...")

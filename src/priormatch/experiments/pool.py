@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -41,10 +41,13 @@ class Task:
 
 
 class Pool:
-    """Runs tasks in this process, or several in parallel in worker processes that live as long as the pool."""
+    """Runs tasks in this process, or several in parallel in worker processes that live as long as the pool.
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
+    Workers are spread over `gpus`, as CUDA_VISIBLE_DEVICES names them; an empty name leaves the choice to them.
+    """
+
+    def __init__(self, jobs: int, gpus: Sequence[str] = ("",)) -> None:
+        self.jobs, self.gpus = jobs, gpus
         self.workers: list[Worker] = []
 
     def __enter__(self) -> "Pool":
@@ -108,22 +111,24 @@ class Pool:
                 yield key, reason
 
     def _idle(self, running: Mapping["Worker", object]) -> "Worker":
-        """An idle worker; a new one if there is none."""
+        """An idle worker on the GPU with the fewest tasks; a new one if there is none."""
         self.workers = [each for each in self.workers if each in running or each.process.is_alive()]
+        gpu = min(self.gpus, key=[each.gpu for each in running].count)
         for each in self.workers:
-            if each not in running:
+            if each not in running and each.gpu == gpu:
                 return each
-        self.workers.append(Worker())
+        self.workers.append(Worker(gpu))
         return self.workers[-1]
 
 
 class Worker:
-    """A process that runs one task at a time; if a task crashes it, only that task fails."""
+    """A process that runs one task at a time, on one GPU; if a task crashes it, only that task fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: str = "") -> None:
+        self.gpu = gpu
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs,))
+        self.process = context.Process(target=serve, args=(theirs, gpu))
         self.process.start()
         theirs.close()
 
@@ -148,8 +153,10 @@ class Worker:
         self.process.join()
 
 
-def serve(connection: Connection) -> None:
+def serve(connection: Connection, gpu: str) -> None:
     """Run incoming tasks until this process is terminated or its parent is gone."""
+    if gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before anything here uses CUDA
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the parent gets it too
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a stage saves its progress
     threading.Thread(target=end_with_parent, daemon=True).start()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from priormatch.config import Settings, to_yaml
+from priormatch.device import gpus_for
 from priormatch.errors import UserError
 from priormatch.experiments.comparisons import Measured
 from priormatch.experiments.measure import SHOWN, Found, measure, read_found, write_found
@@ -159,7 +160,10 @@ def train_all(request: Request, wanted: Wanted, studies: Studies) -> dict[Job, s
     for study in studies.values():
         replace_text(study.folder / "settings.yaml", to_yaml(study.settings))
     tasks = tasks_of(request, wanted, studies)
-    with Pool(request.jobs) as pool:
+    gpus = gpus_for(request.places(request.seeds[0]).settings.device)
+    if request.jobs > 1 and len(gpus) > 1:
+        say(f"{request.jobs} jobs are spread over {len(gpus)} GPUs")
+    with Pool(request.jobs, gpus) as pool:
         failed = pool.perform(tasks, ", ".join(request.tables))
     return {job: failed[each] for job in wanted for each in (Trained(job), job) if each in failed}
 

@@ -3,8 +3,8 @@
 import math
 import os
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ GB = 1e9
 IN_MACHINE = 150 * GB  # bytes per second between the GPUs of one machine
 DELAY = 120e-6  # seconds of a message between two processes: 20 µs through NCCL, and 100 µs through the hosts
 NUMBER = 4  # bytes of a weight, a gradient or a number in the optimizer
-BUSY = 1.3  # waiting on a machine that other programs use
 
 
 @dataclass(frozen=True)
@@ -91,10 +90,9 @@ class Line:
 
 def lines_of(works: Sequence[Work], cluster: Cluster) -> list[Line]:
     """Measure what each work takes, as one of the GPUs would do it, and add the time to communicate."""
-    probe, passed, used = Probe(cluster.gpus), time.perf_counter(), time.process_time()
-    lines = [line_of(work, probe, cluster) for work in track(works, "stages measured")]
-    note_load(time.perf_counter() - passed, time.process_time() - used, works[0].settings.device)
-    return lines
+    probe = Probe(cluster.gpus)
+    with free_threads(find_device(works[0].settings.device)):
+        return [line_of(work, probe, cluster) for work in track(works, "stages measured")]
 
 
 def line_of(work: Work, probe: Probe, cluster: Cluster) -> Line:
@@ -106,13 +104,26 @@ def line_of(work: Work, probe: Probe, cluster: Cluster) -> Line:
     return Line(work.name, work.times, seconds + summing, summing, memory)
 
 
-def note_load(passed: float, used: float, device: str) -> None:
-    """Report that other programs use this machine, if a probe on its CPU waited for them."""
-    if find_device(device).type == "cpu" and passed > BUSY * used:
-        say(
-            f"other programs use this machine (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores): the hours are"
-            f" those of a free one; as it is, they are at least {passed / used:.1f} times as many"
-        )
+@contextmanager
+def free_threads(device: torch.device) -> Iterator[None]:
+    """On a CPU, compute with the threads that other programs leave inside the context, and report if some are missing.
+
+    Threads that have to wait for each other take many times as long where other programs use their cores.
+    """
+    wanted, load, cores = torch.get_num_threads(), os.getloadavg()[0], os.cpu_count() or 1
+    free = max(min(wanted, cores - round(load)), 1)
+    if device.type != "cpu" or free == wanted:
+        yield
+        return
+    say(
+        f"other programs use this machine (load {load:.1f} on {cores} cores): measured in CPU time with"
+        f" {count_text(free, 'thread')} instead of {wanted}; beside them, it takes longer than shown"
+    )
+    torch.set_num_threads(free)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(wanted)
 
 
 def weights_of(step: Step, settings: Settings) -> int:
@@ -164,7 +175,7 @@ def name_of(device: torch.device) -> str:
     return (
         torch.cuda.get_device_name(device)
         if device.type == "cuda"
-        else count_text(torch.get_num_threads(), "CPU thread")
+        else f"this machine's {device.type.upper()}"
     )
 
 
