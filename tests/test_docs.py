@@ -21,6 +21,8 @@ NOT_RUN = {
     ("README.md", "it is what runs this"),
     ("export.md", "installs"),
     ("index.md", "installs"),
+    ("install.md", "builds an image"),
+    ("install.md", "installs"),
     ("models.md", "asks for your token"),
     ("page.md", "installs"),
     ("security.md", "installs"),

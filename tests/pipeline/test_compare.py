@@ -1,12 +1,13 @@
 """Several runs seen together: two hand-made ones, with word errors that can be counted."""
 
+import json
 from pathlib import Path
 
 import pytest
 from tiny_run import command
 
 from priormatch.errors import UserError
-from priormatch.pipeline.compare import compare_runs, read_counts
+from priormatch.pipeline.compare import compare_runs, markdown, read_counts
 from priormatch.scoring.transcripts import Transcript, write_transcripts
 
 REFERENCES = ["meeting at nine", "doctor at ten", "monday morning", "tuesday evening"]  # ten words
@@ -46,7 +47,7 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_rates_means_and_recovery_by_hand(runs: list[Path]) -> None:
-    found = rows(compare_runs(runs))
+    found = rows(markdown(compare_runs(runs)))
     assert found["system"] == ["seed-0", "seed-1", "mean", "WERR % of the mean"]
     assert found["supervised"] == ["40.00", "40.00", "40.00", ""]
     assert found["fixed pseudo-labels"] == ["30.00", "40.00", "35.00", "14.3"]  # 5 of 35
@@ -55,7 +56,7 @@ def test_rates_means_and_recovery_by_hand(runs: list[Path]) -> None:
 
 
 def test_matching_is_tested_against_the_others_over_all_runs(runs: list[Path]) -> None:
-    lines = [line for line in compare_runs(runs).splitlines() if line.startswith("- ")]
+    lines = [line for line in markdown(compare_runs(runs)).splitlines() if line.startswith("- ")]
     assert len(lines) == 2
     assert lines[0].startswith("- local prior matching is 25.00 points of WER below supervised (95 % ")
     assert lines[1].startswith(
@@ -66,7 +67,7 @@ def test_matching_is_tested_against_the_others_over_all_runs(runs: list[Path]) -
 
 def test_a_loss_is_called_one(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", {"supervised": 1, "lpm": 3})
-    text = compare_runs([run])
+    text = markdown(compare_runs([run]))
     assert "local prior matching is 20.00 points of WER above supervised" in text
     assert rows(text)["local prior matching"] == ["30.00", "30.00", ""]  # no topline, no recovery
 
@@ -74,7 +75,7 @@ def test_a_loss_is_called_one(tmp_path: Path) -> None:
 def test_every_test_set_has_its_section(runs: list[Path]) -> None:
     for run in runs:
         make_run(run, {"supervised": 2, "pseudo_label": 2, "lpm": 2, "topline": 2}, test="noisy")
-    text = compare_runs(runs)
+    text = markdown(compare_runs(runs))
     assert [line for line in text.splitlines() if line.startswith("###")] == [
         "### clean: WER %",
         "### noisy: WER %",
@@ -85,7 +86,11 @@ def test_every_test_set_has_its_section(runs: list[Path]) -> None:
 
 def test_only_what_all_runs_have_is_shown(runs: list[Path], tmp_path: Path) -> None:
     third = make_run(tmp_path / "seed-2", {"supervised": 4, "lpm": 0})
-    assert rows(compare_runs([*runs, third])).keys() == {"system", "supervised", "local prior matching"}
+    assert rows(markdown(compare_runs([*runs, third]))).keys() == {
+        "system",
+        "supervised",
+        "local prior matching",
+    }
 
 
 def test_counts_are_by_utterance(runs: list[Path]) -> None:
@@ -114,4 +119,13 @@ def test_a_folder_that_is_no_finished_run_is_named(
 
 def test_the_verb_prints_the_same(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert command("compare", *runs) == 0
-    assert capsys.readouterr().out == compare_runs(runs) + "\n"
+    assert capsys.readouterr().out == markdown(compare_runs(runs)) + "\n"
+
+
+def test_scripts_get_the_same_as_json(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("compare", *runs, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["test"], found["runs"]) == ("clean", ["seed-0", "seed-1"])
+    assert found["rates"]["lpm"] == [20.0, 10.0] and found["means"]["lpm"] == 15.0
+    assert found["recovered"]["pseudo_label"] == pytest.approx(100 / 7)
+    assert found["against"]["supervised"]["difference"] == 25.0

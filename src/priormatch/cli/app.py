@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -26,7 +26,7 @@ from priormatch.cli.serve import serve
 from priormatch.cli.start import doctor, new, settings
 from priormatch.cli.train import match, tokenizer, train, train_prior
 from priormatch.cli.transcribe import transcribe
-from priormatch.distributed import joined, rank, ranks
+from priormatch.distributed import is_main, joined, rank, ranks
 from priormatch.errors import UserError
 from priormatch.files import full_message, is_full
 from priormatch.processes import explained_readers
@@ -171,6 +171,11 @@ def root(
     """Semi-supervised speech recognition by local prior matching."""
 
 
+ResultsAsJson = Annotated[
+    bool, typer.Option("--json", help="Print results.json instead of a table, for scripts.")
+]
+
+
 def run(
     recipe: Annotated[
         str,
@@ -184,6 +189,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what it takes, as `priormatch plan` does.")
     ] = False,
+    as_json: ResultsAsJson = False,
 ) -> None:
     """Run a recipe from data to a table of results; finished stages are reused.
 
@@ -194,19 +200,27 @@ def run(
         from priormatch.pipeline import plan as planning
         from priormatch.pipeline.estimate import Cluster
 
-        planning.show(planning.plan(wanted, Cluster()))
+        found = planning.plan(wanted, Cluster())
+        planning.show_json(found) if as_json else planning.show(found)
         return
+    from priormatch.pipeline.run import RESULTS
     from priormatch.pipeline.run import run as run_all
 
-    run_all(wanted)
+    if not as_json:
+        run_all(wanted)
+        return
+    with redirect_stdout(sys.stderr):  # the table
+        folder = run_all(wanted)
+    if is_main():
+        print((folder / RESULTS).read_text(encoding="utf-8"), end="")
 
 
-def demo(overrides: Overrides = None) -> None:
+def demo(overrides: Overrides = None, *, as_json: ResultsAsJson = False) -> None:
     """Run local prior matching on a small generated corpus; it takes about 15 minutes.
 
     Example: priormatch demo
     """
-    run("demo", overrides)
+    run("demo", overrides, as_json=as_json)
 
 
 STAGES = "Stage by stage"

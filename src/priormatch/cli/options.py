@@ -43,6 +43,7 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
 
 
 Out = Annotated[Path, typer.Option("--out", help="Output folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Force = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]
 Overrides = Annotated[
     list[str] | None,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli.options import Overrides, complete_recipe, settings_of
+from priormatch.cli.options import Json, Overrides, complete_recipe, settings_of
 
 
 def plan(
@@ -25,7 +25,7 @@ def plan(
     price: Annotated[
         float | None, typer.Option("--price", min=0.0, help="Price of a GPU for an hour.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what a run takes on some GPUs: hours, memory, disk and money; nothing is trained or written.
 

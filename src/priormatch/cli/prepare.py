@@ -1,12 +1,14 @@
 """The verbs `prepare`, which converts corpora and text, and `pack`, which stores audio in a few large files."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from priormatch.cli.options import Force, Out
+from priormatch.cli.options import Force, Json, Out
 from priormatch.config import LanguageSettings, NormalizerKind
+from priormatch.json_text import to_json
 
 prepare = typer.Typer(
     help="Convert corpora to manifests of cuts, and text to sentences.", no_args_is_help=True
@@ -52,6 +54,7 @@ def librispeech(
     verify: Verify = False,
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Prepare LibriSpeech, or a corpus with the same layout.
 
@@ -62,7 +65,8 @@ def librispeech(
     said(
         prepare_librispeech(
             folder, out, part or (), verify=verify, max_bad_share=max_bad_share, overwrite=overwrite
-        )
+        ),
+        as_json,
     )
 
 
@@ -80,6 +84,7 @@ def librilight(
     verify: Verify = False,
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Prepare Libri-Light as released: long chapters, cut by voice activity.
 
@@ -96,7 +101,8 @@ def librilight(
             verify=verify,
             max_bad_share=max_bad_share,
             overwrite=overwrite,
-        )
+        ),
+        as_json,
     )
 
 
@@ -123,6 +129,7 @@ def audio(
     text_column: Annotated[str, typer.Option("--text-column", help="Column with the transcripts.")] = "",
     max_bad_share: BadShare = 0.05,
     overwrite: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Prepare your own audio, with or without transcripts; the format is detected.
 
@@ -145,7 +152,9 @@ def audio(
         max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
-    print(f"{out}: {overview(read_cuts(out), intake.normalizer, AudioSettings(segment=segment))}")
+    said({out.name: out}, True) if as_json else print(
+        f"{out}: {overview(read_cuts(out), intake.normalizer, AudioSettings(segment=segment))}"
+    )
 
 
 @prepare.command()
@@ -174,6 +183,7 @@ def text(
     normalizer: Normalizer = "english",
     alphabet: Alphabet = "",
     overwrite: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Prepare text for the prior: split into sentences, normalized, compared with transcripts.
 
@@ -195,7 +205,7 @@ def text(
         overwrite=overwrite,
         normalizer=normalizer_of(LanguageSettings(normalizer, alphabet)),
     )
-    print(report)
+    print(to_json(report) if as_json else report)
 
 
 @prepare.command()
@@ -206,6 +216,7 @@ def split(
     out: Manifest,
     no_text: Annotated[bool, typer.Option("--no-text", help="Leave out the transcripts.")] = False,
     overwrite: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Write the cuts whose ids are listed, for experiments on fixed splits.
 
@@ -217,7 +228,9 @@ def split(
     from priormatch.prepare.split import write_split
 
     written = write_split(cuts, ids, out, no_text=no_text, overwrite=overwrite)
-    print(f"{out}: {overview(written, normalizer_of(LanguageSettings()), AudioSettings())}")
+    said({out.name: out}, True) if as_json else print(
+        f"{out}: {overview(written, normalizer_of(LanguageSettings()), AudioSettings())}"
+    )
 
 
 @prepare.command("demo")
@@ -225,6 +238,7 @@ def prepare_demo_corpus(
     *,
     out: Out,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the sentences, voices and noise.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """Generate the demo corpus with espeak-ng.
 
@@ -233,7 +247,7 @@ def prepare_demo_corpus(
     from priormatch.prepare.demo import prepare_demo
 
     prepare_demo(out, seed)
-    said({path.name: path for path in sorted(out.glob("*.jsonl.gz"))})
+    said(manifests_in(out), as_json)
 
 
 @prepare.command("synthetic")
@@ -263,6 +277,7 @@ def prepare_synthetic_corpus(
         int | None,
         typer.Option("--jobs", min=1, help="Recordings made in parallel; one per core by default."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Generate a corpus like LibriSpeech from text; espeak-ng reads it in clean and other voices.
 
@@ -279,7 +294,9 @@ def prepare_synthetic_corpus(
     )
     with Stage(out, {"version": VERSION, "options": options}, {"text": text}).work() as todo:
         if todo:
-            said(prepare_synthetic(files, out, options, jobs))
+            prepare_synthetic(files, out, options, jobs)
+    if todo or as_json:
+        said(manifests_in(out), as_json)
 
 
 def pack(
@@ -287,6 +304,7 @@ def pack(
     *,
     out: Out,
     max_bad_share: BadShare = 0.05,
+    as_json: Json = False,
 ) -> None:
     """Store the audio of cuts in a few large 16-bit WAV files; training reads these fastest.
 
@@ -300,13 +318,25 @@ def pack(
     found, name = read_cuts(cuts), cuts.name.removesuffix(".gz").rpartition(".")[0]
     with Stage(out, {"shard_samples": SHARD_SAMPLES}, {"cuts": cuts}).work() as todo:
         if todo:
-            said({name: pack_cuts(found, out, name, max_bad_share=max_bad_share)})
+            pack_cuts(found, out, name, max_bad_share=max_bad_share)
+    if todo or as_json:
+        said(manifests_in(out), as_json)
 
 
-def said(manifests: dict[str, Path]) -> None:
+def manifests_in(folder: Path) -> dict[str, Path]:
+    """The manifests in a folder by file name."""
+    return {path.name: path for path in sorted(folder.glob("*.jsonl.gz"))}
+
+
+def said(manifests: dict[str, Path], as_json: bool) -> None:
     """Print a summary of the prepared manifests."""
     from priormatch.data.corpus import read_cuts
     from priormatch.data.manifest import summary
 
-    for name, path in manifests.items():
-        print(f"{name}: {summary(read_cuts(path))}: {path}")
+    found = {name: summary(read_cuts(path)) for name, path in manifests.items()}
+    if as_json:
+        entries = [{"name": name, "path": manifests[name], **asdict(each)} for name, each in found.items()]
+        print(to_json(entries))
+        return
+    for name, each in found.items():
+        print(f"{name}: {each}: {manifests[name]}")

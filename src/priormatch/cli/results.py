@@ -1,5 +1,6 @@
 """The verbs for results: `score`, `hypotheses`, `table`, `compare`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from priormatch.cli.options import (
     Force,
+    Json,
     MatchingFusion,
     Model,
     Overrides,
@@ -52,7 +54,7 @@ def score(
         Path | None, typer.Option("--out", help="Also write the result to a .md or .json file.")
     ] = None,
     overwrite: Force = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Json = False,
     prior: Annotated[
         Path | None, model_option("--prior", "Folder of a prior, to show its perplexity per token.")
     ] = None,
@@ -140,6 +142,9 @@ def table(
     so_far: Annotated[
         bool, typer.Option("--so-far", help="Train nothing; show the results so far, without --data.")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each table as one JSON object, for scripts.")
+    ] = False,
 ) -> None:
     """Run tables of the paper and show our results next to the paper's; finished systems are reused.
 
@@ -149,7 +154,7 @@ def table(
     from priormatch.experiments.run_tables import run_tables
     from priormatch.experiments.scales import make_request
 
-    request = make_request(words, scale, seeds, data, jobs, so_far)
+    request = replace(make_request(words, scale, seeds, data, jobs, so_far), as_json=as_json)
     if dry_run:
         tell(request)
     else:
@@ -158,11 +163,15 @@ def table(
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs of one recipe with different seeds.")],
+    *,
+    as_json: Json = False,
 ) -> None:
     """Show the word error rates of several runs as Markdown; with paired tests over all runs.
 
     Example: priormatch compare runs/demo-0 runs/demo-1 runs/demo-2
     """
-    from priormatch.pipeline.compare import compare_runs
+    from priormatch.json_text import to_json
+    from priormatch.pipeline.compare import compare_runs, markdown
 
-    print(compare_runs(runs))
+    found = compare_runs(runs)
+    print(to_json(found) if as_json else markdown(found))

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli.options import Overrides, Recipe, complete_recipe, settings_of
+from priormatch.cli.options import Json, Overrides, Recipe, complete_recipe, settings_of
 from priormatch.errors import UserError
+from priormatch.json_text import to_json
 
 
 def settings(
@@ -16,6 +17,7 @@ def settings(
     reference: Annotated[
         bool, typer.Option("--reference", help="Print a Markdown reference of all settings instead.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Print every setting with its value and meaning.
 
@@ -25,10 +27,14 @@ def settings(
 
     if reference and (recipe or overrides):
         raise UserError("--reference prints the defaults: leave out --recipe and key=value")
-    print(
-        config_docs.reference() if reference else config_docs.commented_yaml(settings_of(recipe, overrides)),
-        end="",
-    )
+    if reference and as_json:
+        raise UserError("--reference prints Markdown: leave out --json")
+    if reference:
+        print(config_docs.reference(), end="")
+    elif as_json:
+        print(to_json(settings_of(recipe, overrides)))
+    else:
+        print(config_docs.commented_yaml(settings_of(recipe, overrides)), end="")
 
 
 def new(
@@ -70,6 +76,8 @@ def doctor(
         ),
     ] = None,
     overrides: Overrides = None,
+    *,
+    as_json: Json = False,
 ) -> None:
     """Check the installation, machine, and a recipe's data and models; nothing is trained or written.
 
@@ -82,5 +90,5 @@ def doctor(
     given = overrides or []
     if recipe is not None and "=" in recipe:  # the first word is a setting, not a recipe
         given, recipe = [recipe, *given], None
-    if examine(recipe, given):
+    if examine(recipe, given, as_json):
         raise SystemExit(1)

@@ -78,6 +78,7 @@ def transcribe(
     device: Device = "auto",
     threads: Threads = 0,
     overwrite: Force = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Transcribe recordings, which are cut at their pauses; in folders, files without an audio suffix are skipped.
 
@@ -87,7 +88,8 @@ def transcribe(
 
     Example: priormatch transcribe runs/demo/lpm/model talks --out transcripts --format txt --format srt
     """
-    wanted = list(dict.fromkeys(formats or [Format.txt]))
+    given = [*(formats or []), *([Format.json] if as_json else [])]
+    wanted = list(dict.fromkeys(given or [Format.txt]))
     if out is None and len(wanted) > 1:
         raise UserError("only one format can be printed: give one --format, or a folder as --out")
     fused = fusion_of(prior, fusion, beam_size)

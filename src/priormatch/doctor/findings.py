@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from priormatch.errors import UserError
+from priormatch.json_text import to_json
 
 Status = Literal["ok", "warning", "problem"]
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,19 @@ class Finding:
         return f"{self.status:8} {self.what}{f'; {self.advice}' if self.advice else ''}"
 
 
-def examine(recipe: str | None, overrides: Sequence[str]) -> bool:
-    """Print the findings of all checks; return whether there is a problem."""
-    counts: Counter[str] = Counter()
+def examine(recipe: str | None, overrides: Sequence[str], as_json: bool = False) -> bool:
+    """Print the findings of all checks, as lines or as one JSON object; return whether there is a problem."""
+    found = []
     for finding in findings(recipe, overrides):
-        print(finding, flush=True)
-        counts[finding.status] += 1
-    others = (f"{counts[each]} {each}{'' if counts[each] == 1 else 's'}" for each in ("warning", "problem"))
-    print(f"{counts['ok']} ok, {', '.join(others)}")
+        found.append(finding)
+        if not as_json:
+            print(finding, flush=True)
+    counts = Counter(finding.status for finding in found)
+    if as_json:
+        print(to_json({"findings": found, **{each: counts[each] for each in STATUSES}}))
+    else:
+        others = (f"{counts[each]} {each}{'' if counts[each] == 1 else 's'}" for each in STATUSES[1:])
+        print(f"{counts['ok']} ok, {', '.join(others)}")
     return counts["problem"] > 0
 
 

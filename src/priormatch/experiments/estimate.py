@@ -9,6 +9,7 @@ from priormatch.experiments.measure import SHOWN
 from priormatch.experiments.results_page import shared_models
 from priormatch.experiments.scales import SCALES, Request, light_files, missing_files, wanted_files
 from priormatch.experiments.table import BEAMS, Kind, tables
+from priormatch.json_text import to_json
 from priormatch.pipeline.estimate import GB, Cluster, bytes_kept, lines_of, name_of, show_lines, unit_of
 from priormatch.pipeline.probe import SECONDS, Step, Work
 from priormatch.progress import say
@@ -28,7 +29,12 @@ def tell(request: Request) -> None:
     works, seeds = work_of(request), len(request.seeds)
     one = Cluster(unit=unit_of(device))
     lines = lines_of(works, one)
-    show_lines(f"{titles}: for each of {seeds} seeds", lines, one)
+    if request.as_json:
+        print(
+            to_json({"device": name_of(device), "seeds": seeds, "lines": [each.as_json(1) for each in lines]})
+        )
+    else:
+        show_lines(f"{titles}: for each of {seeds} seeds", lines, one)
     say(
         f"{seeds * sum(each.hours for each in lines):.2f} hours in total on {name_of(device)}, one training at a time;"
         " tuning, decoding and the validation of priors are not counted"

@@ -1,5 +1,6 @@
 """Tables in the paper's layout, with our figures next to the paper's."""
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +10,8 @@ from priormatch.experiments.table import MISSING, Cells, is_measured
 
 Values = Mapping[str, float]
 """The figures of a row with one seed, by column."""
+
+FIGURE = re.compile(r"-?\d+(\.\d+)?")
 
 Grid = list[list[str]]
 """The header of a table and its rows."""
@@ -73,6 +76,18 @@ def on_screen(title: str, grid: Grid) -> ScreenTable:
 def as_tsv(grid: Grid) -> str:
     """A table as TSV."""
     return "".join("\t".join(line) + "\n" for line in grid)
+
+
+def as_records(grid: Grid) -> list[dict[str, str | float | None]]:
+    """The rows of a table by column: figures as numbers, missing ones as None."""
+    head, *body = grid
+    return [dict(zip(head, map(_value, line), strict=True)) for line in body]
+
+
+def _value(cell: str) -> str | float | None:
+    if cell == MISSING:
+        return None
+    return float(cell) if FIGURE.fullmatch(cell) else cell
 
 
 def every_seed(rows: Sequence[Cells], found: Sequence[Sequence[Values]], seeds: Sequence[int]) -> Grid:

@@ -12,13 +12,22 @@ from rich.console import Console
 from priormatch.config import Settings, flat
 from priormatch.experiments import comparisons
 from priormatch.experiments.comparisons import Measured
-from priormatch.experiments.layout import Grid, as_tsv, every_seed, markdown, on_screen, side_by_side
+from priormatch.experiments.layout import (
+    Grid,
+    as_records,
+    as_tsv,
+    every_seed,
+    markdown,
+    on_screen,
+    side_by_side,
+)
 from priormatch.experiments.measure import SHOWN, beams
 from priormatch.experiments.scales import Request, as_ranges
 from priormatch.experiments.study import Places, Study
 from priormatch.experiments.table import BEAMS, MISSING, TRAINED_BY, Cells, Row, System, Table, tables
 from priormatch.experiments.trained import trained_for
 from priormatch.files import replace_text
+from priormatch.json_text import to_json
 from priormatch.old_names import REMOVED_FROM_MATCHING
 from priormatch.pipeline.recipe import recipe_of_model
 from priormatch.pipeline.show_hypotheses import LEGEND
@@ -96,7 +105,8 @@ def beams_page(request: Request, studies: Mapping[int, Study]) -> Path:
     ours = beams(studies[request.seeds[0]])
     row = Row(1, "LPM", {}, system=SHOWN)
     page = write_page(Page(request, BEAMS, studies, [row]), ours, {"": ours}, sections)
-    show(PAPERS_BEAMS, [head, *papers])
+    if not request.as_json:
+        show(PAPERS_BEAMS, [head, *papers])
     return page
 
 
@@ -166,7 +176,10 @@ def write_page(
     request, table, title = page.request, page.table, tables()[page.table].title
     rows = f"-rows-{request.rows[table]}" if table in request.rows else ""
     path = page.first.folder.parent / f"{table}{rows}.md"
-    show(title, shown)
+    if request.as_json:
+        print(to_json({"table": table, "title": title, "rows": as_records(for_machines[""])}))
+    else:
+        show(title, shown)
     blocks = [f"# {title}\n\n    {request.command(table)}\n", markdown(shown), *sections]
     replace_text(path, "\n".join([*blocks, account(page, missing)]))
     files = {path.with_name(f"{path.stem}{end}.tsv"): grid for end, grid in for_machines.items()}

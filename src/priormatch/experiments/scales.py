@@ -148,6 +148,7 @@ class Request:
     jobs: int = 1
     so_far: bool = False  # show existing measurements and train nothing
     overrides: tuple[str, ...] = ()
+    as_json: bool = False  # print tables as JSON instead of drawing them
 
     @property
     def recipe(self) -> Path:

@@ -1,13 +1,14 @@
 """`priormatch compare`: results of one recipe with several seeds, in one table."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from priormatch.errors import UserError
 from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
-from priormatch.scoring.bootstrap import paired_bootstrap
+from priormatch.scoring.bootstrap import PairedTest, paired_bootstrap
 from priormatch.scoring.error_rates import ErrorCounts, word_error_rate_recovered, word_errors
 from priormatch.scoring.transcripts import both_sides
 
@@ -26,43 +27,75 @@ def read_counts(run: Path) -> Counts:
     return counts
 
 
-def compare_runs(runs: Sequence[Path]) -> str:
-    """Markdown tables of all runs with their means, and paired tests over all runs."""
+@dataclass(frozen=True)
+class Compared:
+    """A test set of several runs: WERs by system and run, their means, and what the means recover of the gap.
+
+    `against` has the paired test of local prior matching against each other system, over all runs.
+    """
+
+    test: str
+    runs: list[str]
+    rates: dict[str, list[float]]
+    means: dict[str, float]
+    recovered: dict[str, float]
+    against: dict[str, PairedTest]
+
+
+def compare_runs(runs: Sequence[Path]) -> list[Compared]:
+    """Compare the systems of all runs on each test set."""
     found = {run: read_counts(run) for run in runs}
     systems = [system for system in NAMES if all(system in counts for counts in found.values())]
     tests = list(found[runs[0]][BASE])
     if any(list(counts[system]) != tests for counts in found.values() for system in systems):
         raise UserError("the runs were not scored on the same test sets, so they cannot be compared")
-    sections = [section(test, systems, found) for test in tests]
-    return "\n\n".join(sections)
+    return [compare_on(test, systems, found) for test in tests]
 
 
-def section(test: str, systems: list[str], found: dict[Path, Counts]) -> str:
-    """The table and the paired tests of one test set."""
-    lines = [
-        f"### {test}: WER %",
-        "",
-        "| system | " + " | ".join(run.name for run in found) + " | mean | WERR % of the mean |",
-        "|---|" + "---|" * (len(found) + 2),
-    ]
-    means = {
-        system: float(np.mean([counts[system][test].rate for counts in found.values()])) for system in systems
+def compare_on(test: str, systems: list[str], found: dict[Path, Counts]) -> Compared:
+    """Compare the systems on one test set."""
+    rates = {system: [counts[system][test].rate for counts in found.values()] for system in systems}
+    means = {system: float(np.mean(its)) for system, its in rates.items()}
+    recovered = {
+        system: word_error_rate_recovered(means[BASE], means[system], means[TOP])
+        for system in systems
+        if TOP in systems and system not in (BASE, TOP)
     }
-    for system in systems:
-        rates = " | ".join(f"{counts[system][test].rate:.2f}" for counts in found.values())
-        recovered = ""
-        if TOP in systems and system not in (BASE, TOP):
-            recovered = f"{word_error_rate_recovered(means[BASE], means[system], means[TOP]):.1f}"
-        lines.append(f"| {NAMES[system]} | {rates} | {means[system]:.2f} | {recovered} |")
+    others = [each for each in systems if "lpm" in systems and each not in ("lpm", TOP)]
+    against = {each: paired_test(test, each, found) for each in others}
+    return Compared(test, [run.name for run in found], rates, means, recovered, against)
+
+
+def paired_test(test: str, base: str, found: dict[Path, Counts]) -> PairedTest:
+    """Test local prior matching against another system over all runs."""
+    others, ours = ([counts[each][test] for counts in found.values()] for each in (base, "lpm"))
+    try:
+        return paired_bootstrap(others, ours)
+    except ValueError as error:
+        raise UserError(
+            f"the runs were not scored on the same utterances of {test}, so they cannot be compared"
+        ) from error
+
+
+def markdown(found: Sequence[Compared]) -> str:
+    """Tables of all runs with their means, and the paired tests, as Markdown."""
+    return "\n\n".join(map(section, found))
+
+
+def section(found: Compared) -> str:
+    """The table and the paired tests of one test set as Markdown."""
+    lines = [
+        f"### {found.test}: WER %",
+        "",
+        "| system | " + " | ".join(found.runs) + " | mean | WERR % of the mean |",
+        "|---|" + "---|" * (len(found.runs) + 2),
+    ]
+    for system, rates in found.rates.items():
+        shown = " | ".join(f"{rate:.2f}" for rate in rates)
+        recovered = f"{found.recovered[system]:.1f}" if system in found.recovered else ""
+        lines.append(f"| {NAMES[system]} | {shown} | {found.means[system]:.2f} | {recovered} |")
     lines.append("")
-    for base in (each for each in systems if "lpm" in systems and each not in ("lpm", TOP)):
-        others, ours = ([counts[each][test] for counts in found.values()] for each in (base, "lpm"))
-        try:
-            result = paired_bootstrap(others, ours)
-        except ValueError as error:
-            raise UserError(
-                f"the runs were not scored on the same utterances of {test}, so they cannot be compared"
-            ) from error
-        words = difference_in_words(result.difference, result.interval, result.p_value, NAMES[base])
+    for base, test in found.against.items():
+        words = difference_in_words(test.difference, test.interval, test.p_value, NAMES[base])
         lines.append(f"- {NAMES['lpm']} is {words}")
     return "\n".join(lines)

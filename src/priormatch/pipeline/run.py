@@ -43,6 +43,8 @@ from priormatch.runs.stage import MATCHING, Decision, Stage, Wanted, put_aside, 
 from priormatch.runs.verdict import Verdict, verdict
 from priormatch.training.wandb_log import wandb_plan
 
+RESULTS = "results.json"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -364,7 +366,7 @@ def finish(this: Run, results: dict[str, Any], judged: Verdict) -> None:
         "verdict": judged.as_json(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    path = this.folder / "results.json"
+    path = this.folder / RESULTS
     if path.exists() and not same_systems(path, results):
         for old in (path, path.with_suffix(".png"), this.folder / REPORT):
             if old.exists():

@@ -1,6 +1,5 @@
 """Scores as Markdown, on the terminal or in a file, and as JSON."""
 
-import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
@@ -13,9 +12,10 @@ from rich.text import Text
 
 from priormatch.errors import UserError
 from priormatch.files import replace_text
+from priormatch.json_text import to_json
 from priormatch.pipeline.score import Comparison, Score, Scoring
 from priormatch.pipeline.show_hypotheses import STYLES
-from priormatch.runs.results import difference_in_words, paired_entry, without_nan
+from priormatch.runs.results import difference_in_words, paired_entry
 from priormatch.scoring.alignment import (
     KINDS,
     AlignedUtterance,
@@ -238,7 +238,7 @@ def as_json(scoring: Scoring, details: int | None) -> str:
         "comparisons": [comparison_entry(each) for each in scoring.comparisons],
         "notes": scoring.notes,
     }
-    return json.dumps(without_nan(found), indent=2, ensure_ascii=False, allow_nan=False)
+    return to_json(found)
 
 
 def score_entry(score: Score, details: int | None) -> dict[str, Any]:

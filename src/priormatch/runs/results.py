@@ -1,7 +1,6 @@
 """Results of a run: error rates of all systems, their comparison, a table and a chart."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from priormatch.files import read_text, replace_text
-from priormatch.json_text import parse_json
+from priormatch.json_text import parse_json, without_nan
 from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
 from priormatch.scoring.error_rates import (
     ErrorCounts,
@@ -184,12 +183,3 @@ def same_systems(path: Path, results: Mapping[str, Any]) -> bool:
         return parse_json(read_text(path))["systems"] == without_nan(results["systems"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def without_nan(value: Any) -> Any:
-    """Replace NaN and infinity in a tree of results with None, because JSON cannot represent them."""
-    if isinstance(value, Mapping):
-        return {name: without_nan(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [without_nan(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
