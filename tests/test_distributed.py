@@ -115,6 +115,15 @@ def test_unreadable_utterances_of_one_process_are_named_and_hang_nothing(folder:
     assert decisions(folder / "of-two") == decisions(folder / "learned")
 
 
+def test_too_many_unreadable_utterances_of_one_process_end_the_job(folder: Path) -> None:
+    for cut in corpus(folder, "unlabeled").cuts[:8]:
+        Path(cut.recording.sources[0].source).unlink()
+    found = ends(start(2, [JOBS, "learn-briefly", str(folder)], folder))
+    assert all(code == 1 for code, _ in found)
+    assert any("utterances cannot be read, the last because" in output for _, output in found)
+    assert any("raise audio.max_bad_share (now 0.5)" in output for _, output in found)
+
+
 def test_all_processes_skip_an_update_without_a_finite_gradient_and_give_up_together(folder: Path) -> None:
     found = ends(start(2, [JOBS, "unlearnable", str(folder)], folder))
     assert all("20 updates in a row had a gradient that is not finite" in output for _, output in found)

@@ -73,7 +73,11 @@ def joined() -> Iterator[None]:
     dist.init_process_group(_backend(), timeout=LATE)
     quick, patient = (dist.new_group(backend="gloo", timeout=each) for each in (LATE, PATIENT))
     _job = Job(dist.get_rank(), dist.get_world_size(), quick, patient)
-    yield
+    try:
+        yield
+    except SystemExit:  # an exit code that all processes have agreed on
+        dist.destroy_process_group()
+        raise
     dist.destroy_process_group()  # after an error it could wait for processes that are gone
     _job = Job()
 
@@ -110,15 +114,15 @@ def from_main(value: T) -> T:
     return found[0]
 
 
-def from_all(value: T) -> list[T]:
-    """The values of all processes, by rank."""
+def from_all(value: T, patient: bool = False) -> list[T]:
+    """The values of all processes, by rank; `patient` if some may need much longer than others."""
     if _job.ranks == 1:
         return [value]
     import torch.distributed as dist
 
     found: list[Any] = [None] * _job.ranks
     with _noticing():
-        dist.all_gather_object(found, value, group=_job.quick)
+        dist.all_gather_object(found, value, group=_job.patient if patient else _job.quick)
     return found
 
 

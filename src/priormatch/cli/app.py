@@ -19,7 +19,7 @@ from priormatch.cli.help import Verb, Verbs
 from priormatch.cli.model_verbs import export, push
 from priormatch.cli.options import Overrides, complete_recipe, settings_of
 from priormatch.cli.plan import plan
-from priormatch.cli.prepare import pack, prepare
+from priormatch.cli.prepare import check, pack, prepare
 from priormatch.cli.report import report
 from priormatch.cli.results import compare, hypotheses, score, table
 from priormatch.cli.serve import serve
@@ -228,7 +228,7 @@ VERBS: dict[str, tuple[Callable[..., None], ...]] = {
     "Getting started": (demo, new, doctor, plan, run, report, settings),
     "Using models": (transcribe, serve, decode, tune, push, export),
     "Results": (score, compare, hypotheses, table),
-    STAGES: (pack, tokenizer, train_prior, train, label, match),
+    STAGES: (check, pack, tokenizer, train_prior, train, label, match),
 }
 PREPARE = """Convert corpora to manifests of cuts, and text to sentences.
 
@@ -237,10 +237,10 @@ Example: priormatch prepare audio speech --out speech.jsonl.gz
 
 GOES_ON = {
     *("run", "demo", "table", "prepare synthetic", "pack", "train-prior", "train", "match"),
-    *("label", "tune", "decode", "transcribe"),
+    *("label", "tune", "decode", "transcribe", "check"),
 }
 """The verbs that resume after an interruption."""
-SHARED = {"run", "demo", "train-prior", "train", "match", "tune", "decode"}
+SHARED = {"run", "demo", "train-prior", "train", "match", "tune", "decode", "check"}
 """The verbs that several processes, started by torchrun, share."""
 
 app.add_typer(prepare, name="prepare", cls=Verbs, help=PREPARE, rich_help_panel=STAGES)

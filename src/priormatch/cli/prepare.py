@@ -1,4 +1,4 @@
-"""The verbs `prepare`, which converts corpora and text, and `pack`, which stores audio in a few large files."""
+"""The verbs `prepare`, which converts corpora and text, `check`, which finds bad audio, and `pack`, which copies it."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -297,6 +297,40 @@ def prepare_synthetic_corpus(
             prepare_synthetic(files, out, options, jobs)
     if todo or as_json:
         said(manifests_in(out), as_json)
+
+
+def check(
+    cuts: Annotated[Path, typer.Argument(help="Manifest of the cuts.")],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Manifest of the good utterances; CUTS-good.jsonl.gz beside CUTS by default."
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Processes that decode; by default one per core."),
+    ] = None,
+    overwrite: Force = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """Decode all audio of a manifest to find bad utterances: truncated, undecodable, mis-declared, silent, clipped.
+
+    The good ones are written to a manifest, the ids of the bad ones with reasons beside it. An interrupted call
+    resumes. The exit code is 1 if something is bad.
+
+    Example: priormatch check data/train.jsonl.gz --out data/train-good.jsonl.gz
+    """
+    from priormatch.distributed import is_main
+    from priormatch.pipeline.check import check as check_all
+    from priormatch.pipeline.check import cores
+
+    found = check_all(cuts, out, jobs or cores(), overwrite)
+    if is_main():
+        print(found.as_json() if as_json else found)
+    if found.bad:
+        raise SystemExit(1)
 
 
 def pack(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import soundfile
@@ -18,6 +18,7 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.waveforms import require_sane
 from priormatch.errors import UserError
 from priormatch.files import open_regular
+from priormatch.progress import count_text
 
 SUFFIXES = (
     *(".aif", ".aifc", ".aiff", ".au", ".caf", ".flac", ".mp3", ".nist", ".oga", ".ogg"),
@@ -52,6 +53,18 @@ class BadAudio(Exception):
     def __init__(self, path: Path, reason: str, kind: str = "audio unreadable") -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason, self.kind = path, reason, kind
+
+
+class Header(NamedTuple):
+    """What the header of an audio file says; the length of an MP3 may be only an estimate."""
+
+    rate: int
+    channels: int
+    seconds: float
+    exact: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.rate:,} Hz, {count_text(self.channels, 'channel')}, {self.seconds:.2f} s"
 
 
 def audio_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
@@ -103,6 +116,18 @@ def count_frames(path: Path, decode: bool = True) -> int:
         except ValueError as reason:
             raise BadAudio(path, str(reason)) from reason
         return int(sound.frames)
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of an audio file; raise `BadAudio` if it is unusable or, unless it is an MP3, has no end."""
+    with open_sound(path) as sound:
+        try:
+            if sound.format != MP3:  # in which seeking decodes everything before
+                _require_end(sound)
+        except ValueError as reason:
+            raise BadAudio(path, str(reason)) from reason
+        seconds = sound.frames / sound.samplerate
+        return Header(sound.samplerate, sound.channels, seconds, not _estimated(sound))
 
 
 @contextmanager

@@ -120,13 +120,14 @@ class Batch:
         )
 
 
+Asked = TypeVar("Asked", contravariant=True)
 Read = TypeVar("Read", covariant=True)
 
 
-class Reader(Protocol[Read]):
+class Reader(Protocol[Asked, Read]):
     """What the loader's worker processes run."""
 
-    def __getitems__(self, request: Request) -> Read:
+    def __getitems__(self, request: Asked) -> Read:
         """Read what is requested."""
 
 
@@ -317,24 +318,26 @@ class BatchStream:
         mine = slice(first, first + self.accumulate)
         to_come = (part for each in self.plan.requests(self.position) for part in each.parts(count)[mine])
         if self.audio is None:
-            return _loader(self.reader, to_come, self.workers)
+            return read_ahead(self.reader, to_come, self.workers)
         audio = self.audio
         return (self.reader.read_decoded(request, audio) for request in to_come)
 
     def count_bad(self, batch: Batch) -> None:
         """Report each unreadable cut once, and raise `UserError` if there are too many."""
         corpus = self.reader.corpus
+        seen, most = min(self.seen, len(corpus)), corpus.audio.max_bad_share
         for cut, reason in batch.bad:
             if cut not in self.bad:
                 self.bad[cut] = reason
-                say(f"{corpus.name}: {cut} cannot be read and is skipped ({reason})", everywhere=True)
-        seen, most = min(self.seen, len(corpus)), corpus.audio.max_bad_share
+                what = f"{cut} cannot be read and is skipped ({reason}), {len(self.bad)} of {seen} so far"
+                say(f"{corpus.name}: {what}", everywhere=True)
         many = len(self.bad) > max(1, most * seen) and seen >= min(100, len(corpus))
         if many or len(self.bad) == len(corpus):
             raise UserError(
                 f"{corpus.name}: {len(self.bad)} of {seen} utterances"
                 f" cannot be read, the last because {next(reversed(self.bad.values()))}:"
-                f" repair them, or raise audio.max_bad_share (now {most:g})"
+                f" list them all with `priormatch check`, repair them or leave them out, or raise"
+                f" audio.max_bad_share (now {most:g})"
             )
 
 
@@ -351,7 +354,7 @@ def once(
         for group in ([np.arange(len(durations))] if groups is None else groups)
         for request in in_this_order(durations, group[np.argsort(-durations[group], kind="stable")], seconds)
     )
-    yield from map(ready, _loader(reader, requests, workers))
+    yield from map(ready, read_ahead(reader, requests, workers))
 
 
 def ready(batch: Batch) -> Batch:
@@ -388,7 +391,7 @@ def decode_corpus(corpus: Corpus, device: torch.device) -> DecodedAudio:
 
     def parts() -> Iterator[Part]:
         with Meter(f"decoding {corpus.name}", len(corpus)) as meter:
-            for part in _loader(CorpusReader(corpus), requests, workers):
+            for part in read_ahead(CorpusReader(corpus), requests, workers):
                 yield part
                 meter.advance(len(part.found))
 
@@ -410,7 +413,9 @@ class CorpusReader:
 
 
 # Not a method of the stream: a reference cycle would keep the loader's workers from ending in time.
-def _loader(reader: Reader[Read], requests: Iterator[Request], workers: int) -> Generator[Read, None, None]:
+def read_ahead(
+    reader: Reader[Asked, Read], requests: Iterator[Asked], workers: int
+) -> Generator[Read, None, None]:
     """Read what is requested in order; with workers, ahead of its use."""
     if workers == 0:
         yield from (reader.__getitems__(request) for request in requests)
@@ -418,7 +423,7 @@ def _loader(reader: Reader[Read], requests: Iterator[Request], workers: int) -> 
     start_method = "fork" if sys.platform == "linux" else None  # even in a process that was spawned
     loader: DataLoader[Read] = DataLoader(
         reader,  # type: ignore[arg-type]
-        batch_sampler=_Requests(requests),  # type: ignore[arg-type]
+        batch_sampler=_Requests(requests),
         num_workers=workers,
         collate_fn=_as_it_is,
         multiprocessing_context=start_method,
@@ -439,10 +444,10 @@ def _loader(reader: Reader[Read], requests: Iterator[Request], workers: int) -> 
 class _Requests:
     """A batch sampler over requests, which can be iterated once."""
 
-    def __init__(self, requests: Iterator[Request]) -> None:
+    def __init__(self, requests: Iterator[Any]) -> None:
         self.requests = requests
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[Any]:
         return self.requests
 
 

@@ -1,6 +1,7 @@
 """Corpora of cuts, as training and decoding use them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
 from itertools import chain
@@ -82,28 +83,35 @@ class Corpus:
 
 def read_cuts(path: Path) -> "list[Cut]":
     """Read all cuts of a manifest; raise `UserError` with the line of a cut whose audio is not in files."""
-    from lhotse import MonoCut
+    from priormatch.data.cuts import cut_on
+    from priormatch.data.text_files import read_lines
 
-    from priormatch.data.cuts import Refused, read_items
+    require_manifest(path)
+    with naming(path):
+        cuts: list[Cut] = [
+            cut_on(path, number, line) for number, line in enumerate(read_lines(path), 1) if line
+        ]
+    if not cuts:
+        raise UserError(f"{path} holds no cuts: prepare it again")
+    return cuts
 
+
+def require_manifest(path: Path) -> None:
+    """Refuse a path that is not a manifest by its name."""
     if not path.is_file():
         raise UserError(f"no cuts at {path}: make them with `priormatch prepare`")
     if ".jsonl" not in path.suffixes:
         raise UserError(f"{path} is not a manifest of cuts: give a .jsonl or .jsonl.gz")
-    cuts: list[Cut] = []
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors about the lines of a manifest begin with its name."""
     try:
-        for number, item in read_items(path):
-            if isinstance(item, Refused):
-                raise UserError(f"line {number}: {item.id} is not used: {item}")
-            if not isinstance(item, MonoCut):
-                raise UserError(f"line {number} is a {type(item).__name__}: prepare it first")
-            cuts.append(item)
+        yield
     except UserError as error:
         what = str(error).removeprefix(f"{path}").removeprefix(",").lstrip()
         raise UserError(f"{path} is not a usable manifest of cuts: {what}") from error
-    if not cuts:
-        raise UserError(f"{path} holds no cuts: prepare it again")
-    return cuts
 
 
 def cut_text(cut: "Cut") -> str | None:

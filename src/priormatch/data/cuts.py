@@ -62,19 +62,31 @@ def read_items(path: Path) -> Iterator[tuple[int, Item | Refused]]:
     """Yield the items of a manifest with their line numbers; raise `UserError` for a line without an item."""
     for number, line in enumerate(read_lines(path), 1):
         if line:
-            try:
-                yield number, _item_or_refusal(parse_object(line))
-            except ValueError as error:
-                what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-                raise UserError(f"{path}, line {number}: not a Lhotse cut ({what}); fix the line.") from error
+            yield number, item_on(path, number, line)
 
 
-def _item_or_refusal(item: dict[str, Any]) -> Item | Refused:
+def cut_on(path: Path, number: int, line: str) -> MonoCut:
+    """Parse the cut on a line of a manifest; raise `UserError` unless it is one of audio in files."""
+    item = item_on(path, number, line)
+    if isinstance(item, Refused):
+        raise UserError(f"line {number}: {item.id} is not used: {item}")
+    if not isinstance(item, MonoCut):
+        raise UserError(f"line {number} is a {type(item).__name__}: prepare it first")
+    return item
+
+
+def item_on(path: Path, number: int, line: str) -> Item | Refused:
+    """Parse the item on a line of a manifest; raise `UserError` for a line without one."""
     try:
-        return item_of(item)
-    except Refused as refused:
-        refused.id = str(item.get("id"))[:100]
-        return refused
+        item = parse_object(line)
+        try:
+            return item_of(item)
+        except Refused as refused:
+            refused.id = str(item.get("id"))[:100]
+            return refused
+    except ValueError as error:
+        what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise UserError(f"{path}, line {number}: not a Lhotse cut ({what}); fix the line.") from error
 
 
 def item_of(item: dict[str, Any]) -> Item:

@@ -199,6 +199,25 @@ def map_in_threads(function: Callable[[Source], Result], items: Iterable[Source]
                 future.cancel()
 
 
+def bad_listing(out: Path) -> Path:
+    """The file beside the manifest `out` that lists what was left out."""
+    return out.with_name(f"{out.name.removesuffix(SUFFIX)}.bad.tsv")
+
+
+def write_table(listing: Path, header: Sequence[str], rows: Sequence[Sequence[Path | str]]) -> None:
+    """Write rows below a header, separated by tabs; without rows, remove the file."""
+    if not rows:
+        listing.unlink(missing_ok=True)
+        return
+    with (
+        replacing(listing) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        table = csv.writer(file, delimiter="\t", lineterminator="\n")
+        table.writerow(header)
+        table.writerows(rows)
+
+
 def list_bad(
     out: Path,
     bad: Sequence[tuple[Path | str, str]],
@@ -208,17 +227,10 @@ def list_bad(
     why: str = "",
 ) -> None:
     """List (path or id, reason) of what was left out beside the manifest `out`; raise `UserError` if too much."""
-    listing = out.with_name(f"{out.name.removesuffix(SUFFIX)}.bad.tsv")
+    listing = bad_listing(out)
+    write_table(listing, (what, "reason"), bad)
     if not bad:
-        listing.unlink(missing_ok=True)
         return
-    with (
-        replacing(listing) as temporary,
-        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-    ):
-        table = csv.writer(file, delimiter="\t", lineterminator="\n")
-        table.writerow([what, "reason"])
-        table.writerows(bad)
     things = count_text(total, {"path": "file", "id": "utterance"}[what])
     why = why and f" ({why})"
     first = f"the first is {bad[0][0]} ({bad[0][1]})"
