@@ -187,7 +187,7 @@ def run(
     overrides: Overrides = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what it takes, as `priormatch plan` does.")
+        bool, typer.Option("--dry-run", help="Only show which stages are left, and what they take.")
     ] = False,
     as_json: ResultsAsJson = False,
 ) -> None:
@@ -197,11 +197,9 @@ def run(
     """
     wanted = settings_of(recipe, overrides)
     if dry_run:
-        from priormatch.pipeline import plan as planning
-        from priormatch.pipeline.estimate import Cluster
+        from priormatch.pipeline.plan import show_dry_run
 
-        found = planning.plan(wanted, Cluster())
-        planning.show_json(found) if as_json else planning.show(found)
+        show_dry_run(wanted, as_json)
         return
     from priormatch.pipeline.run import RESULTS
     from priormatch.pipeline.run import run as run_all

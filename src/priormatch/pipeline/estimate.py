@@ -91,6 +91,8 @@ class Line:
 def lines_of(works: Sequence[Work], cluster: Cluster) -> list[Line]:
     """Measure what each work takes, as one of the GPUs would do it, and add the time to communicate."""
     probe = Probe(cluster.gpus)
+    if not works:
+        return []
     with free_threads(find_device(works[0].settings.device)):
         return [line_of(work, probe, cluster) for work in track(works, "stages measured")]
 

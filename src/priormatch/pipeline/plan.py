@@ -5,7 +5,7 @@ import resource
 import sys
 import tempfile
 import tracemalloc
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from priormatch.errors import UserError
 from priormatch.pipeline.amounts import ROLES, Amount, Amounts, amounts_of
 from priormatch.pipeline.estimate import GB, Cluster, Line, bytes_kept, lines_of, name_of, show_lines, unit_of
 from priormatch.pipeline.probe import SECONDS, Step, Work, utterances_of
+from priormatch.pipeline.run import planned
+from priormatch.pipeline.stages import in_words
+from priormatch.pipeline.stages import name_of as name_of_stage
 from priormatch.progress import count_text, duration_text, say
 
 FLAC = 60e6  # bytes of an hour of speech
@@ -32,8 +35,11 @@ NOT_COUNTED = (
 )
 
 
-def of_run(settings: Settings, amounts: Amounts) -> list[Work]:
-    """The trainings of a run, their validations, and the decoding of unlabeled and test speech, if it is known."""
+def of_run(settings: Settings, amounts: Amounts, done: Collection[str] = ()) -> list[Work]:
+    """The trainings of a run, their validations, and the decoding of unlabeled and test speech, if it is known.
+
+    The stages in `done` are left out.
+    """
     training, matching = settings.training.updates, settings.matching.updates
     wanted: list[tuple[bool, str, Step, int]] = [
         (True, "prior", "prior", settings.prior.updates),
@@ -43,17 +49,21 @@ def of_run(settings: Settings, amounts: Amounts) -> list[Work]:
         (True, "lpm", "matching", matching),
         (bool(settings.topline) or settings.corpus == "demo", "topline", "supervised", training + matching),
     ]
-    trainings = [Work(name, step, times, settings) for due, name, step, times in wanted if due]
-    systems = 2 + settings.pseudo_labels + any(each.name == "topline" for each in trainings)
+    there = {name: Work(name, step, times, settings) for due, name, step, times in wanted if due}
+    trainings = [each for name, each in there.items() if name not in done]
+    systems = [name for name in ("supervised", "pseudo_label", "lpm", "topline") if name in there]
     heard = {
         "validations": (sum(each.validations for each in trainings), thinned(amounts, settings)),
-        "lengths": (1, utterances_in(amounts.get("unlabeled", []))),
-        "decoding of the test sets": (systems, utterances_in(amounts.get("test", []))),
+        "lengths": (int("lengths" not in done), utterances_in(amounts.get("unlabeled", []))),
+        "decoding of the test sets": (
+            sum(f"decoded/{each}" not in done for each in systems),
+            utterances_in(amounts.get("test", [])),
+        ),
     }
     return trainings + [
         Work(name, "validation", times, settings, utterances)
         for name, (times, utterances) in heard.items()
-        if utterances
+        if times and utterances
     ]
 
 
@@ -114,12 +124,12 @@ class Plan:
     @property
     def communication(self) -> float:
         """The share of the time that communication takes."""
-        return sum(each.share * each.hours for each in self.lines) / self.hours
+        return sum(each.share * each.hours for each in self.lines) / self.hours if self.hours else 0.0
 
     @property
     def memory(self) -> int:
         """The peak of the memory of a GPU; 0 if none was measured."""
-        return max(each.memory for each in self.lines)
+        return max((each.memory for each in self.lines), default=0)
 
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts."""
@@ -140,13 +150,15 @@ class Plan:
         }
 
 
-def plan(settings: Settings, cluster: Cluster, price: float | None = None) -> Plan:
-    """Measure a few updates of each stage of a run, and compute what the run takes on a cluster."""
+def plan(
+    settings: Settings, cluster: Cluster, price: float | None = None, done: Collection[str] = ()
+) -> Plan:
+    """Measure a few updates of each stage of a run that is not done, and compute what it takes on a cluster."""
     if ranks() > 1:
         raise UserError("a plan measures one process: run it without torchrun, and give --gpus")
     device = find_device(settings.device)
     amounts = amounts_of(settings)
-    works = of_run(settings, amounts)
+    works = of_run(settings, amounts, done)
     note_idle(works, cluster)
     say(f"measuring updates on {name_of(device)}, with noise as input ...")
     lines, (in_memory, in_manifest) = lines_of(works, cluster), bytes_an_utterance()
@@ -192,6 +204,19 @@ def disk_of(works: Sequence[Work], amounts: Amounts, in_manifest: float) -> dict
         "manifests": in_manifest * utterances_of_training(amounts),
         "models and checkpoints": float(sum(map(bytes_kept, works))),
     }
+
+
+def show_dry_run(settings: Settings, as_json: bool) -> None:
+    """Print what `priormatch run` would do about each stage, and what the stages that are left take here."""
+    found = planned(settings)
+    done = {name_of_stage(each) for each in found if each.finished}
+    left = plan(settings, Cluster(), done=done)
+    if as_json:
+        print(json.dumps({"finished": sorted(done), **left.as_json()}, indent=2))
+        return
+    for line in in_words(found):
+        print(line)
+    show(left)
 
 
 def show(found: Plan) -> None:
