@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from markupsafe import escape
 from narrowing import present
 from tiny_run import command, files, make_folders
@@ -347,7 +348,9 @@ def test_a_run_ends_with_a_verdict_in_words(
     """Its sets of a few utterances decide nothing, and that is said."""
     monkeypatch.chdir(finished)
     assert command(*TESTED) == 0
-    said, found = capsys.readouterr().out, results(finished)["verdict"]
+    captured, found = capsys.readouterr(), results(finished)["verdict"]
+    assert "warning: The validation set (" in captured.err
+    said = captured.out
     assert f"verdict: {found['text']}" in said.splitlines()
     assert any("clean (8 utterances, " in each for each in found["reasons"])
     assert any(each.startswith("The validation set (") for each in found["reasons"])
@@ -572,6 +575,26 @@ def test_hypotheses_are_found_with_the_prior_by_tuned_values(
     assert {name for name in before if here[name] != before[name]} == {
         "runs/tiny/lpm/model/model.safetensors"
     }
+    assert used_as_they_are(asked)
+    fusion = home / "runs/tiny/fusion-matching"
+    record, values = (
+        json.loads((fusion / "stage.json").read_text()),
+        yaml.safe_load((fusion / "fusion.yaml").read_text()),
+    )
+    del (
+        record["recipe"]["settings"]["none"],
+        values["tuned"]["without_prior"],
+    )  # as an older version wrote them
+    for wer, again in ((values["tuned"]["greedy"]["wer"] - 1, set()), (1000.0, {"fusion-matching"})):
+        values["tuned"]["with_prior"]["wer"] = wer
+        content = yaml.safe_dump(values)
+        record["files"]["fusion.yaml"] = len(content)
+        (fusion / "fusion.yaml").write_text(content)
+        (fusion / "stage.json").write_text(json.dumps(record))
+        assert {name for name, each in plan(*asked).items() if each.place is None} >= again
+        assert used_as_they_are(asked) is not bool(again)
+        assert command(*asked) == 0
+        assert redone(capsys.readouterr().err) >= again
     assert used_as_they_are(asked)
     assert command(*asked) == 0
     assert redone(capsys.readouterr().err) == set()

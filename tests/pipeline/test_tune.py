@@ -14,7 +14,7 @@ from tiny_run import command, files
 
 from priormatch.config import ConvLMSettings, FusionSettings
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.decoding.tuning import MATCHING_SHARE, STARTS
+from priormatch.decoding.tuning import MATCHING_SHARE, STARTS, Errors, is_worse_than_none
 from priormatch.pipeline import tune as module
 from priormatch.pipeline import work
 from priormatch.recognizers.decode import error_rates, search_with_prior
@@ -99,7 +99,8 @@ def test_for_matching_what_the_prior_expects_costs_nothing(home: Path) -> None:
     assert tune("--for-matching") == 0
     trials = [json.loads(line) for line in (home / "exp/fusion.yaml.trials.jsonl").read_text().splitlines()]
     names = "lm_weight", "centered", "token_bonus"
-    *searched, chosen = trials
+    *searched, plain, chosen = trials
+    assert [plain["fusion"][name] for name in names] == [0.0, True, 0.0]
     assert [[each["fusion"][name] for name in names] for each in searched] == [
         [weight, True, 0.0] for weight in (0.5, 1.0) * 2
     ]
@@ -109,7 +110,48 @@ def test_for_matching_what_the_prior_expects_costs_nothing(home: Path) -> None:
     written = yaml.safe_load((home / "exp/fusion.yaml").read_text())
     tuned = written["fusion"]
     assert written["tuned"]["for"] == "matching"
-    assert [tuned[name] for name in names] == [best["fusion"][name] for name in names]
+    taken = plain if plain["wer"] < chosen["wer"] else chosen
+    assert [tuned[name] for name in names] == [taken["fusion"][name] for name in names]
+
+
+@pytest.mark.parametrize("kind", ["--for-matching", "--overwrite"])
+def test_no_value_is_taken_that_is_worse_than_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """A prior that does harm at any weight, as in a report: 16.4 to 21.8 % WER."""
+
+    def errors_of(model: Any, sets: Any, search: Any, advance: Any = None) -> Errors:
+        return Errors(16.4 + 18 * search.lm_weight if isinstance(search, FusionSettings) else 15.0, 5.0)
+
+    monkeypatch.setattr(module, "search_with_prior", lambda prior, fusion: fusion)
+    monkeypatch.setattr(module, "errors_of", errors_of)
+    assert tune(kind) == 0
+    written = yaml.safe_load((home / "exp/fusion.yaml").read_text())
+    assert written["fusion"]["lm_weight"] == 0.0
+    assert written["tuned"]["with_prior"] == written["tuned"]["without_prior"] == {"wer": 16.4, "cer": 5.0}
+    said = " ".join(capsys.readouterr().err.split())
+    assert ("the prior is left out of the search" in said) is (
+        kind == "--for-matching"
+    )  # else weight 0 is in the grid
+    assert "greedy decoding without the prior is better (WER 15.00 %, CER 5.00 %)" in said
+
+
+def test_a_file_tuned_earlier_with_values_worse_than_none_is_noted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    about = {"greedy": {"wer": 16.4, "cer": 5.0}, "with_prior": {"wer": 21.8, "cer": 7.0}}
+    file = home / "fusion.yaml"
+    file.write_text(yaml.safe_dump({"fusion": {"lm_weight": 0.1}, "tuned": about}))
+    assert is_worse_than_none(file)
+    assert decode("x.jsonl", "--prior", "prior", "--fusion", "fusion.yaml") == 0
+    assert "worse on its validation sets than no prior" in " ".join(capsys.readouterr().err.split())
+    file.write_text(
+        yaml.safe_dump({"fusion": {"lm_weight": 0.1}, "tuned": about | {"with_prior": about["greedy"]}})
+    )
+    assert not is_worse_than_none(file)
+    for content in ("fusion: {}\n", "fusion: {}\ntuned: 3\n", "tuned: {greedy: {wer: x}}\n"):
+        file.write_text(content)
+        assert not is_worse_than_none(file)
 
 
 def decoded_wer(*words: str) -> float:

@@ -119,9 +119,12 @@ def settings_of(
     if fusion is not None and prior is None:
         raise UserError(f"--fusion {fusion} is for decoding with a prior: give --prior too")
     from priormatch.config import load_settings, recipe_path
-    from priormatch.decoding.tuning import read_tuned
+    from priormatch.decoding.tuning import is_worse_than_none, read_tuned
+    from priormatch.progress import say
 
     tuned = read_tuned(fusion) if fusion is not None else []
+    if fusion is not None and is_worse_than_none(fusion):
+        say(f"--fusion {fusion} was worse on its validation sets than no prior: tune again, or leave it out")
     settings = load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])
     if settings.threads:
         from priormatch.device import use_threads

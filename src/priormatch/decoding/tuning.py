@@ -46,6 +46,12 @@ MATCHING_RULE = f"centred, {MATCHING_SHARE:g} of the best weight"
 """How values for matching are found; part of the fingerprints of older stages, hence the spelling."""
 
 
+COMPARED = ("greedy", "with_prior")
+"""Error rates in a tuned file."""
+NEVER_WORSE = "compared with none"
+"""How values are found since they are never worse than no prior; a part of the fingerprints of newer stages."""
+
+
 class Errors(NamedTuple):
     """Error rates in percent, compared by WER first, then by CER."""
 
@@ -96,6 +102,12 @@ def centered(
         for limits in ({}, LIMITS)[: 2 if limited else 1]
         for weight in weights
     ]
+
+
+def without_prior(settings: FusionSettings, for_matching: bool = False) -> list[FusionSettings]:
+    """The search without the prior and limits: with the beam of the settings, and for decoding also greedy."""
+    plain = replace(settings, lm_weight=0.0, centered=for_matching, token_bonus=0.0, **NO_LIMITS)
+    return [plain] if for_matching else [plain, replace(plain, beam_size=1)]
 
 
 def walk(
@@ -191,6 +203,19 @@ def is_for_decoding(path: Path) -> bool:
     """Whether a file that `read_tuned` has read is marked as tuned for decoding; a handwritten one need not be."""
     about = read_yaml(path).get("tuned")
     return isinstance(about, dict) and about.get("for") == "decoding"
+
+
+def is_worse_than_none(path: Path) -> bool:
+    """Whether a file that `write_tuned` wrote has values that are worse than greedy decoding without the prior.
+
+    Older versions did not compare the values with none. A file without error rates is not judged.
+    """
+    try:
+        about: Any = read_yaml(path)["tuned"]
+        greedy, found = (Errors(float(about[name]["wer"]), float(about[name]["cer"])) for name in COMPARED)
+    except (KeyError, TypeError, ValueError, UserError):
+        return False
+    return found > greedy and "without_prior" not in about
 
 
 def read_tuned(path: Path) -> list[str]:

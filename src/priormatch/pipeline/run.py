@@ -21,7 +21,7 @@ from priormatch.matching.reference_lengths import lengths_by_rate, oracle_length
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
 from priormatch.pipeline.cards import add_results
-from priormatch.pipeline.facts import facts_of
+from priormatch.pipeline.facts import facts_of, validation_size
 from priormatch.pipeline.label import ALL, label_cuts
 from priormatch.pipeline.match import MatchJob, require_inputs, require_recordings, train_on_pseudo_labels
 from priormatch.pipeline.run_data import (
@@ -40,7 +40,7 @@ from priormatch.report.page import write_report
 from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import MATCHING, Decision, Stage, Wanted, put_aside, read_record
-from priormatch.runs.verdict import Verdict, verdict
+from priormatch.runs.verdict import LITTLE_VALIDATION, Verdict, too_little_validation, verdict
 from priormatch.training.wandb_log import wandb_plan
 
 RESULTS = "results.json"
@@ -301,6 +301,7 @@ def run_in(folder: Path, settings: Settings) -> None:
             say(line)
         replace_text(folder / "settings.yaml", to_yaml(settings))
     data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
+    warn_of_little_validation(data, settings)
     this = Run(folder, settings, data)
     matching = settings.matching
     if matching.context:
@@ -326,6 +327,13 @@ def run_in(folder: Path, settings: Settings) -> None:
         updates = settings.training.updates + matching.updates
         systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)
     score(this, systems)
+
+
+def warn_of_little_validation(data: RunData, settings: Settings) -> None:
+    """Warn below a useful size of the validation sets, by which models and proposals are chosen."""
+    size = validation_size(data.validation, settings.training.validate_on)
+    if size.seconds < LITTLE_VALIDATION:
+        say(f"warning: {'; '.join(too_little_validation(size))}")
 
 
 def score_without_matching(this: Run, systems: Mapping[str, Path], refusal: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from priormatch.config import ORACLE, Settings, TokenizerSettings, changed
 from priormatch.data.manifest import SUFFIX
 from priormatch.decoding.fusion import feeds_back
-from priormatch.decoding.tuning import MATCHING_RULE, read_tuned
+from priormatch.decoding.tuning import MATCHING_RULE, NEVER_WORSE, is_worse_than_none, read_tuned
 from priormatch.errors import UserError
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline.recipe import (
@@ -103,7 +103,17 @@ class Stages:
             "utterances": self.settings.training.validate_on,
             **({"rule": MATCHING_RULE} if for_matching else {}),
         }
-        return Wanted(FUSION[for_matching], recipe, {"model": model, "prior": prior, **self.data.validation})
+        inputs = {"model": model, "prior": prior, **self.data.validation}
+        older = Wanted(FUSION[for_matching], recipe, inputs)
+        return older if self.is_good(older) else replace(older, settings={**recipe, "none": NEVER_WORSE})
+
+    def is_good(self, older: Wanted) -> bool:
+        """Whether an earlier version has tuned values that are no worse than none: they are used as they are."""
+        folder = self.folder / older.name
+        found = decide(folder, recipe_of(older.settings, older.inputs), kept_aside(folder))
+        return (
+            found.finished and found.place is not None and not is_worse_than_none(found.place / "fusion.yaml")
+        )
 
     def lengths_with_prior(self, model: Path, prior: Path, fusion: Path) -> Wanted:
         """Transcripts of the unlabeled speech, decoded with the prior."""

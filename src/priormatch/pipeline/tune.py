@@ -16,6 +16,7 @@ from priormatch.decoding.tuning import (
     finite,
     grid_of,
     starts_from,
+    without_prior,
     write_tuned,
 )
 from priormatch.device import find_device
@@ -39,6 +40,12 @@ from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import digest, fingerprint
 
+GREEDY_INSTEAD = {
+    False: "decode without --prior",
+    True: "let the proposal search alone (matching.hypotheses=asr)",
+}
+"""What to do, by whether values are for matching, if no search with a beam is as good as greedy decoding."""
+
 
 def tune(
     model: Path,
@@ -53,7 +60,7 @@ def tune(
     With `for_matching`, only `centered` scores are tried, with the limits of settings.fusion and the usual ones. Other
     scores without a bonus make hypotheses end early. With a bonus for each piece, words of many pieces that the prior
     predicts displace others. Neither shows much in the WER, but a model that learns from such hypotheses does it more
-    and more. The LM weight is the best one times `MATCHING_SHARE`.
+    and more. The LM weight is the best one times `MATCHING_SHARE`. Values that are worse than no prior are never taken.
     Every set is encoded once. Trials are recorded in `OUT.trials.jsonl`, and the same call resumes from it.
     """
     device = find_device(settings.device)
@@ -83,7 +90,9 @@ def tune(
             best = replace(best, lm_weight=round(MATCHING_SHARE * best.lm_weight, 3))
         else:
             best = descend(measured, starts_from(settings.fusion, limited), grid_of(limited))
-        found = measured(best)
+        without = min(without_prior(settings.fusion, for_matching), key=measured)
+        tuned, none = measured(best), measured(without)
+        best, found = (without, none) if none < tuned else (best, tuned)
     about = {
         "for": "matching" if for_matching else "decoding",
         "model": str(model),
@@ -91,6 +100,7 @@ def tune(
         "validation": {name: str(path) for name, path in validation.items()},
         "utterances": sizes,
         "greedy": greedy._asdict(),
+        "without_prior": none._asdict(),
         "with_prior": found._asdict(),
     }
     if is_main():
@@ -99,7 +109,13 @@ def tune(
         name: value if isinstance(value, bool) else f"{value:g}" for name, value in finite(best).items()
     }
     values = ", ".join(f"{name}={value}" for name, value in chosen.items())
-    say(f"{out}: with the prior {found}; {values}")
+    if none < tuned:
+        say(
+            f"with the prior {tuned} at best, without it {none}: the prior is left out of the search (lm_weight=0)"
+        )
+    say(f"{out}: {'without' if none < tuned else 'with'} the prior {found}; {values}")
+    if greedy < found:
+        say(f"greedy decoding without the prior is better ({greedy}): {GREEDY_INSTEAD[for_matching]}")
 
 
 def encode_all(model: SpeechRecognizer, corpus: Corpus) -> list[Encoded]:

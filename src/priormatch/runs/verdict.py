@@ -235,15 +235,19 @@ def no_gain(matched: Matched) -> Iterator[tuple[str, str]]:
     yield from rising(matched)
 
 
+def too_little_validation(size: Size) -> tuple[str, str]:
+    """That a validation set is too small, and what to do about it."""
+    return (
+        f"The validation set ({size}) is too small to choose the best model and the proposal by",
+        f"validate on at least {LITTLE_VALIDATION / 60:g} minutes: give validation=[CUTS], or raise validation_share",
+    )
+
+
 def too_small(facts: Facts, outcome: Outcome) -> Iterator[tuple[str, str]]:
     """Sets that are too small to decide by, and sets that were used twice."""
-    size = facts.validation
-    if size is not None and size.seconds < LITTLE_VALIDATION:
-        yield (
-            f"The validation set ({size}) is too small to choose the best model and the proposal by.",
-            f"validate on at least {duration_text(LITTLE_VALIDATION)}: give validation=[CUTS], or raise"
-            " validation_share",
-        )
+    if facts.validation is not None and facts.validation.seconds < LITTLE_VALIDATION:
+        what, advice = too_little_validation(facts.validation)
+        yield f"{what}.", advice
     small = {name: each for name, each in facts.tests.items() if each.small}
     for name, each in small.items():
         yield (
