@@ -22,12 +22,13 @@ from step import DEMO_PRIOR, list_parts, operations, peak_rate, plain
 
 from priormatch.config import ConvLMSettings, OptimizerSettings, PriorSettings
 from priormatch.data.plan import plan_batches
+from priormatch.data.sentences import Sentences
 from priormatch.device import find_device
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import make_update
 from priormatch.training.optimizer import make_optimizer
-from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.prior_step import PriorTraining
 
 MEAN, SPREAD, LONGEST = (
     20,

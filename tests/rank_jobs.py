@@ -27,6 +27,7 @@ from priormatch.config import (
     TrainingSettings,
 )
 from priormatch.data.corpus import Corpus
+from priormatch.data.sentences import Sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.matching.lpm import BeamTargets, LengthFilter, Proposal, Weighing
 from priormatch.recognizers.prior import ConvPrior
@@ -34,7 +35,7 @@ from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Schedule, Task, fit
 from priormatch.training.matching_step import Matching
-from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.prior_step import PriorTraining
 from priormatch.training.supervised_step import Supervised
 
 ROOT = Path(__file__).parent
@@ -93,7 +94,7 @@ def supervised(folder: Path, size: BatchSettings = FIVE) -> Supervised:
 
 def prior_training(folder: Path, size: BatchSettings = FIVE) -> PriorTraining:
     """Training of the prior on sentences of the tiny language."""
-    text, held_out = (Sentences(sentences(30, seed=seed), tokenizer_in(folder)) for seed in (1, 2))
+    text, held_out = (Sentences.of(sentences(30, seed=seed), tokenizer_in(folder)) for seed in (1, 2))
     return PriorTraining(prior(folder), text, held_out, PriorSettings(batch_tokens=60), seed=3)
 
 

@@ -18,7 +18,7 @@ from torch import nn
 import priormatch
 from priormatch import Settings, SpeechRecognizer, UserError, library, load_settings, match
 from priormatch.config import recipe_path
-from priormatch.data.corpus import Corpus, read_cuts
+from priormatch.data.corpus import Corpus, durations_of, ids_of, read_cuts
 from priormatch.data.recordings import PART_OF
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
@@ -235,7 +235,8 @@ def test_lengths_by_the_labeled_speaking_rate_need_no_decoding(
     by_rate = tiny("matching.reference_lengths=speaking_rate", "matching.length_filter=[0.05,20]")
     found = match(**models, **speech, out=tmp_path / "found", settings=by_rate)
     rate = pieces_a_second(read_cuts(speech["labeled"]), models["model"].tokenizer)
-    lengths = lengths_by_rate(read_cuts(speech["unlabeled"]), rate)
+    cuts = read_cuts(speech["unlabeled"])
+    lengths = lengths_by_rate(ids_of(cuts), durations_of(cuts), rate)
     for name, given in (("same", lengths), ("other", dict.fromkeys(lengths, 1000))):
         told = match(**models, **speech, out=tmp_path / name, lengths=given, settings=by_rate)
         assert same(weights(told), weights(found)) == (name == "same")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,33 @@ def test_cutting_by_seconds_by_hand() -> None:
         2,
     ]  # the longest so far counts, wherever it is
     assert cut_by_seconds(np.array([9.0]), 6.0) == [0]
+    assert cut_by_seconds(np.array([]), 6.0) == [0]
+
+
+@given(st.lists(st.floats(0.01, 36.0), max_size=400).map(np.array), st.floats(0.5, 40.0))
+def test_cutting_by_seconds_is_what_a_loop_over_utterances_does(
+    durations: np.ndarray, seconds: float
+) -> None:
+    starts, longest = [0], 0.0
+    for position, duration in enumerate(durations.tolist()):
+        longest = max(longest, duration)
+        if position > starts[-1] and longest * (position - starts[-1] + 1) > seconds:
+            starts.append(position)
+            longest = duration
+    assert cut_by_seconds(durations, seconds) == starts
+
+
+def test_shapes_of_a_large_corpus_come_from_a_sample_and_fit_its_longest_utterance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    durations = np.random.default_rng(0).uniform(1, 20, 999)
+    durations[1] = 35.0  # which the sample, every tenth, does not have
+    size, speeds = BatchSettings(seconds=100, buckets=4), (1.0, 0.9)
+    whole = Plan(durations, size, 0, speeds).shapes
+    monkeypatch.setattr("priormatch.data.plan.SAMPLED", 100)
+    sampled = Plan(durations, size, 0, speeds).shapes
+    assert sampled[-1] == whole[-1]
+    assert [each.seconds for each in sampled] == pytest.approx([each.seconds for each in whole], rel=0.1)
 
 
 @given(
@@ -77,7 +105,7 @@ def test_an_epoch_of_shapes_visits_everything_once(
     requests = plan.epoch(epoch)
     assert sorted(visit.utterance for each in requests for visit in each.visits) == [*range(len(durations))]
     assert {visit.drawn for each in requests for visit in each.visits} == {(7, epoch)}
-    assert requests == Plan(durations, size, 7, speeds).epoch(epoch)
+    assert [*requests] == [*Plan(durations, size, 7, speeds).epoch(epoch)]
     assert len(plan.shapes) <= buckets
     for request in requests:
         assert all(

@@ -16,8 +16,11 @@ def test_lengths_by_hand(tiny_corpus: Callable[..., Path], tiny_tokenizer: Token
     assert list(oracle_lengths(cuts, tiny_tokenizer).values()) == pieces
     rate = pieces_a_second(cuts, tiny_tokenizer)
     assert rate == pytest.approx(sum(pieces) / (0.6 + 0.2), rel=1e-3), "a word lasts 0.2 s"
-    assert list(lengths_by_rate(cuts, 5.0).values()) == [3, 1]
-    assert list(lengths_by_rate(cuts, 0.1).values()) == [1, 1], "never none: a filter would drop them all"
+    durations = [cut.duration for cut in cuts]
+    assert lengths_by_rate("ab", durations, 5.0) == {"a": 3, "b": 1}
+    assert lengths_by_rate("ab", durations, 0.1) == {"a": 1, "b": 1}, (
+        "never none: a filter would drop them all"
+    )
 
 
 def test_utterances_without_a_transcript_do_not_count(

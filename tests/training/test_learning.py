@@ -23,6 +23,7 @@ from priormatch.config import (
 )
 from priormatch.data.batches import Batch
 from priormatch.data.corpus import Corpus
+from priormatch.data.sentences import Sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Hypotheses
 from priormatch.errors import UserError
@@ -32,7 +33,7 @@ from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Schedule, fit
-from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.prior_step import PriorTraining
 from priormatch.training.supervised_step import Supervised
 
 WATCH = Stopwatch(torch.device("cpu"))
@@ -58,7 +59,7 @@ def test_a_tiny_recognizer_learns_its_utterances_by_heart(
 
 def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
     grammar = [f"meeting at {hour} with {who}" for hour in ("nine", "ten") for who in ("doctor", "monday")]
-    text, held_out = Sentences(grammar * 4, tiny_tokenizer), Sentences(grammar, tiny_tokenizer)
+    text, held_out = Sentences.of(grammar * 4, tiny_tokenizer), Sentences.of(grammar, tiny_tokenizer)
     prior = ConvPrior(ConvLMSettings(16, 16, [[8, 16, 1]], 16, kernel=5, dropout=0.0), tiny_tokenizer)
     task = PriorTraining(prior, text, held_out, PriorSettings(batch_tokens=100), seed=0)
     before, _ = task.validate(0)
@@ -73,7 +74,7 @@ def test_a_tiny_prior_lowers_its_perplexity(tiny_tokenizer: Tokenizer, tmp_path:
 
 
 def test_perplexity_is_per_piece_and_per_word(tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer) -> None:
-    held_out = Sentences(["meeting at nine", "with doctor"], tiny_tokenizer)
+    held_out = Sentences.of(["meeting at nine", "with doctor"], tiny_tokenizer)
     task = PriorTraining(tiny_prior, held_out, held_out, PriorSettings(batch_tokens=5), seed=0)
     total = -float(tiny_prior.score_texts(["meeting at nine", "with doctor"]).sum())
     score, figures = task.validate(0)
@@ -82,7 +83,7 @@ def test_perplexity_is_per_piece_and_per_word(tiny_prior: ConvPrior, tiny_tokeni
 
 
 def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer: Tokenizer) -> None:
-    found = Sentences(["at nine", "", " ", "ten"], tiny_tokenizer)
+    found = Sentences.of(["at nine", "", " ", "ten"], tiny_tokenizer)
     eos = tiny_tokenizer.eos
     rows = [[*tiny_tokenizer.encode("at nine"), eos], [*tiny_tokenizer.encode("ten"), eos]]
     assert found.flat.tolist() == rows[0] + rows[1]
@@ -95,9 +96,9 @@ def test_sentences_are_flat_and_end_with_eos(tiny_tokenizer: Tokenizer) -> None:
 def test_sentences_are_encoded_as_one_by_one(
     monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
 ) -> None:
-    monkeypatch.setattr("priormatch.training.prior_step.WORDS_AT_ONCE", 7)
+    monkeypatch.setattr("priormatch.data.sentences.SENTENCES_AT_ONCE", 7)
     texts = ["9 9", *tiny_sentences[:30], "", "mo€nday 9  ten", "9", *tiny_sentences[:3]]
-    found = Sentences(texts, tiny_tokenizer)
+    found = Sentences.of(texts, tiny_tokenizer)
     rows = [[*row, tiny_tokenizer.eos] for text in texts if (row := tiny_tokenizer.encode(text))]
     assert found.flat.tolist() == [each for row in rows for each in row]
     assert found.lengths.tolist() == [len(row) for row in rows]
@@ -108,13 +109,13 @@ def test_sentences_are_encoded_as_one_by_one(
 @pytest.mark.parametrize("texts", [[], ["", " "]])
 def test_text_without_a_known_piece_is_refused(tiny_tokenizer: Tokenizer, texts: list[str]) -> None:
     with pytest.raises(UserError, match="no sentence"):
-        Sentences(texts, tiny_tokenizer)
+        Sentences.of(texts, tiny_tokenizer)
 
 
 def test_an_epoch_of_the_prior_sees_every_sentence_once(
     tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
 ) -> None:
-    text = Sentences(tiny_sentences[:20], tiny_tokenizer)
+    text = Sentences.of(tiny_sentences[:20], tiny_tokenizer)
     task = PriorTraining(tiny_prior, text, text, PriorSettings(batch_tokens=50), seed=0)
     pieces, updates = 0.0, 0
     while task.epoch == 0:
@@ -130,7 +131,7 @@ def test_updates_of_the_prior_are_the_same_on_padded_batches(
     tiny_tokenizer: Tokenizer,
     tiny_sentences: list[str],
 ) -> None:
-    text = Sentences(tiny_sentences[:40], tiny_tokenizer)
+    text = Sentences.of(tiny_sentences[:40], tiny_tokenizer)
     plain, padded = (
         PriorTraining(tiny_prior, text, text, PriorSettings(batch_tokens=60), 0) for _ in range(2)
     )
@@ -149,7 +150,7 @@ def test_updates_of_the_prior_are_the_same_on_padded_batches(
 def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
     """A cycle of six words: alone each is as likely as the others, and after another it is certain."""
     cycle = ["monday", "tuesday", "morning", "evening", "meeting", "doctor"]
-    text, held_out = Sentences(cycle * 8, tiny_tokenizer), Sentences(cycle * 2, tiny_tokenizer)
+    text, held_out = Sentences.of(cycle * 8, tiny_tokenizer), Sentences.of(cycle * 2, tiny_tokenizer)
     settings = ConvLMSettings(16, 16, [[16, 16, 2]], 16, kernel=5, dropout=0.0, context=True)
     task = PriorTraining(
         ConvPrior(settings, tiny_tokenizer), text, held_out, PriorSettings(batch_tokens=200), 0
@@ -174,7 +175,7 @@ def test_a_prior_with_context_learns_what_follows_what(tiny_tokenizer: Tokenizer
 def test_half_of_the_sentences_are_read_after_another_anew_in_each_epoch(
     tiny_prior: ConvPrior, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
 ) -> None:
-    text = Sentences(tiny_sentences, tiny_tokenizer)
+    text = Sentences.of(tiny_sentences, tiny_tokenizer)
     eos = tiny_tokenizer.eos
     labels, lengths = text.batch(np.array([0, 1]), text.lengths_after(np.ones(200, bool)))
     first, second = (tiny_tokenizer.encode(each) for each in tiny_sentences[:2])
@@ -281,3 +282,48 @@ def test_ctc_by_hand_and_free_where_the_transcript_does_not_fit() -> None:
     assert float(found[1, 0]) == 0.0  # three pieces in two frames
     p = logits[1].softmax(-1)
     assert float(found[1, 1]) == pytest.approx(-math.log(p[0, eos] * p[1, eos]), rel=1e-5)
+
+
+def test_text_is_tokenized_once_into_a_folder_and_mapped_from_there(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, tiny_sentences: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("priormatch.data.sentences.SENTENCES_AT_ONCE", 7)
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(tiny_sentences[:30]) + "\n")
+    plain = Sentences.of(tiny_sentences[:30], tiny_tokenizer)
+    for again in range(2):
+        found = Sentences.of_file(text, tiny_tokenizer, tmp_path / "tokenized")
+        assert isinstance(found.flat, np.memmap)
+        assert found.flat.tolist() == plain.flat.tolist()
+        assert found.lengths.tolist() == plain.lengths.tolist()
+        assert found.words == plain.words
+        some = np.array([4, 0, 17])
+        for ours, theirs in zip(found.batch(some), plain.batch(some), strict=True):
+            assert torch.equal(ours, theirs)
+        if not again:
+            monkeypatch.setattr("priormatch.data.sentences.tokenized", None)  # not called again
+    monkeypatch.undo()
+    text.write_text("monday at nine\n")
+    assert Sentences.of_file(text, tiny_tokenizer, tmp_path / "tokenized").words == 3
+
+
+def test_a_tokenized_text_without_its_record_is_made_again(tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+    text, folder = tmp_path / "text.txt", tmp_path / "tokenized"
+    text.write_text("monday at nine\n")
+    folder.mkdir()
+    (folder / "pieces.bin").write_bytes(b"what a kill left")
+    assert Sentences.of_file(text, tiny_tokenizer, folder).flat.tolist() == [
+        *tiny_tokenizer.encode("monday at nine"),
+        tiny_tokenizer.eos,
+    ]
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_missing_or_empty_text_is_refused(
+    tmp_path: Path, tiny_tokenizer: Tokenizer, content: str | None
+) -> None:
+    text = tmp_path / "text.txt"
+    if content is not None:
+        text.write_text(content)
+    with pytest.raises(UserError, match=r"there is no text file|no sentence of the text"):
+        Sentences.of_file(text, tiny_tokenizer, tmp_path / "tokenized")

@@ -21,6 +21,7 @@ from priormatch.config import (
     TrainingSettings,
 )
 from priormatch.data.corpus import Corpus
+from priormatch.data.sentences import Sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import has_kernels, plainly
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
@@ -28,7 +29,7 @@ from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.matching_step import Matching
-from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.prior_step import PriorTraining
 from priormatch.training.supervised_step import Supervised
 
 if not torch.cuda.is_available() or not has_kernels(torch.device("cuda")):
@@ -146,7 +147,7 @@ def test_the_losses_of_the_prior_are_those_of_the_plain_layers(
     tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer, tiny_sentences: list[str]
 ) -> None:
     prior = ConvPrior(replace(tiny_prior_settings, dropout=0.0), tiny_tokenizer).to(DEVICE).train()
-    text = Sentences(tiny_sentences[:40], tiny_tokenizer)
+    text = Sentences.of(tiny_sentences[:40], tiny_tokenizer)
     recorded, plain = (PriorTraining(prior, text, text, PriorSettings(batch_tokens=60), 0) for _ in range(2))
     for update in range(12):
         prior.zero_grad(set_to_none=True)

@@ -28,6 +28,7 @@ from priormatch.config import (
     TrainingSettings,
 )
 from priormatch.data.corpus import Corpus
+from priormatch.data.sentences import Sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching import baselines
@@ -41,7 +42,7 @@ from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector, read_inspected
 from priormatch.training.loop import Schedule, fit
 from priormatch.training.matching_step import Matching
-from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.prior_step import PriorTraining
 from priormatch.training.supervised_step import Supervised
 
 UPDATES = 9
@@ -80,8 +81,8 @@ def make_prior(
     def make(context: bool = False) -> PriorTraining:
         torch.manual_seed(1)
         prior = ConvPrior(replace(tiny_prior_settings, context=context), tiny_tokenizer)
-        text = Sentences(tiny_sentences[:30], tiny_tokenizer)
-        held_out = Sentences(tiny_sentences[30:40], tiny_tokenizer)
+        text = Sentences.of(tiny_sentences[:30], tiny_tokenizer)
+        held_out = Sentences.of(tiny_sentences[30:40], tiny_tokenizer)
         return PriorTraining(prior, text, held_out, PriorSettings(batch_tokens=60), seed=3)
 
     return make

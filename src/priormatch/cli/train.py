@@ -40,6 +40,7 @@ def tokenizer(
     if not cuts and not text:
         raise UserError("the tokenizer has nothing to train on: give --cuts or --text")
     from priormatch.data.normalizer import normalizer_of
+    from priormatch.data.text_files import SentenceFiles
     from priormatch.pipeline import work
     from priormatch.pipeline.recipe import recipe_of_text, recipe_of_tokenizer
     from priormatch.runs.stage import Stage
@@ -49,9 +50,14 @@ def tokenizer(
         out, {"tokenizer": recipe_of_tokenizer(wanted.tokenizer)} | recipe_of_text(wanted), inputs
     ).work() as todo:
         if todo:
-            sentences = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
-            sentences += [sentence for path in text or [] for sentence in work.sentences_of(path)]
-            work.make_tokenizer(sentences, wanted.tokenizer, out, normalizer_of(wanted.language))
+            transcripts = [sentence for path in cuts or [] for sentence in work.transcripts_of(path)]
+            sentences = SentenceFiles(text or [])
+            work.make_tokenizer(
+                [*transcripts, *sentences] if transcripts else sentences,
+                wanted.tokenizer,
+                out,
+                normalizer_of(wanted.language),
+            )
 
 
 def train_prior(

@@ -1,16 +1,17 @@
 """Corpora of cuts, as training and decoding use them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from priormatch.config import AudioSettings
+from priormatch.data import index
 from priormatch.data.decoded import DecodedAudio
 from priormatch.distributed import rank, ranks
 from priormatch.errors import UserError
@@ -29,34 +30,43 @@ class Corpus:
     """Cuts for training or decoding, with their durations; cuts that are too long or too short are left out."""
 
     def __init__(self, cuts: "Sequence[Cut]", audio: AudioSettings, name: str = "corpus") -> None:
-        fits = [cut for cut in cuts if audio.shortest <= cut.duration <= audio.longest]
-        self.skipped = len(cuts) - len(fits)
+        durations = durations_of(cuts)
+        fits = (audio.shortest <= durations) & (durations <= audio.longest)
+        self.skipped = len(cuts) - int(fits.sum())
         if self.skipped:
             say(
                 f"{name}: {self.skipped} of {len(cuts)} utterances skipped: shorter than {audio.shortest:g} s"
                 f" (audio.shortest) or longer than {audio.longest:g} s (audio.longest)"
             )
-        if not fits:
+        if not fits.any():
             raise UserError(f"{name} holds no utterance between {audio.shortest:g} and {audio.longest:g} s")
-        self.name, self.cuts, self.audio = name, fits, audio
-        self.durations = np.array([cut.duration for cut in fits])
+        self.name, self.cuts, self.audio = name, selected(cuts, fits), audio
+        self.durations = durations[fits]
         self.kept: list[Batch] = []  # batches that stay in memory, for sets that are decoded again and again
         self.decoded: DecodedAudio | None = None  # all audio, if it stays on a GPU
 
     @staticmethod
     def load(path: Path, audio: AudioSettings, transcribed: bool = False) -> "Corpus":
-        """Read a manifest of cuts; `transcribed` leaves out cuts without text and requires at least one with text."""
-        cuts = read_cuts(path)
+        """Open a manifest of cuts; `transcribed` leaves out cuts without text and requires at least one with text."""
+        cuts = open_cuts(path)
         if transcribed:
-            with_text = [cut for cut in cuts if cut_text(cut)]
-            if not with_text:
+            with_text = transcribed_ones(cuts)
+            if not with_text.any():
                 raise UserError(f"{path} holds no transcribed utterance: give cuts with text")
-            if len(with_text) < len(cuts):
-                say(
-                    f"{path}: {len(cuts) - len(with_text)} of {len(cuts)} utterances have no transcript: skipped"
-                )
-            cuts = with_text
+            if not with_text.all():
+                without = len(cuts) - int(with_text.sum())
+                say(f"{path}: {without} of {len(cuts)} utterances have no transcript: skipped")
+            cuts = selected(cuts, with_text)
         return Corpus(cuts, audio, str(path))
+
+    def only(self, wanted: Iterable[bool]) -> "Corpus":
+        """The part of the corpus with the cuts for which `wanted` is true."""
+        return Corpus(selected(self.cuts, np.fromiter(wanted, np.bool_)), self.audio, self.name)
+
+    @property
+    def ids(self) -> Iterator[str]:
+        """The ids of all cuts, in order."""
+        return ids_of(self.cuts)
 
     def __len__(self) -> int:
         return len(self.cuts)
@@ -81,19 +91,63 @@ class Corpus:
         return float(self.durations.sum()) / 3600
 
 
+def joined(corpora: Sequence[Corpus]) -> Corpus:
+    """One corpus of the cuts of several, which are then all in memory."""
+    if len(corpora) == 1:
+        return corpora[0]
+    cuts = [*chain.from_iterable(each.cuts for each in corpora)]
+    return Corpus(cuts, corpora[0].audio, ", ".join(each.name for each in corpora))
+
+
 def read_cuts(path: Path) -> "list[Cut]":
     """Read all cuts of a manifest; raise `UserError` with the line of a cut whose audio is not in files."""
+    return [cut for _, cut in iterate_cuts(path)]
+
+
+def open_cuts(path: Path) -> "Sequence[Cut]":
+    """The cuts of a manifest: in memory, or on disk if there are more than `index.MOST_IN_MEMORY`."""
+    if path.is_file() and (indexed := index.open_index(path)) is not None:
+        return indexed
+    found = [cut for _, cut in islice(iterate_cuts(path), index.MOST_IN_MEMORY + 1)]
+    return found if len(found) <= index.MOST_IN_MEMORY else index.make_index(path, iterate_cuts(path))
+
+
+def iterate_cuts(path: Path) -> "Iterator[tuple[str, Cut]]":
+    """Yield the lines of a manifest and their cuts; raise `UserError` as `read_cuts` does."""
     from priormatch.data.cuts import cut_on
     from priormatch.data.text_files import read_lines
 
     require_manifest(path)
+    empty = True
     with naming(path):
-        cuts: list[Cut] = [
-            cut_on(path, number, line) for number, line in enumerate(read_lines(path), 1) if line
-        ]
-    if not cuts:
+        for number, line in enumerate(read_lines(path), 1):
+            if line:
+                empty = False
+                yield line, cut_on(path, number, line)
+    if empty:
         raise UserError(f"{path} holds no cuts: prepare it again")
-    return cuts
+
+
+def ids_of(cuts: "Sequence[Cut]") -> Iterator[str]:
+    """The ids of cuts, in order."""
+    return cuts.ids if isinstance(cuts, index.IndexedCuts) else (cut.id for cut in cuts)
+
+
+def durations_of(cuts: "Sequence[Cut]") -> np.ndarray:
+    """Durations in seconds: (cuts,)."""
+    return cuts.durations if isinstance(cuts, index.IndexedCuts) else np.array([cut.duration for cut in cuts])
+
+
+def transcribed_ones(cuts: "Sequence[Cut]") -> np.ndarray:
+    """Whether each cut has a transcript: (cuts,)."""
+    if isinstance(cuts, index.IndexedCuts):
+        return cuts.transcribed
+    return np.array([bool(cut_text(cut)) for cut in cuts], np.bool_)
+
+
+def selected(cuts: "Sequence[Cut]", wanted: np.ndarray) -> "Sequence[Cut]":
+    """The cuts for which wanted (cuts,) is true."""
+    return cuts.only(wanted) if isinstance(cuts, index.IndexedCuts) else [*compress(cuts, wanted)]
 
 
 def require_manifest(path: Path) -> None:

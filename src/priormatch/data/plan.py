@@ -12,6 +12,7 @@ from priormatch.config import BatchSettings
 
 GRID = 0.04  # seconds, to which the shapes of batches are rounded up
 SPEEDS = 2  # third seed, after the seed and the epoch, of the draw of speeds
+SAMPLED = 1_000_000  # durations from which shapes are computed, at most about
 
 
 class Visit(NamedTuple):
@@ -48,6 +49,27 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Epoch(Sequence[Request]):
+    """The batches of one epoch, as indices with a shape; requests are made when they are needed.
+
+    An epoch of millions of utterances therefore costs eight bytes for each, and not an object.
+    """
+
+    batches: Sequence[tuple[np.ndarray, Shape]]
+    drawn: tuple[int, int]
+    speeds: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, number: int) -> Request:  # type: ignore[override]
+        """A batch; all utterances with the same speed are neighbors."""
+        batch, shape = self.batches[number]
+        visits = by_speed(batch, self.speeds[batch])
+        return Request([Visit(int(i), self.drawn, float(self.speeds[i])) for i in visits], shape)
+
+
+@dataclass(frozen=True)
 class Plan:
     """The batches of all epochs: utterances of these durations in seconds, each at a random one of the speeds."""
 
@@ -58,41 +80,37 @@ class Plan:
 
     def requests(self, skip: int) -> Iterator[Request]:
         """The batches of all epochs, without the first `skip`."""
-        for epoch in count():
-            batches = self.epoch(epoch)
-            yield from batches[skip:]
-            skip = max(0, skip - len(batches))
+        for number in count():
+            epoch = self.epoch(number)
+            yield from (epoch[batch] for batch in range(skip, len(epoch)))
+            skip = max(0, skip - len(epoch))
 
-    def epoch(self, epoch: int) -> list[Request]:
-        """The batches of one epoch; all utterances of a batch with the same speed are neighbors."""
+    def epoch(self, epoch: int) -> Epoch:
+        """The batches of one epoch."""
         speeds = np.asarray(self.speeds)[self._drawn(epoch)]
         durations = self.durations / speeds
         if self.size.buckets:
             planned = plan_shapes(durations, self.shapes, self.seed, epoch)
         else:
             planned = [(each, Shape()) for each in plan_batches(durations, self.size, self.seed, epoch)]
-        drawn = (self.seed, epoch)
-        return [
-            Request([Visit(int(i), drawn, float(speeds[i])) for i in by_speed(batch, speeds)], shape)
-            for batch, shape in planned
-        ]
+        return Epoch(planned, (self.seed, epoch), speeds)
 
     @cached_property
     def shapes(self) -> list[Shape]:
         """The shapes of the batches, which are the same in every epoch."""
-        stretched = np.concatenate([self.durations / speed for speed in dict.fromkeys(self.speeds)])
-        return shapes_of(stretched, self.size)
+        sample = sampled(self.durations)
+        return shapes_of(np.concatenate([sample / speed for speed in dict.fromkeys(self.speeds)]), self.size)
 
     def _drawn(self, epoch: int) -> np.ndarray:
         if len(self.speeds) == 1:
-            return np.zeros(len(self.durations), np.int64)
+            return np.zeros(len(self.durations), np.int8)
         random = np.random.default_rng([self.seed, epoch, SPEEDS])
         return random.integers(len(self.speeds), size=len(self.durations))
 
 
 def by_speed(batch: np.ndarray, speeds: np.ndarray) -> np.ndarray:
-    """Sort the utterances of a batch by their speeds, otherwise in the given order."""
-    return batch[np.argsort(speeds[batch], kind="stable")]
+    """Sort the utterances of a batch (B,) by their speeds (B,), otherwise in the given order."""
+    return batch[np.argsort(speeds, kind="stable")]
 
 
 def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: int) -> list[np.ndarray]:
@@ -113,13 +131,30 @@ def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: i
 
 def cut_by_seconds(durations: np.ndarray, seconds: float) -> list[int]:
     """Return where batches begin, so that each has at most `seconds` including padding, or a single utterance."""
-    starts, longest = [0], 0.0
-    for position, duration in enumerate(durations.tolist()):
-        longest = max(longest, duration)
-        if position > starts[-1] and longest * (position - starts[-1] + 1) > seconds:
-            starts.append(position)
-            longest = duration
+    starts = [0]
+    while end := _first_beyond(durations[starts[-1] :], seconds):
+        starts.append(starts[-1] + end)
     return starts
+
+
+def _first_beyond(durations: np.ndarray, seconds: float) -> int:
+    """The number of durations that fit into one batch; 0 if all do."""
+    looked_at = 64
+    while True:
+        padded = np.maximum.accumulate(durations[:looked_at]) * np.arange(1, len(durations[:looked_at]) + 1)
+        beyond = np.flatnonzero(padded[1:] > seconds)
+        if len(beyond):
+            return int(beyond[0]) + 1
+        if looked_at >= len(durations):
+            return 0
+        looked_at *= 4
+
+
+def sampled(durations: np.ndarray) -> np.ndarray:
+    """Of many durations, every n-th and the longest."""
+    if len(durations) <= SAMPLED:
+        return durations
+    return np.append(durations[:: -(-len(durations) // SAMPLED)], durations.max())
 
 
 def shapes_of(durations: np.ndarray, size: BatchSettings) -> list[Shape]:

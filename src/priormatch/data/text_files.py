@@ -5,6 +5,7 @@ import lzma
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -150,6 +151,16 @@ def read_lines(path: Path) -> Iterator[str]:
 def read_sentences(path: Path) -> Iterator[str]:
     """Yield the lines of a text file (.txt, .gz or .xz) that are not blank, without normalizing them."""
     return filter(None, read_lines(path))
+
+
+@dataclass(frozen=True)
+class SentenceFiles:
+    """The sentences of text files, read anew whenever they are iterated."""
+
+    paths: Sequence[Path]
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(map(read_sentences, self.paths))
 
 
 def read_book_ids(path: Path) -> frozenset[str]:

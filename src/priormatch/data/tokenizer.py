@@ -143,8 +143,16 @@ class Tokenizer:
         return tokenizer
 
 
+def drawn(sentences: Iterable[str], total: int, wanted: int) -> list[str]:
+    """Draw some of `total` sentences in one pass, the same ones each time."""
+    numbers = random.Random(0).sample(range(total), wanted)
+    among = set(numbers)
+    found = {number: each for number, each in enumerate(sentences) if number in among}
+    return [found[number] for number in numbers]
+
+
 def train_tokenizer(
-    sentences: Sequence[str],
+    sentences: Iterable[str],
     pieces: int,
     normalizer: Normalizer = ENGLISH,
     kind: Literal["unigram", "characters"] = "unigram",
@@ -153,14 +161,14 @@ def train_tokenizer(
 
     Of characters there are as many as occur, and one that marks the beginning of a word.
 
-    Of more than `MOST_SENTENCES`, a random sample of that size is used. Each word is added once more as a sentence of
-    its own: except in version 0.2.2, SentencePiece makes a whole word a piece only if it sometimes ends a sentence.
-    Of a sample, only words that occur `LEAST_COUNT` times are added: adding the many rarer ones would double their
-    weight, and gives more pieces per word.
+    The sentences are iterated more than once. Of more than `MOST_SENTENCES`, a random sample of that size is used. Each
+    word is added once more as a sentence of its own: except in version 0.2.2, SentencePiece makes a whole word a piece
+    only if it sometimes ends a sentence. Of a sample, only words that occur `LEAST_COUNT` times are added: adding the
+    many rarer ones would double their weight, and gives more pieces per word.
     """
-    sampled = len(sentences) > MOST_SENTENCES
-    if sampled:
-        sentences = random.Random(0).sample(sentences, MOST_SENTENCES)
+    total = sum(1 for _ in sentences)
+    sampled = total > MOST_SENTENCES
+    sentences = drawn(sentences, total, MOST_SENTENCES) if sampled else [*sentences]
     counts = Counter(word for sentence in sentences for word in sentence.split())
     if not counts:
         raise UserError("the text for the tokenizer is empty: give transcripts or sentences")

@@ -25,9 +25,9 @@ def pieces_a_second(transcribed: "Iterable[Cut]", tokenizer: Tokenizer) -> float
     return sum(oracle_lengths(cuts, tokenizer).values()) / sum(cut.duration for cut in cuts)
 
 
-def lengths_by_rate(cuts: "Iterable[Cut]", rate: float) -> dict[str, int]:
-    """Tokens expected in each utterance from its duration, at least one."""
-    return {cut.id: max(round(rate * cut.duration), 1) for cut in cuts}
+def lengths_by_rate(ids: Iterable[str], durations: Iterable[float], rate: float) -> dict[str, int]:
+    """Tokens expected in each utterance from its duration in seconds, at least one."""
+    return {name: max(round(rate * float(each)), 1) for name, each in zip(ids, durations, strict=True)}
 
 
 def batch_lengths(batch: Batch, lengths: Mapping[str, int]) -> Tensor:

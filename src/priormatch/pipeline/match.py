@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 from lhotse.cut import Cut
 
 from priormatch.config import ORACLE, Settings
@@ -68,7 +69,7 @@ def transcribed_sample(transcribed: Path, unlabeled: Corpus, settings: Settings)
     most = settings.matching.score_labels_on
     if most == 0:
         return None
-    ids = {cut.id for cut in unlabeled.cuts}
+    ids = set(unlabeled.ids)
     known = [cut for cut in read_cuts(transcribed) if cut.id in ids and cut_text(cut)]
     if not known:
         say(
@@ -222,7 +223,7 @@ class MatchJob:
         """The given reference lengths, or those from the speaking rate of the labeled speech."""
         if self.reference_lengths is None and self.settings.matching.reference_lengths == "speaking_rate":
             rate = pieces_a_second(self.labeled.cuts, self.online.tokenizer)
-            return lengths_by_rate(self.unlabeled.cuts, rate)
+            return lengths_by_rate(self.unlabeled.ids, self.unlabeled.durations, rate)
         return self.reference_lengths or {}
 
 
@@ -301,17 +302,17 @@ def require_recordings(cuts: Sequence[Cut], name: str) -> None:
 
 def with_lengths(corpus: Corpus, lengths: Mapping[str, int]) -> Corpus:
     """Leave out utterances with an empty greedy transcript, as the authors do."""
-    kept = [cut for cut in corpus.cuts if lengths.get(cut.id, 0) > 0]
-    if len(kept) == len(corpus):
+    known = np.fromiter((lengths.get(each, 0) > 0 for each in corpus.ids), np.bool_)
+    if known.all():
         return corpus
-    if not kept:
+    if not known.any():
         raise Refused(
             f"no utterance of {corpus.name} has a reference length: decode that speech with `priormatch decode`,"
             " and if its transcripts are empty, train the model for longer"
         )
-    without = len(corpus) - len(kept)
+    without = len(corpus) - int(known.sum())
     say(f"{corpus.name}: {without} of {len(corpus)} utterances have no reference length and are left out")
-    return Corpus(kept, corpus.audio, corpus.name)
+    return corpus.only(known)
 
 
 def train_on_pseudo_labels(

@@ -20,6 +20,7 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import open_recording
 from priormatch.data.corpus import Corpus
 from priormatch.data.manifest import utterance
+from priormatch.data.sentences import Sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import find_device
 from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_paired, keep_all, paired_share
@@ -31,7 +32,7 @@ from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching_step import Matching, share_of
 from priormatch.training.optimizer import make_optimizer
-from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.prior_step import PriorTraining
 from priormatch.training.supervised_step import Supervised
 
 SECONDS, PIECES, CHARACTERS = 12.3, 43, 180  # mean of an utterance in LibriSpeech's training sets
@@ -166,7 +167,7 @@ def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float
         return seconds_an_utterance(settings, device)
     tokenizer, utterances = numbers_for(settings), utterances_of(step, settings)
     if step == "prior":
-        text = Sentences(random_texts(MANY * utterances, tokenizer, tokens_of(settings)), tokenizer)
+        text = Sentences.of(random_texts(MANY * utterances, tokenizer, tokens_of(settings)), tokenizer)
         prior = ConvPrior(settings.prior.model, tokenizer).to(device)
         return seconds_an_update(PriorTraining(prior, text, text, settings.prior, 0), settings)
     with noise(utterances, tokenizer, settings) as corpus:

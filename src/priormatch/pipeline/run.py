@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from priormatch.config import ORACLE, Settings, TokenizerSettings, changed, to_yaml
-from priormatch.data.corpus import read_cuts
+from priormatch.data.corpus import durations_of, ids_of, open_cuts, read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.data.normalizer import normalizer_of
+from priormatch.data.text_files import SentenceFiles
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.fusion import feeds_back
 from priormatch.decoding.tuning import read_tuned
@@ -77,7 +78,7 @@ class Run:
             if todo:
                 from_text = wanted.source == "text"
                 source = self.data.text if from_text else self.data.labeled
-                sentences = work.sentences_of(source) if from_text else work.transcripts_of(source)
+                sentences = SentenceFiles([source]) if from_text else work.transcripts_of(source)
                 work.make_tokenizer(sentences, wanted, out, normalizer_of(self.settings.language))
         return Tokenizer.load(out)
 
@@ -90,7 +91,7 @@ class Run:
             if todo:
                 wanted = TokenizerSettings(self.settings.prior.pieces, "text")
                 normalizer = normalizer_of(self.settings.language)
-                work.make_tokenizer(work.sentences_of(self.data.text), wanted, out, normalizer)
+                work.make_tokenizer(SentenceFiles([self.data.text]), wanted, out, normalizer)
         return out
 
     def prior(self, tokenizer: Tokenizer) -> Path:
@@ -194,7 +195,8 @@ class Run:
                 else:
                     rate = pieces_a_second(read_cuts(known), tokenizer)
                     say(f"{wanted.name}: {rate:.2f} {tokenizer.unit}s per second")
-                    lengths = lengths_by_rate(read_cuts(self.data.unlabeled), rate)
+                    cuts = open_cuts(self.data.unlabeled)
+                    lengths = lengths_by_rate(ids_of(cuts), durations_of(cuts), rate)
                 work.write_lengths(lengths, out)
         return out
 

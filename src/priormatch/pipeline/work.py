@@ -1,7 +1,9 @@
 """The work of the commands: training and decoding from files into a folder."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,13 @@ import numpy as np
 import torch
 
 from priormatch.config import BatchSettings, PriorSettings, Settings, TokenizerSettings, TrainingSettings
-from priormatch.data.corpus import Corpus, cut_text, read_cuts
+from priormatch.data.corpus import Corpus, cut_text, joined, read_cuts
 from priormatch.data.normalizer import ENGLISH, Normalizer
+from priormatch.data.sentences import Sentences
 from priormatch.data.text_files import read_sentences
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
-from priormatch.distributed import ranks
+from priormatch.distributed import is_main, ranks
 from priormatch.errors import UserError
 from priormatch.pipeline.cards import Trained, called, heard, leave_card, parameters, title_of, trained_card
 from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_schedule, recipe_of_training
@@ -27,20 +30,20 @@ from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import fingerprint
 from priormatch.scoring.transcripts import Transcript, write_transcripts
 from priormatch.training.loop import Schedule, fit
-from priormatch.training.prior_step import PriorTraining, Sentences
+from priormatch.training.prior_step import PriorTraining
 from priormatch.training.supervised_step import Supervised
 from priormatch.training.wandb_log import wandb_plan
 
-EXAMINED = 10_000  # transcripts, about
+EXAMINED = 10_000  # sentences or transcripts, about
 
 
 def make_tokenizer(
-    sentences: Sequence[str], wanted: TokenizerSettings, out: Path, normalizer: Normalizer = ENGLISH
+    sentences: Iterable[str], wanted: TokenizerSettings, out: Path, normalizer: Normalizer = ENGLISH
 ) -> None:
     """Train a tokenizer, save it into a folder, and report its tokens per word."""
     tokenizer = train_tokenizer(sentences, wanted.pieces, normalizer, wanted.kind)
     tokenizer.save(out)
-    sample = sentences[:: max(len(sentences) // 10_000, 1)]
+    sample = [*islice(sentences, 0, None, max(sum(1 for _ in sentences) // EXAMINED, 1))]
     per_word = tokenizer.pieces_per_word(sample)
     say(f"{out}: {tokenizer.classes} classes, {per_word:.2f} {tokenizer.unit}s per word")
     if per_word > 4 and wanted.kind == "unigram":
@@ -69,18 +72,20 @@ def train_prior(
     text: Path, held_out: Path, tokenizer: Tokenizer, settings: Settings, out: Path, log: Path
 ) -> None:
     """Train the prior on the sentences of a text file."""
-    train, dev = sentences_of(text), sentences_of(held_out)
     torch.manual_seed(settings.training.seed)
     prior = ConvPrior(settings.prior.model, tokenizer).to(find_device(settings.device))
-    sentences, validation = Sentences(train, tokenizer), Sentences(dev, tokenizer)
+    sentences = Sentences.of_file(text, tokenizer, out / "tokenized")
+    validation = Sentences.of(sentences_of(held_out), tokenizer)
     say(f"prior: {parameters(prior)} parameters, {len(sentences.flat):,} {tokenizer.unit}s of text")
     task = PriorTraining(prior, sentences, validation, settings.prior, settings.training.seed)
     best = fit(task, schedule_of(settings.prior, settings.prior.updates, settings), out, log)
-    amount = f"{len(train):,} sentences, {len(sentences.flat):,} {tokenizer.unit}s"
+    if is_main():
+        shutil.rmtree(out / "tokenized")
+    amount = f"{len(sentences.lengths):,} sentences, {len(sentences.flat):,} {tokenizer.unit}s"
     trained = Trained(
         "Trained on text.",
         data=[f"text: {called(text, settings)} ({amount})"],
-        score=f"perplexity per {tokenizer.unit} on {len(dev):,} held-out sentences: {best:.2f}",
+        score=f"perplexity per {tokenizer.unit} on {len(validation.lengths):,} held-out sentences: {best:.2f}",
         recipe={"prior": recipe_of_prior(settings.prior), "seed": settings.training.seed},
     )
     leave_card(out / "model", trained_card(title_of(out, settings), prior, trained, settings.card))
@@ -119,8 +124,7 @@ def train_supervised(
     torch.manual_seed(training.seed)
     model = SpeechRecognizer(settings.model, tokenizer) if start is None else SpeechRecognizer.load(start)
     model.to(device)
-    cuts = [cut for path in labeled for cut in Corpus.load(path, settings.audio, transcribed=True).cuts]
-    corpus = Corpus(cuts, settings.audio, ", ".join(map(str, labeled)))
+    corpus = joined([Corpus.load(path, settings.audio, transcribed=True) for path in labeled])
     say(
         f"{out.name}: {parameters(model)} parameters on {device}, {duration_text(3600 * corpus.hours)} labeled"
     )

@@ -1,9 +1,7 @@
 """Training of the prior on single sentences, as matching uses it."""
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,14 @@ from torch import Tensor
 from priormatch.config import BatchSettings, PriorSettings
 from priormatch.data.features import time_mask
 from priormatch.data.plan import plan_batches
-from priormatch.data.tokenizer import Tokenizer
+from priormatch.data.sentences import Sentences
 from priormatch.device import mixed_precision
 from priormatch.distributed import from_all, rank, ranks
-from priormatch.errors import UserError
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import sentences_on_grid
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.stopwatch import Stopwatch
 
-WORDS_AT_ONCE = 1 << 20  # so that the indices of their pieces stay small
 PRECEDED = 1  # third seed, after the seed and the epoch, of the draw of sentences with context
 
 
@@ -33,52 +29,6 @@ def exponential(value: float) -> float:
         return math.exp(value)
     except OverflowError:
         return math.inf
-
-
-class Sentences:
-    """Tokenized sentences in one flat array, each with a final EOS."""
-
-    def __init__(self, texts: Sequence[str], tokenizer: Tokenizer) -> None:
-        numbers: defaultdict[str, int] = defaultdict(count().__next__)
-        end = numbers[""]  # no word is empty, so this stands for EOS
-        words = np.fromiter((numbers[word] for text in texts for word in (*text.split(), "")), np.int32)
-        self.words = len(words) - len(texts)
-
-        spelled = [tokenizer.encode(word) if word else [tokenizer.eos] for word in numbers]
-        sizes = np.array([len(classes) for classes in spelled])
-        ends = np.flatnonzero(words == end)
-        lengths = np.diff(np.cumsum(sizes[words])[ends], prepend=0)
-        known = lengths > 1
-        if not known.any():
-            raise UserError(
-                "no sentence of the text has a known piece: check that the tokenizer is for this language"
-            )
-        words = words[np.repeat(known, np.diff(ends, prepend=-1))]
-        self.lengths = lengths[known]
-        self.ends = np.cumsum(self.lengths)
-        self.flat = _joined(words, np.fromiter(chain.from_iterable(spelled), np.int32), sizes)
-
-    def lengths_after(self, preceded: np.ndarray) -> np.ndarray:
-        """Lengths if sentences with preceded (S,) true include the previous sentence of the text: -> (S,)."""
-        before = np.concatenate([[0], self.lengths[:-1]])
-        return self.lengths + np.where(preceded, before, 0)
-
-    def batch(self, indices: np.ndarray, lengths: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
-        """Sentences padded with EOS: indices (N,) -> (N, U), (N,); `lengths` (S,) may extend them to the left."""
-        chosen = (self.lengths if lengths is None else lengths)[indices]
-        last, columns = self.ends[indices] - 1, np.arange(chosen.max())
-        places = np.minimum((last - chosen + 1)[:, None] + columns, last[:, None])  # a row ends with its EOS
-        return torch.from_numpy(self.flat[places].astype(np.int64)), torch.from_numpy(chosen)
-
-
-def _joined(words: np.ndarray, pieces: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The pieces of words (N,), in a row; `pieces` are those of word 0, then of word 1, and so on, `sizes` of each."""
-    begins, parts = np.cumsum(sizes) - sizes, []
-    for part in np.array_split(words, len(words) // WORDS_AT_ONCE + 1):
-        many = sizes[part]
-        shifts = begins[part] - np.cumsum(many) + many
-        parts.append(pieces[np.repeat(shifts, many) + np.arange(many.sum())])
-    return np.concatenate(parts)
 
 
 class PriorTraining:
@@ -156,7 +106,7 @@ class PriorTraining:
         total = 0.0
         for indices in plan_batches(lengths, self.size, self.seed, 0)[rank() :: ranks()]:
             labels, whole = (each.to(self.model.device) for each in self.held_out.batch(indices, lengths))
-            own = torch.from_numpy(self.held_out.lengths[indices]).to(self.model.device)
+            own = torch.from_numpy(self.held_out.lengths[indices].astype(np.int64)).to(self.model.device)
             with mixed_precision(self.model.device):
                 log_p = self.model.token_log_probabilities(labels, whole)
             total -= float(log_p.masked_fill(time_mask(whole - own, log_p.shape[1]), 0.0).sum())
