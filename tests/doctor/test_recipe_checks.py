@@ -4,7 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 
 from priormatch.config import (
     AudioSettings,
@@ -28,10 +30,11 @@ from priormatch.doctor.recipe import (
     output_findings,
     overlap_findings,
     settings_findings,
+    speech_findings,
     text_finding,
     transcript_findings,
 )
-from priormatch.prepare.overview import Speech
+from priormatch.prepare.overview import Speech, survey_speech
 from priormatch.prepare.source import Utterance
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -69,11 +72,38 @@ def test_files_that_cannot_be_decoded(tried: Any, bad: Any, status: Any) -> None
 def test_utterances_that_would_be_skipped() -> None:
     audio = AudioSettings(shortest=1, longest=10)
     assert statuses(duration_findings("x", [1, 5, 10], audio)) == []
-    (some,) = duration_findings("x", [0.5, 5, 11.5], audio)
-    assert some.status == "warning"
-    assert "2 of 3" in some.what
-    assert "11.5 s" in some.what
+    short, long = duration_findings("x", [0.5, 5, 11.5], audio)
+    assert statuses([short, long]) == ["warning", "warning"]
+    assert short.what == "x: 1 of 3 utterances would be skipped: shorter than 1 s (audio.shortest)"
+    assert "pauses" not in short.advice
+    assert long.what == "x: 1 of 3 utterances would be skipped: longer than 10 s; the longest has 11.5 s"
+    assert "cut them at pauses" in long.advice
     assert statuses(duration_findings("x", [11, 12], audio)) == ["problem"]
+
+
+def test_every_unusable_file_of_many_is_named(tmp_path: Path) -> None:
+    for number in range(60):
+        soundfile.write(tmp_path / f"{number}.wav", np.zeros(8000), 8000)
+    for number in (7, 33, 59):
+        (tmp_path / f"{number}.wav").write_bytes(b"")
+    settings = load_settings(None, ["audio.shortest=0.5"])
+    problem, *others = speech_findings("unlabeled", survey_speech(tmp_path), settings)
+    assert "60 utterances" in problem.what
+    (bad, decoded) = others
+    assert (bad.status, decoded.status) == ("warning", "ok")
+    assert "unlabeled: 3 of 60 files cannot be used" in bad.what
+    assert all(f"{number}.wav (the file is empty)" in bad.what for number in (7, 33, 59))
+
+
+@pytest.mark.parametrize(
+    ("speakers", "said"),
+    [([None, None], "no speakers are named, so"), (["ann", None], "only one speaker is named, so")],
+)
+def test_too_few_speakers_are_counted_as_they_are(speakers: list[str | None], said: str) -> None:
+    utterances = [Utterance(Path, "at ten", each, 1.0) for each in speakers]
+    found = list(speech_findings("labeled", Speech(utterances, [1.0, 1.0]), Settings()))
+    assert said in found[-1].what
+    assert ("speakers unknown" in found[0].what) == (speakers[0] is None)
 
 
 def test_transcripts_that_are_no_words() -> None:

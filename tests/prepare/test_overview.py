@@ -13,6 +13,7 @@ from priormatch.config import AudioSettings
 from priormatch.data.manifest import utterance
 from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.errors import UserError
+from priormatch.prepare import overview as overview_module
 from priormatch.prepare.overview import (
     decode_some,
     letter_lines,
@@ -21,6 +22,7 @@ from priormatch.prepare.overview import (
     sample_speech,
     sample_text,
     spread,
+    survey_speech,
 )
 from priormatch.prepare.source import Utterance
 
@@ -45,7 +47,7 @@ def test_a_folder(folder: Any) -> None:
     assert (len(found.utterances), found.transcribed, found.speakers) == (3, 1, 2)
     assert found.hours == pytest.approx(6 / 3600)
     assert found.transcripts() == ["Hello there."]
-    assert str(found) == "3 utterances, 1 of them transcribed, 6s, 2 speakers"
+    assert str(found) == "3 utterances, 1 of them transcribed, 6s, 2 speakers (1 utterance without one)"
 
 
 def test_a_table(folder: Any) -> None:
@@ -76,9 +78,8 @@ def test_a_nemo_manifest(folder: Any) -> None:
     (folder / "nemo.jsonl").write_text("\n".join(lines))
     found = sample_speech(folder / "nemo.jsonl")
     assert (found.transcripts(), found.durations) == (["one"], [2.0])
-    tried, [(file, reason)] = decode_some(found, 5)
-    assert (tried, file) == (2, folder / "gone.wav")
-    assert "No such file" in reason
+    assert "No such file" in found.bad[folder / "gone.wav"]
+    assert decode_some(found, 5) == (1, [])
 
 
 def test_recordings_and_supervisions_of_lhotse(folder: Any) -> None:
@@ -102,9 +103,9 @@ def test_a_data_set_that_holds_its_audio(folder: Any, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     found = sample_speech(tmp_path / "set")
     assert (found.transcripts(), found.speakers) == (["one"], 2)
-    assert sum(found.durations) == pytest.approx(6, abs=0.1)
-    tried, bad = decode_some(found, 5)
-    assert (tried, len(bad)) == (3, 1)
+    assert sum(found.durations) == pytest.approx(4)
+    assert (found.files, len(found.bad)) == (3, 1)
+    assert len(decode_some(found, 5)[1]) == 1
     assert sorted(tmp_path.rglob("*")) == before, "nothing is written beside it"
 
 
@@ -122,15 +123,46 @@ def test_cuts(tiny_corpus: Callable[..., Path]) -> None:
     assert decode_some(found, 5) == (2, [])
 
 
-def test_damage_is_found_by_decoding_and_headers_that_lie_are_left_out_of_the_hours(folder: Any) -> None:
+def test_files_with_bad_headers_are_left_out_of_the_hours_and_not_decoded(folder: Any) -> None:
     (folder / "ann" / "one.wav").write_bytes(b"RIFF, but no more")
-    found = sample_speech(folder)
-    assert len(found.durations) == 2
-    assert found.hours == pytest.approx(2.5 * 3 / 3600)
-    assert str(found).endswith("about 8s, 2 speakers")
-    tried, [(file, reason)] = decode_some(found, 10)
-    assert (tried, file.name) == (3, "one.wav")
+    found = survey_speech(folder)
+    assert found.hours == pytest.approx(5 / 3600)
+    [(file, reason)] = found.bad.items()
+    assert (file.name, found.files) == ("one.wav", 3)
     assert "cannot be opened" in reason
+    assert decode_some(found, 10) == (2, [])
+
+
+def test_damage_behind_the_header_is_found_by_decoding(folder: Any) -> None:
+    path = folder / "bob" / "deep" / "two.flac"
+    soundfile.write(path, np.random.default_rng(0).uniform(-0.3, 0.3, 16_000), 8000)
+    content = bytearray(path.read_bytes())
+    content[9000:9500] = bytes(500)
+    path.write_bytes(content)
+    found = survey_speech(folder)
+    assert (found.bad, decode_some(found, 10)[0]) == ({}, 3)
+    [(file, reason)] = decode_some(found, 10)[1]
+    assert (file, "damaged" in reason) == (path, True)
+
+
+def test_a_survey_reads_all_headers_where_a_sample_reads_some(
+    folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview_module, "MOST_DURATIONS", 2)
+    sampled, whole = sample_speech(folder), survey_speech(folder)
+    assert len(sampled.durations) == 2
+    assert sampled.hours == pytest.approx(1.5 * sum(sampled.durations) / 3600)
+    assert "about" in str(sampled)
+    assert sorted(whole.durations) == [1.0, 2.0, 3.0]
+    assert whole.hours == pytest.approx(6 / 3600)
+    assert "about" not in str(whole)
+
+
+def test_a_survey_opens_each_file_once_whatever_the_manifest_says(folder: Any) -> None:
+    lines = [f'{{"audio_filepath": "three.wav", "offset": {start}, "duration": 1}}' for start in (0, 1)]
+    (folder / "nemo.jsonl").write_text("\n".join([*lines, '{"audio_filepath": "gone.wav", "duration": 9}']))
+    found = survey_speech(folder / "nemo.jsonl")
+    assert (found.files, list(found.bad), found.durations) == (2, [folder / "gone.wav"], [1.0, 1.0])
 
 
 @pytest.mark.parametrize(("name", "words"), [("nowhere", "no such"), ("empty", "holds no audio")])

@@ -11,16 +11,17 @@ from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for, normalizer
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
 from priormatch.data.text import Unspoken
 from priormatch.data.tokenizer import MODEL_FILE, Tokenizer
-from priormatch.doctor.findings import Finding
+from priormatch.doctor.findings import Finding, Status
 from priormatch.errors import UserError
-from priormatch.prepare.overview import Speech, decode_some, letters, sample_speech, sample_text
-from priormatch.progress import duration_text
+from priormatch.prepare.overview import Speech, decode_some, letters, sample_text, survey_speech
+from priormatch.progress import count_text, duration_text
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frame_seconds_of, way_to_fit
 from priormatch.recognizers.load import load_model
 from priormatch.recognizers.prior import ConvPrior
 
 DECODED = 20  # utterances per set
+MOST_NAMED = 10  # unusable files
 LITTLE_SPEECH, HARDLY_ANY_SPEECH = 3600.0, 600.0  # seconds, transcribed
 LITTLE_TEXT = 100_000  # words
 MANY_FOREIGN, SOME_FOREIGN = 0.05, 0.001  # shares of letters that never occur on the other side
@@ -55,7 +56,7 @@ def data_findings(settings: Settings) -> Iterator[Finding]:
     speech: dict[str, Speech] = {}
     for name, path in speech_paths(settings).items():
         try:
-            speech[name] = sample_speech(require(name, path))
+            speech[name] = survey_speech(require(name, path))
         except UserError as error:
             yield Finding("problem", f"{name}: {error}")
             continue
@@ -107,6 +108,7 @@ def require(name: str, path: str) -> Path:
 def speech_findings(name: str, speech: Speech, settings: Settings) -> Iterator[Finding]:
     """Report the amount of speech, and check its audio, durations and transcripts."""
     yield Finding("ok", f"{name}: {speech}")
+    yield from header_findings(name, speech, settings.audio.max_bad_share)
     yield from decoding_findings(name, *decode_some(speech, DECODED), settings.audio.max_bad_share)
     if name == "unlabeled":
         longest = settings.audio.segment or math.inf  # a run cuts unlabeled audio to this
@@ -116,37 +118,54 @@ def speech_findings(name: str, speech: Speech, settings: Settings) -> Iterator[F
     normalizer = normalizer_of(settings.language)
     yield from transcript_findings(name, speech.transcripts(), settings.audio.max_bad_share, normalizer)
     if name == "labeled" and not settings.validation and speech.speakers < 2:
-        what = "labeled: without speaker names, validation shares speakers with training"
+        named = "only one speaker is named" if speech.speakers else "no speakers are named"
+        what = f"labeled: {named}, so validation shares speakers with training"
         advice = (
             "put each speaker's audio into a folder, name speakers in the table, or give validation=[CUTS]"
         )
         yield Finding("warning", what, advice)
 
 
+def header_findings(name: str, speech: Speech, most: float) -> Iterator[Finding]:
+    """Name the files whose headers show that they cannot be used."""
+    if speech.bad:
+        yield bad_finding(name, speech.files, list(speech.bad.items()), most)
+    else:
+        yield Finding("ok", f"{name}: the headers of {count_text(speech.files, 'file')} are usable")
+
+
 def decoding_findings(
     name: str, tried: int, bad: Sequence[tuple[Path, str]], most: float
 ) -> Iterator[Finding]:
-    """Report the result of decoding a sample of the files."""
-    if not bad:
-        yield Finding("ok", f"{name}: {tried} files decoded, all complete")
-        return
-    file, reason = bad[0]
+    """Report the result of decoding a sample of the files with usable headers."""
+    if bad:
+        yield bad_finding(f"{name}, decoded", tried, bad, most)
+    elif tried:
+        yield Finding("ok", f"{name}: {count_text(tried, 'file')} decoded, all complete")
+
+
+def bad_finding(name: str, tried: int, bad: Sequence[tuple[Path, str]], most: float) -> Finding:
+    """Name files that cannot be used; many of them are a problem."""
     many = len(bad) > max(1, most * tried) or len(bad) == tried
-    what = f"{name}: {len(bad)} of {tried} files cannot be used, such as {file} ({reason})"
+    named = ", ".join(f"{file} ({reason})" for file, reason in bad[:MOST_NAMED])
+    more = f" and {len(bad) - MOST_NAMED:,} more" if len(bad) > MOST_NAMED else ""
+    what = f"{name}: {len(bad):,} of {count_text(tried, 'file')} cannot be used: {named}{more}"
     advice = "repair or remove them, or raise audio.max_bad_share" if many else "a run skips such files"
-    yield Finding("problem" if many else "warning", what, advice)
+    return Finding("problem" if many else "warning", what, advice)
 
 
 def duration_findings(name: str, durations: Sequence[float], audio: AudioSettings) -> Iterator[Finding]:
-    """Count the utterances that a run would skip because of their length."""
-    outside = [seconds for seconds in durations if not audio.shortest <= seconds <= audio.longest]
-    if outside:
-        what = (
-            f"{name}: {len(outside)} of {len(durations)} utterances would be skipped: they are shorter than"
-            f" {audio.shortest:g} s or longer than {audio.longest:g} s; the longest has {max(outside):.1f} s"
-        )
-        advice = "cut them at pauses, or raise audio.longest if memory allows"
-        yield Finding("problem" if len(outside) == len(durations) else "warning", what, advice)
+    """Count the utterances that a run would skip because they are too short or too long."""
+    short = [seconds for seconds in durations if seconds < audio.shortest]
+    long = [seconds for seconds in durations if seconds > audio.longest]
+    status: Status = "problem" if len(short) + len(long) == len(durations) else "warning"
+    skipped = f"of {count_text(len(durations), 'utterance')} would be skipped"
+    if short:
+        what = f"{name}: {len(short):,} {skipped}: shorter than {audio.shortest:g} s (audio.shortest)"
+        yield Finding(status, what, "check that they are whole, or leave them out")
+    if long:
+        what = f"{name}: {len(long):,} {skipped}: longer than {audio.longest:g} s; the longest has {max(long):.1f} s"
+        yield Finding(status, what, "cut them at pauses, or raise audio.longest if memory allows")
 
 
 def transcript_findings(

@@ -3,25 +3,24 @@
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-import soundfile
 from lhotse import MonoCut
 
 from priormatch.config import AudioSettings
-from priormatch.data.audio import BadAudio, check_audio, check_header
+from priormatch.data.audio import BadAudio, Header, check_audio, read_header
 from priormatch.data.corpus import cut_text
-from priormatch.data.manifest import summary
+from priormatch.data.manifest import map_in_threads, summary
 from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for
 from priormatch.data.text_files import find_text_files, read_sentences
 from priormatch.errors import UserError
 from priormatch.prepare.own import recognize
 from priormatch.prepare.source import Utterance
-from priormatch.progress import count_text, duration_text
+from priormatch.progress import count_text, duration_text, track
 
 MOST_DURATIONS = 1000  # files whose headers are read; the total is estimated from them
 MOST_SENTENCES = 200_000
@@ -34,15 +33,22 @@ RARE = 1e-4  # share of all letters below which a letter of a derived alphabet i
 
 @dataclass(frozen=True)
 class Speech:
-    """Utterances found, with the durations of a sample of them, in seconds."""
+    """Utterances found, the durations in seconds of those with a usable header, and the unusable files with reasons.
+
+    With `sampled`, only some of the headers were read.
+    """
 
     utterances: list[Utterance]
     durations: list[float]
+    bad: dict[Path, str] = field(default_factory=dict)
+    files: int = 0
+    sampled: bool = False
 
     @property
     def hours(self) -> float:
-        """Hours of all utterances, estimated from the sample."""
-        return sum(self.durations) / max(len(self.durations), 1) * len(self.utterances) / 3600
+        """Hours of all usable utterances, estimated if only some headers were read."""
+        share = len(self.durations) / len(self.utterances) if self.sampled and self.durations else 1.0
+        return sum(self.durations) / share / 3600
 
     @property
     def speakers(self) -> int:
@@ -55,10 +61,12 @@ class Speech:
         return sum(each.transcript is not None for each in self.utterances)
 
     def __str__(self) -> str:
-        about = "about " if len(self.utterances) > len(self.durations) else ""
         counts = f"{count_text(len(self.utterances), 'utterance')}, {self.transcribed:,} of them transcribed"
+        amount = f"{'about ' * self.sampled}{duration_text(3600 * self.hours)}"
         speakers = count_text(self.speakers, "speaker") if self.speakers else "speakers unknown"
-        return f"{counts}, {about}{duration_text(3600 * self.hours)}, {speakers}"
+        nobodys = sum(each.speaker is None for each in self.utterances) if self.speakers else 0
+        without = f" ({count_text(nobodys, 'utterance')} without one)" if nobodys else ""
+        return f"{counts}, {amount}, {speakers}{without}"
 
     def transcripts(self, most: int = MOST_SENTENCES) -> list[str]:
         """Return the original transcripts, including empty ones, of at most `most` utterances."""
@@ -66,24 +74,65 @@ class Speech:
 
 
 def sample_speech(path: Path) -> Speech:
-    """List the utterances at a path, in any known format, without decoding them."""
+    """List the utterances at a path, in any known format; read at most some of their headers."""
+    found = utterances_at(path)
+    known = [each.seconds for each in found if each.seconds is not None]
+    if len(known) == len(found):
+        return Speech(found, known)
+    some = spread(found, MOST_DURATIONS)
+    return replace(read_headers(some), utterances=found, sampled=len(some) < len(found))
+
+
+def survey_speech(path: Path) -> Speech:
+    """List the utterances at a path, in any known format, and read the headers of all their files."""
+    return read_headers(utterances_at(path), f"reading headers of {path}")
+
+
+def utterances_at(path: Path) -> list[Utterance]:
+    """List the utterances at a path, in any known format, without opening their audio."""
     _, read = recognize(path)
-    found = list(read(path).utterances())
-    known = all(each.seconds is not None for each in found)
-    durations = map(_duration, found if known else spread(found, MOST_DURATIONS))
-    return Speech(found, [seconds for seconds in durations if seconds is not None])
+    return list(read(path).utterances())
+
+
+def read_headers(utterances: Sequence[Utterance], description: str = "") -> Speech:
+    """Read the headers of the utterances' files, in threads; show progress under a description."""
+    known: dict[Path, Header | BadAudio] = {}
+
+    def look(utterance: Utterance) -> tuple[Path, Header | BadAudio]:
+        with TemporaryDirectory() as folder:
+            try:
+                file = utterance.find_audio(Path(folder))
+                if file not in known:
+                    known[file] = read_header(file)
+            except BadAudio as bad:
+                file = bad.path
+                known[file] = bad
+        return file, known[file]
+
+    looked = map_in_threads(look, utterances)
+    if description:
+        looked = track(looked, description, len(utterances))
+    durations = [
+        header.seconds if utterance.seconds is None else utterance.seconds
+        for utterance, (_, header) in zip(utterances, looked, strict=True)
+        if isinstance(header, Header)
+    ]
+    bad = {file: each.reason for file, each in known.items() if isinstance(each, BadAudio)}
+    return Speech(list(utterances), durations, bad, len(known))
 
 
 def decode_some(speech: Speech, most: int) -> tuple[int, list[tuple[Path, str]]]:
-    """Decode the audio of at most `most` utterances; return the number of files, and the unusable ones with reasons."""
+    """Decode some of the audio with usable headers, of at most `most` utterances; return (files, bad with reasons)."""
     checked: dict[Path, str | None] = {}
     with TemporaryDirectory() as folder:
         for each in spread(speech.utterances, most):
             try:
                 file = each.find_audio(Path(folder))
-                checked[file] = check_audio(file) if file not in checked else checked[file]
+                if file not in checked and file not in speech.bad:
+                    checked[file] = check_audio(file)
             except BadAudio as bad:
-                checked[bad.path] = bad.reason
+                if bad.path not in speech.bad:
+                    checked[bad.path] = bad.reason
     return len(checked), [(file, reason) for file, reason in checked.items() if reason is not None]
 
 
@@ -111,18 +160,6 @@ def letters(sentences: Sequence[str]) -> Counter[str]:
 def spread(items: Sequence[Utterance], most: int) -> Sequence[Utterance]:
     """Return at most `most` items, evenly spread."""
     return items[:: max(-(-len(items) // most), 1)]
-
-
-def _duration(utterance: Utterance) -> float | None:
-    if utterance.seconds is not None:
-        return utterance.seconds
-    try:
-        with TemporaryDirectory() as folder:
-            audio = utterance.find_audio(Path(folder))
-            check_header(audio)
-            return float(soundfile.info(audio).duration)
-    except (BadAudio, OSError, ValueError, soundfile.LibsndfileError):
-        return None
 
 
 def overview(cuts: Iterable[MonoCut], normalizer: Normalizer, audio: AudioSettings) -> str:
