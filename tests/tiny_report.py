@@ -51,13 +51,13 @@ def write_metrics(folder: Path, lines: list[dict]) -> None:
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def make_cut(folder: Path, number: int, seconds: float = 0.5) -> Any:
+def make_cut(folder: Path, number: int, seconds: float = 0.5, name: str = "u", speaker: str = "ann") -> Any:
     path = folder / "audio" / f"{number}.wav"
     path.parent.mkdir(parents=True, exist_ok=True)
     time = np.arange(round(seconds * 16_000)) / 16_000
     soundfile.write(path, 0.3 * np.sin(2 * np.pi * 440 * time), 16_000)
-    recording = Recording.from_file(path, recording_id=f"u{number}")
-    return utterance(f"u{number}", recording, None, "ann", "English")
+    recording = Recording.from_file(path, recording_id=f"{name}{number}")
+    return utterance(recording.id, recording, None, speaker, "English")
 
 
 def beam(name: str, said: str | None, texts: list[str], dropped: str | None = None) -> Inspection:
@@ -109,6 +109,8 @@ def make_run(folder: Path, name: str = "tiny", finished: bool = True) -> Path:
     CutSet.from_cuts([make_cut(folder, 0), make_cut(folder, 1)]).to_file(folder / "unlabeled.jsonl.gz")
     (folder / "data").mkdir()
     (folder / "unlabeled.jsonl.gz").rename(folder / "data" / "unlabeled.jsonl.gz")
+    tested = [make_cut(folder, i, name="t", speaker=("bea", "<carl>")[i % 2]) for i in range(len(SAID))]
+    CutSet.from_cuts(tested).to_file(folder / "data" / "test.jsonl.gz")
     (folder / "data" / "text.txt").write_text("one\ntwo\nthree\n")
     for stage in ("data", "prior", "lpm"):
         write_stage(folder, stage)

@@ -1,11 +1,16 @@
 """The report in Chromium: it needs no network, plays, switches by click and key, and fits phones and paper."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from tiny_language import sentences
 from tiny_report import make_run
 
+from priormatch.config import ModelSettings
+from priormatch.data.tokenizer import train_tokenizer
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.report.page import write_report
 
 pytestmark = pytest.mark.browser
@@ -36,7 +41,8 @@ def test_nothing_is_asked_of_any_network(make_page: Any, report: Any) -> None:
 def test_the_audio_decodes(make_page: Any, report: Any) -> None:
     page = make_page()
     page.goto(report["single"])
-    assert page.locator("audio").count() == 3
+    assert page.locator(".panel audio").count() == 3
+    assert page.locator("details.worst audio").count() == 1
     page.wait_for_function("[...document.querySelectorAll('audio')].every(each => each.readyState > 0)")
     lengths = [audio.evaluate("audio => audio.duration") for audio in page.locator("audio").all()]
     assert all(0.4 < each < 0.8 for each in lengths), lengths
@@ -45,7 +51,7 @@ def test_the_audio_decodes(make_page: Any, report: Any) -> None:
 def test_the_player_plays_and_stops_when_another_utterance_is_chosen(make_page: Any, report: Any) -> None:
     page = make_page()
     page.goto(report["single"])
-    audio = page.locator("audio").first
+    audio = page.locator(".panel audio").first
     audio.evaluate("audio => { audio.loop = true; audio.muted = true; return audio.play(); }")
     assert not audio.evaluate("audio => audio.paused")
     page.get_by_role("tab").nth(1).click()
@@ -117,7 +123,7 @@ def test_on_a_phone_no_column_is_cut_off(make_page: Any, report: Any) -> None:
     tables = page.locator(".scroll").evaluate_all(
         "all => all.map(each => each.scrollWidth - each.clientWidth)"
     )
-    assert len(tables) == 5 and set(tables) == {0}
+    assert len(tables) == 7 and set(tables) == {0}
     label = page.locator(".panel:visible .log-prior .label").first
     assert label.is_visible() and label.inner_html() == "log p<sub>y</sub> "
 
@@ -167,3 +173,69 @@ def test_without_scripts_everything_is_there(browser: Any, report: Any) -> None:
     page.goto(report["single"])
     assert page.locator(".panel:visible").count() == 3
     context.close()
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A report with audio on whose time axis words are: by attention, and by CTC."""
+
+    folder, found = tmp_path_factory.mktemp("aligned"), {}
+    tiny = ModelSettings(n_mels=20, channels=[2, 3], blocks=[1, 1], kernel=5, size=16)
+    kinds: tuple[Literal["attention", "ctc"], ...] = ("attention", "ctc")
+    for kind in kinds:
+        run = make_run(folder / kind)
+        model = SpeechRecognizer(replace(tiny, kind=kind), train_tokenizer(sentences(200), 31))
+        model.save(run / "lpm" / "model")
+        found[kind] = write_report([run]).as_uri()
+    return found
+
+
+def test_pictures_load_and_words_are_beside_their_axis(make_page: Any, aligned: Any) -> None:
+    page = make_page()
+    page.goto(aligned["attention"])
+    shown = page.locator(".panel:visible .view img")
+    assert shown.count() == 2
+    assert all(each.evaluate("img => img.complete && img.naturalWidth > 0") for each in shown.all())
+    tokens = page.locator(".panel:visible .tokens")
+    picture = shown.nth(1)
+    assert tokens.bounding_box()["height"] == pytest.approx(picture.bounding_box()["height"], abs=3)
+    page.goto(aligned["ctc"])
+    page.locator("details.worst summary").click()
+    word = page.locator("details.worst .words span").first
+    assert word.inner_text() == "monday"
+    view = page.locator("details.worst .view.words").bounding_box()
+    box = word.bounding_box()
+    assert view["x"] <= box["x"] and box["x"] + box["width"] <= view["x"] + view["width"] + 1
+
+
+READY = """audio => new Promise(done => {
+    audio.muted = true;
+    audio.readyState > 0 ? done() : audio.addEventListener("loadedmetadata", done);
+})"""
+PAST_THE_MIDDLE = """audio => new Promise(done => {
+    const look = () => audio.currentTime >= 0.2 ? done() : requestAnimationFrame(look);
+    look();
+})"""
+
+
+def test_a_click_on_the_spectrogram_plays_from_there(make_page: Any, aligned: Any) -> None:
+    page = make_page()
+    page.goto(aligned["attention"])
+    audio = page.locator(".panel:visible audio")
+    audio.evaluate(READY)
+    spectrogram = page.locator(".panel:visible .view").first
+    box = spectrogram.bounding_box()
+    spectrogram.click(position={"x": 0.5 * box["width"], "y": 10})
+    audio.evaluate(PAST_THE_MIDDLE)
+    sound = page.locator(".panel:visible .sound")
+    assert sound.evaluate("each => parseFloat(each.style.getPropertyValue('--now'))") >= 40
+
+
+def test_speakers_and_kinds_of_errors_are_tables(make_page: Any, report: Any) -> None:
+    page = make_page()
+    page.goto(report["single"])
+    page.get_by_text("word error rates of 2 speakers").click()
+    table = page.get_by_role("region", name="Error rates by speaker, test")
+    assert table.locator("tbody th").all_inner_texts() == ["<carl>", "bea"]
+    kinds = page.get_by_role("region", name="Word errors by kind")
+    assert kinds.locator("tr.ours td").all_inner_texts() == ["1", "0", "0"]

@@ -1,6 +1,8 @@
 """The page: what stands in it, that nothing in it is taken for markup, and where it is written."""
 
 import re
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,12 +10,14 @@ import pytest
 from tiny_report import SCRIPT, make_run, write_metrics
 from tiny_run import command
 
+from priormatch.config import ModelSettings
 from priormatch.errors import UserError
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.report.curves import refreshes
 from priormatch.report.page import render, write_report
 from priormatch.report.run_folder import read_run
 
-VOID = {"meta"}
+VOID = {"meta", "img"}
 
 
 class Page(HTMLParser):
@@ -68,6 +72,11 @@ def test_a_page_holds_everything_of_its_run(run: Path) -> None:
         "1m01s",
         "data:audio/mpeg;base64,",
         "No alarm",
+        "Word errors by kind",
+        "test: word error rates of 2 speakers",
+        "&lt;carl&gt;",
+        "test: the 1 utterance with the most errors of local prior matching",
+        "without words, because matching has left no model yet",
     ):
         assert part in text, part
 
@@ -77,7 +86,7 @@ def test_the_page_is_well_formed_and_needs_nothing_else(run: Path) -> None:
     assert len(set(page.ids)) == len(page.ids)
     assert {href[1:] for href in page.hrefs} <= set(page.ids), "links lead to places in the page"
     for tag, attributes in page.tags:
-        assert tag not in ("link", "iframe", "object", "img")
+        assert tag not in ("link", "iframe", "object")
         assert attributes.get("src", "data:").startswith("data:")
     assert page.headings[0] == 1
     assert all(later <= earlier + 1 for earlier, later in zip(page.headings, page.headings[1:], strict=False))
@@ -189,3 +198,33 @@ def test_the_verb(
     assert (tmp_path / "report.html").is_file()
     assert command("report", tmp_path) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
+
+
+def test_words_are_aligned_by_the_model_that_matching_left(
+    run: Path, tiny_recognizer: SpeechRecognizer, tiny_model_settings: ModelSettings
+) -> None:
+    tiny_recognizer.save(run / "lpm" / "model")
+    page = Page(text := render([read_run(run)]))
+    assert "attention weights of the tokens of: meeting at nine" in text
+    pictures = [each for tag, each in page.tags if tag == "img"]
+    assert {each["class"] for each in pictures} == {"spectrogram", "weights"}
+    assert all(each["src"].startswith("data:image/png;base64,") and each["alt"] for each in pictures)
+    ctc = SpeechRecognizer(replace(tiny_model_settings, kind="ctc"), tiny_recognizer.tokenizer)
+    shutil.rmtree(run / "lpm" / "model")
+    ctc.save(run / "lpm" / "model")
+    text = render([read_run(run)])
+    Page(text)
+    assert "where CTC aligns: monday" in text and "attention weights" not in text
+
+
+def test_a_model_that_cannot_be_loaded_leaves_a_sentence(run: Path) -> None:
+    (run / "lpm" / "model").mkdir()
+    text = render([read_run(run)])
+    assert re.search(r"without words, because \S*lpm/model cannot be loaded: ", text)
+
+
+def test_pages_of_a_run_without_its_data_say_that_there_is_no_audio(run: Path) -> None:
+    (run / "data" / "test.jsonl.gz").unlink()
+    text = render([read_run(run)])
+    assert "audio: not found in the data of the run" in text
+    assert "speakers</summary>" not in text

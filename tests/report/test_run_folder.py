@@ -34,7 +34,7 @@ def test_a_whole_run(run: Any) -> None:
 
 
 def test_scores_by_hand(run: Any) -> None:
-    scores = read_scores(run / "decoded").tests["test"]
+    scores = read_scores(run).tests["test"]
     assert [scores[system].wer.value for system in ("supervised", "lpm", "topline")] == pytest.approx(
         [100 * errors / 9 for errors in (3, 1, 0)]
     )
@@ -48,7 +48,7 @@ def test_scores_by_hand(run: Any) -> None:
 def test_systems_scored_on_other_utterances_have_no_share_of_the_gap(run: Any) -> None:
     path = run / "decoded" / "topline" / "test.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
-    scores = read_scores(run / "decoded")
+    scores = read_scores(run)
     assert scores.tests["test"]["lpm"].werr is None
     assert len(scores.differences) == 1
     assert "local prior matching is 22.22 points of WER below supervised" in scores.differences[0]

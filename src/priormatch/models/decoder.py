@@ -52,14 +52,25 @@ class AttentionDecoder(nn.Module):
         inputs (B, k, U) holds the sequences; position u is predicted from the classes before it, so the last
         input class is not used. window (B, k, U, T) is added to the attention scores. -> (B, k, U, classes)
         """
+        beam, length = inputs.shape[1:]
+        states = self._states(inputs)
+        bias = None if window is None else window.flatten(1, 2)
+        context = attend(states, memory, bias)
+        return class_logits(self.output, states + context).unflatten(1, (beam, length))
+
+    def _states(self, inputs: Tensor) -> Tensor:
+        """The GRU's states h_u, which are the queries: (B, k, U) -> (B, k · U, D)."""
         batch, beam, length = inputs.shape
         begin = self.start.expand(batch * beam, 1, self.size)
         history = torch.cat([begin, self.embedding(inputs.flatten(0, 1)[:, :-1])], dim=1)
         states, _ = self.gru(history)
-        states = states.reshape(batch, beam * length, self.size)
-        bias = None if window is None else window.flatten(1, 2)
-        context = attend(states, memory, bias)
-        return class_logits(self.output, states + context).unflatten(1, (beam, length))
+        return states.reshape(batch, beam * length, self.size)
+
+    def attention(self, memory: Memory, inputs: Tensor) -> Tensor:
+        """The attention weights of every position over the frames: inputs (B, k, U) -> (B, k, U, T)."""
+        scores = self._states(inputs) @ memory.keys.transpose(1, 2) / math.sqrt(self.size)
+        weights = scores.masked_fill(~memory.mask[:, None, :], -math.inf).softmax(dim=-1)
+        return weights.unflatten(1, inputs.shape[1:])
 
     def first_state(self, batch: int, beam: int) -> Tensor:
         """The GRU's state before the first step: (B, k, D)."""

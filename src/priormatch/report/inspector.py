@@ -12,6 +12,11 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.cuts import cut_of
 from priormatch.data.waveforms import as_float, read_samples, why_unreadable
 from priormatch.matching.hypotheses import Hypothesis, Inspection
+from priormatch.recognizers.recognizer import SpeechRecognizer
+from priormatch.report.aligned import Alignment, align_text
+from priormatch.report.pictures import spectrogram
+from priormatch.report.test_sets import Worst
+from priormatch.scoring.alignment import AlignedWord
 from priormatch.training.inspected import Inspected
 
 LONGEST = 20.0
@@ -22,16 +27,27 @@ ROOM = 3_000_000
 
 @dataclass(frozen=True)
 class Sound:
-    """A data URI to play, or why there is none."""
+    """A data URI to play with a picture of it, or why there is none; and where the words of a text are in it."""
 
     uri: str | None
     note: str = ""
+    seconds: float = 0.0
+    spectrogram: str = ""
+    alignment: Alignment | None = None
+
+    @property
+    def size(self) -> int:
+        """The characters that it takes in the report."""
+        weights = self.alignment.weights if self.alignment else ""
+        return len(self.uri or "") + len(self.spectrogram) + len(weights)
 
 
-def embed(item: dict[str, Any], room: int = ROOM) -> Sound:
+def embed(
+    item: dict[str, Any], room: int = ROOM, model: SpeechRecognizer | None = None, text: str = ""
+) -> Sound:
     """Embed the audio of a cut, given as its manifest entry, if it fits into `room` characters.
 
-    MP3 is the only small format that every browser plays.
+    MP3 is the only small format that every browser plays. With a model, the text is aligned with the audio.
     """
     try:
         cut = cut_of(item)
@@ -44,9 +60,11 @@ def embed(item: dict[str, Any], room: int = ROOM) -> Sound:
     except Exception as error:  # audio readers and writers raise errors of many types
         return Sound(None, f"cannot be played: {why_unreadable(cut, error)}")
     uri = "data:audio/mpeg;base64," + base64.b64encode(file.getvalue()).decode()
-    if len(uri) > room:
-        return Sound(None, "left out to keep this file small")
-    return Sound(uri, f"the first {LONGEST:g} seconds" if cut.duration > LONGEST else "")
+    whole = cut.duration <= LONGEST
+    alignment = align_text(model, samples, text) if model is not None and whole else None
+    note = "" if whole else f"the first {LONGEST:g} seconds"
+    found = Sound(uri, note, len(samples) / SAMPLE_RATE, spectrogram(samples), alignment)
+    return found if found.size <= room else Sound(None, "left out to keep this file small")
 
 
 @dataclass(frozen=True)
@@ -93,16 +111,46 @@ class Utterance:
         return f"errors: {' → '.join(counts)}"
 
 
-def utterances(inspected: Sequence[Inspected], room: int) -> list[Utterance]:
-    """Group beams by utterance, with the audio of as many as fit into `room` characters."""
+def utterances(
+    inspected: Sequence[Inspected], room: int, model: SpeechRecognizer | None = None
+) -> list[Utterance]:
+    """Group beams by utterance, with the audio of as many as fit into `room` characters.
+
+    The model aligns the audio with the heaviest hypothesis of the last beam.
+    """
     found: list[Utterance] = []
     for name in dict.fromkeys(each.inspection.id for each in inspected):
         own = [each for each in inspected if each.inspection.id == name]
-        sound = embed(own[0].cut, room)
-        room -= len(sound.uri or "")
         beams = [Beam(each.update, each.inspection) for each in own]
+        heaviest = beams[-1].heaviest
+        sound = embed(own[0].cut, room, model, heaviest.text if heaviest else "")
+        room -= sound.size
         found.append(Utterance(name, own[0].inspection.reference, sound, beams))
     return found
+
+
+@dataclass(frozen=True)
+class WorstUtterance:
+    """An utterance of a test set with many errors, and its audio."""
+
+    id: str
+    errors: int
+    words: Sequence[AlignedWord]
+    sound: Sound
+
+
+def worst_utterances(
+    found: Sequence[Worst], room: int, model: SpeechRecognizer | None
+) -> list[WorstUtterance]:
+    """Embed the audio of the worst utterances, as much as fits into `room` characters."""
+    shown = []
+    for each in found:
+        sound = Sound(None, "not found in the data of the run")
+        if each.cut is not None:
+            sound = embed(each.cut, room, model, each.hypothesis)
+        room -= sound.size
+        shown.append(WorstUtterance(each.aligned.id, each.aligned.errors, each.aligned.words, sound))
+    return shown
 
 
 def word_errors(hypothesis: Hypothesis) -> int | None:

@@ -14,12 +14,21 @@ from priormatch.errors import UserError
 from priormatch.files import replace_text
 from priormatch.progress import duration_text
 from priormatch.report import curves
+from priormatch.report.aligned import model_of
 from priormatch.report.charts import minus
-from priormatch.report.inspector import ROOM, Utterance, error_change, utterances
+from priormatch.report.inspector import (
+    ROOM,
+    Utterance,
+    WorstUtterance,
+    error_change,
+    utterances,
+    worst_utterances,
+)
 from priormatch.report.run_folder import RunRecord, read_run
 from priormatch.runs.results import BASE
 
 FILE = "report.html"
+MOST_SPEAKERS = 40  # of a test set in its table
 GENERATOR = '<meta name="generator" content="priormatch'
 
 
@@ -31,6 +40,8 @@ class RunView:
     label: str
     record: RunRecord
     utterances: list[Utterance]
+    worst: dict[str, list[WorstUtterance]]
+    unaligned: str  # why no words are aligned with the audio; "" if they are
 
     @property
     def versions(self) -> dict[str, str]:
@@ -81,7 +92,7 @@ def render(records: Sequence[RunRecord]) -> str:
     room = ROOM // len(records)
     labels = labels_of(records)
     runs = [
-        RunView(f"run{number}", label, record, utterances(record.inspected, room))
+        view_of(f"run{number}", label, record, room)
         for number, (record, label) in enumerate(zip(records, labels, strict=True), 1)
     ]
     environment = Environment(
@@ -91,7 +102,7 @@ def render(records: Sequence[RunRecord]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"duration": duration_text, "rate": rate_text}
+    environment.filters |= {"duration": duration_text, "rate": rate_text, "short_name": short_name}
     script = environment.get_template("script.js").render()
     return environment.get_template("page.html").render(
         runs=runs,
@@ -100,11 +111,23 @@ def render(records: Sequence[RunRecord]) -> str:
         curves=curves,
         names=curves.STAGE_NAMES,
         base=BASE,
+        most_speakers=MOST_SPEAKERS,
         error_change=error_change,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=__version__,
     )
+
+
+def view_of(key: str, label: str, record: RunRecord, room: int) -> RunView:
+    """Embed the audio of a run's utterances, in at most `room` characters, half of them for the test sets."""
+    found = model_of(record.folder)
+    model, why = (None, found) if isinstance(found, str) else (found, "")
+    shown = utterances(record.inspected, room // 2, model)
+    worst = record.scores.worst
+    share = room // 2 // max(len(worst), 1)
+    listed = {test: worst_utterances(its, share, model) for test, its in worst.items() if its}
+    return RunView(key, label, record, shown, listed, why)
 
 
 def labels_of(records: Sequence[RunRecord]) -> list[str]:
@@ -113,6 +136,11 @@ def labels_of(records: Sequence[RunRecord]) -> list[str]:
     folders = [record.folder.resolve().name for record in records]
     paths = [str(record.folder) for record in records]
     return next(each for each in (names, folders, paths) if len(set(each)) == len(each) or each is paths)
+
+
+def short_name(system: str) -> str:
+    """The name of a system without what is in parentheses."""
+    return curves.STAGE_NAMES[system].partition(" (")[0]
 
 
 def rate_text(value: float, digits: int = 2) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
 
@@ -14,13 +14,16 @@ from priormatch.files import read_text
 from priormatch.json_text import parse_json
 from priormatch.old_names import NEW_NAMES, with_names
 from priormatch.progress import track
+from priormatch.report.test_sets import Counts, Speaker, Worst, cuts_of_test, speakers_of, worst_of
 from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
 from priormatch.runs.stage import FILE as STAGE
 from priormatch.runs.stage import MATCHING, read_record
 from priormatch.scoring.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
 from priormatch.scoring.error_rates import (
     ErrorCounts,
+    ErrorKinds,
     character_errors,
+    kinds_of_errors,
     word_error_rate_recovered,
     word_errors,
 )
@@ -46,9 +49,6 @@ OF_EACH = ("name", "runs")
 SET_ASIDE = re.compile(r"\.\d+$")
 OURS = "lpm"
 
-Counts = Mapping[tuple[str, str], ErrorCounts]
-"""Word errors by test set and system."""
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -66,14 +66,21 @@ class Score:
     wer: Estimate
     cer: Estimate
     werr: Estimate | None
+    kinds: ErrorKinds
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores by test set and system, in the order of `NAMES`, and sentences on the differences between systems."""
+    """Scores by test set and system, in the order of `NAMES`, and sentences on the differences between systems.
+
+    `speakers` are sorted by the error rate of `judged`, and `worst` are its utterances with the most errors.
+    """
 
     tests: Mapping[str, Mapping[str, Score]]
     differences: list[str]
+    judged: str = BASE
+    speakers: Mapping[str, Sequence[Speaker]] = field(default_factory=dict)
+    worst: Mapping[str, Sequence[Worst]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,7 @@ def read_run(folder: Path) -> RunRecord:
         stages,
         results,
         read_metrics(folder / "metrics.jsonl", missing),
-        attempt(read_scores, folder / "decoded", Scores({}, []), missing),
+        attempt(read_scores, folder, Scores({}, []), missing),
         attempt(read_beams, folder, [], missing),
         missing,
     )
@@ -260,20 +267,30 @@ def values(lines: Sequence[Line], name: str) -> list[tuple[float, float]]:
 
 
 def read_scores(folder: Path) -> Scores:
-    """Score the transcripts in `folder/SYSTEM/TEST.jsonl`, if there are any."""
-    sides = {
-        (test, system): both_sides(transcripts)
-        for system, files in decoded_files(folder).items()
+    """Score the transcripts in `decoded/SYSTEM/TEST.jsonl` of a run, if there are any."""
+    heard = {
+        (test, system): transcripts
+        for system, files in decoded_files(folder / "decoded").items()
         for test, path in files.items()
         if (transcripts := transcribed(path))
     }
+    sides = {key: both_sides(transcripts) for key, transcripts in heard.items()}
     counts = {key: word_errors(*both) for key, both in sides.items()}
     tests: dict[str, dict[str, Score]] = {}
     for (test, system), both in track(sides.items(), "intervals", len(sides)):
         wer, cer = estimate(counts[test, system]), estimate(character_errors(*both))
-        tests.setdefault(test, {})[system] = Score(wer, cer, recovered(counts, test, system))
+        kinds = kinds_of_errors(*both)
+        tests.setdefault(test, {})[system] = Score(wer, cer, recovered(counts, test, system), kinds)
     tests = {test: tests[test] for test in sorted(tests)}
-    return Scores(tests, [words for test in tests for words in differences(counts, test)])
+    judged = OURS if any(OURS in systems for systems in tests.values()) else BASE
+    cuts = {test: cuts_of_test(folder / "data", test) for test in tests}
+    return Scores(
+        tests,
+        [words for test in tests for words in differences(counts, test)],
+        judged,
+        {test: speakers_of(test, heard, counts, cuts[test], judged) for test in tests},
+        {test: worst_of(heard.get((test, judged), []), cuts[test]) for test in tests},
+    )
 
 
 def estimate(counts: ErrorCounts) -> Estimate:

@@ -120,7 +120,7 @@ def gain_cell(results: Mapping[str, Any], system: str, test: str, recovered: boo
     if system not in results["gain"]:
         return ""
     gain = results["gain"][system][test]
-    return f"{gain['relative']:.1f} (p = {gain['p_value']:.4f})"
+    return f"{gain['relative']:.1f} ({p_in_words(gain['p_value'])})"
 
 
 def show(results: Mapping[str, Any], title: str) -> None:
@@ -139,7 +139,12 @@ def difference_in_words(difference: float, interval: Sequence[float], p_value: f
     low, high = interval if difference >= 0 else (-interval[1], -interval[0])
     apart = f"{abs(difference):.2f} points of WER {'below' if difference > 0 else 'above'} {other}"
     words = apart if difference else f"equal to {other} in WER"
-    return f"{words} (95 % {low:.2f} to {high:.2f}, p = {p_value:.4f})"
+    return f"{words} (95 % {low:.2f} to {high:.2f}, {p_in_words(p_value)})"
+
+
+def p_in_words(p_value: float) -> str:
+    """Format a p-value: at the floor of the bootstrap, which no number of samples reached, as below 0.0001."""
+    return "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.4f}"
 
 
 def draw(results: Mapping[str, Any], path: Path) -> bool:

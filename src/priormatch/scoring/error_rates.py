@@ -62,6 +62,23 @@ def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCo
     return _count(jiwer.process_words, references, hypotheses)
 
 
+@dataclass(frozen=True)
+class ErrorKinds:
+    """How many words of a list of utterances are substituted, deleted and inserted."""
+
+    substituted: int
+    deleted: int
+    inserted: int
+
+
+def kinds_of_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorKinds:
+    """Count the word errors of each kind."""
+    if not references:
+        return ErrorKinds(0, 0, 0)
+    found = jiwer.process_words(_squeezed(references), _squeezed(hypotheses))
+    return ErrorKinds(found.substitutions, found.deletions, found.insertions)
+
+
 def character_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
     """Count character errors, including the single space between words but not white space at the edges.
 
@@ -104,11 +121,7 @@ def _count(
         raise ValueError(f"{len(references)} references, but {len(hypotheses)} hypotheses")
     if not references:
         return ErrorCounts(np.zeros(0, np.int64), np.zeros(0, np.int64))
-    squeezed = (
-        [" ".join(unicodedata.normalize("NFC", text).split()) for text in texts]
-        for texts in (references, hypotheses)
-    )
-    aligned = align(*squeezed)
+    aligned = align(*map(_squeezed, (references, hypotheses)))
     errors = [
         sum(
             max(chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx)
@@ -118,3 +131,8 @@ def _count(
         for chunks in aligned.alignments
     ]
     return ErrorCounts(np.array(errors), np.array([len(reference) for reference in aligned.references]))
+
+
+def _squeezed(texts: Sequence[str]) -> list[str]:
+    """Compose characters (NFC), and separate words by one space."""
+    return [" ".join(unicodedata.normalize("NFC", text).split()) for text in texts]

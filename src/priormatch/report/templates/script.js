@@ -41,3 +41,22 @@ for (const inspector of document.querySelectorAll(".inspector")) {
   });
   select(0, false);
 }
+
+// Moves a line over spectrogram and alignment while a sound plays; a click there plays from that point.
+for (const sound of document.querySelectorAll(".sound")) {
+  const audio = sound.querySelector("audio");
+  const seconds = Number(sound.dataset.seconds);
+  const follow = () => {
+    sound.classList.add("begun");
+    sound.style.setProperty("--now", `${(100 * audio.currentTime) / seconds}%`);
+    if (!audio.paused) requestAnimationFrame(follow);
+  };
+  for (const event of ["play", "seeked"]) audio.addEventListener(event, follow);
+  for (const view of sound.querySelectorAll(".view")) {
+    view.addEventListener("click", (event) => {
+      const { left, width } = view.getBoundingClientRect();
+      audio.currentTime = (seconds * (event.clientX - left)) / width;
+      audio.play();
+    });
+  }
+}
