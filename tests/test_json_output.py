@@ -79,7 +79,7 @@ def test_a_run_prints_its_results_alone(
 ) -> None:
     from priormatch.pipeline import run
 
-    def pretend(settings: object) -> Path:
+    def pretend(settings: object, force: bool) -> Path:
         print("a table")
         (tmp_path / run.RESULTS).write_text('{"systems": {"lpm": {}}}\n')
         return tmp_path

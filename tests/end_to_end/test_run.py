@@ -631,7 +631,12 @@ def test_a_run_of_a_conformer_with_ctc_over_characters_and_a_prior_of_pieces(
         "prior.pieces=31",
         "pseudo_labels=true",
     )
-    assert command(*TESTED, *chosen) == 0
+    assert command(*TESTED, *chosen) == 2
+    said = capsys.readouterr().err
+    assert "problem  labeled: 30.5 characters per second on average" in said
+    assert "1 problem found before the run, see above: nothing was changed" in said
+    assert not folders(fresh)
+    assert command(*TESTED, *chosen, "--force") == 0
     run = fresh / "runs/tiny"
     assert {"tokenizer", "tokenizer-prior", "lpm", "pseudo_label"} <= folders(fresh)
     letters, pieces = Tokenizer.load(run / "lpm/model"), Tokenizer.load(run / "prior/model")

@@ -189,6 +189,9 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show which stages are left, and what they take.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on in spite of problems that the checks find before the run.")
+    ] = False,
     as_json: ResultsAsJson = False,
 ) -> None:
     """Run a recipe from data to a table of results; finished stages are reused.
@@ -205,10 +208,10 @@ def run(
     from priormatch.pipeline.run import run as run_all
 
     if not as_json:
-        run_all(wanted)
+        run_all(wanted, force)
         return
     with redirect_stdout(sys.stderr):  # the table
-        folder = run_all(wanted)
+        folder = run_all(wanted, force)
     if is_main():
         print((folder / RESULTS).read_text(encoding="utf-8"), end="")
 

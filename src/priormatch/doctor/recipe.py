@@ -19,6 +19,7 @@ from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frame_seconds_of, way_to_fit
 from priormatch.recognizers.load import load_model
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.runs.verdict import LITTLE_VALIDATION, Size, too_little_validation
 
 DECODED = 20  # utterances per set
 MOST_NAMED = 10  # unusable files
@@ -65,6 +66,7 @@ def data_findings(settings: Settings) -> Iterator[Finding]:
         yield from amount_findings(speech["labeled"], speech.get("unlabeled"))
         yield from output_findings(speech["labeled"], settings)
         yield from frame_findings(speech["labeled"], settings)
+    yield from validation_findings(speech, settings)
     spoken = {name: normalized(found.transcripts(), normalizer) for name, found in speech.items()}
     try:
         sentences = sample_text(require("text", settings.text), normalizer)
@@ -272,6 +274,23 @@ def amount_findings(labeled: Speech, unlabeled: Speech | None) -> Iterator[Findi
     if unlabeled is not None and 3600 * unlabeled.hours < seconds:
         what = f"unlabeled: {duration_text(3600 * unlabeled.hours)} is less than the transcribed speech"
         yield Finding("warning", what, "matching helps if there is several times as much: add recordings")
+
+
+def validation_findings(speech: Mapping[str, Speech], settings: Settings) -> Iterator[Finding]:
+    """Warn about too little validation speech, given or held out."""
+    names = named_sets(list(map(Path, settings.validation)), "validation")
+    if not speech.keys() >= (set(names) or {"labeled"}):
+        return
+    if names:
+        size = Size(
+            sum(len(speech[each].utterances) for each in names),
+            3600 * sum(speech[each].hours for each in names),
+        )
+    else:
+        share, labeled = settings.validation_share, speech["labeled"]
+        size = Size(round(share * len(labeled.utterances)), share * 3600 * labeled.hours)
+    if size.seconds < LITTLE_VALIDATION:
+        yield Finding("warning", *too_little_validation(size))
 
 
 def output_findings(labeled: Speech, settings: Settings) -> Iterator[Finding]:

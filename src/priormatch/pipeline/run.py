@@ -22,6 +22,7 @@ from priormatch.matching.reference_lengths import lengths_by_rate, oracle_length
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
 from priormatch.pipeline.cards import add_results
+from priormatch.pipeline.checks import require_sound
 from priormatch.pipeline.facts import facts_of, validation_size
 from priormatch.pipeline.label import ALL, label_cuts
 from priormatch.pipeline.match import MatchJob, require_inputs, require_recordings, train_on_pseudo_labels
@@ -262,14 +263,17 @@ class Run:
         return {name: out / f"{name}.jsonl" for name in self.data.test}
 
 
-def run(settings: Settings) -> Path:
-    """Run all unfinished stages, then write results.json, a table, a chart and a report."""
+def run(settings: Settings, force: bool = False) -> Path:
+    """Run all unfinished stages, then write results.json, a table, a chart and a report.
+
+    Problems that the checks find beforehand stop it unless forced.
+    """
     use_threads(settings.threads)
     check_first(settings)
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)
     with alone_in(folder, RUN_LOCK):  # before anything is read or written
-        run_in(folder, settings)
+        run_in(folder, settings, force)
     return folder
 
 
@@ -296,11 +300,13 @@ def planned(settings: Settings) -> list[Decision]:
     return decisions(Path(settings.runs) / settings.name, stages_of(settings))
 
 
-def run_in(folder: Path, settings: Settings) -> None:
+def run_in(folder: Path, settings: Settings, force: bool = False) -> None:
     """Run all stages in a folder that this process has locked."""
     if is_main():
-        for line in in_words(planned(settings)):
+        found = planned(settings)
+        for line in in_words(found):
             say(line)
+        require_sound(settings, found, force)
         replace_text(folder / "settings.yaml", to_yaml(settings))
     data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
     warn_of_little_validation(data, settings)

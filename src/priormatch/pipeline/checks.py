@@ -1,0 +1,74 @@
+"""The checks of `priormatch doctor` that a run makes before it trains."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from priormatch.config import Settings
+from priormatch.device import find_device
+from priormatch.doctor.findings import Finding, guarded
+from priormatch.doctor.machine import GB
+from priormatch.doctor.machine import findings as machine_findings
+from priormatch.doctor.recipe import data_findings, settings_findings
+from priormatch.errors import UserError
+from priormatch.pipeline.estimate import NUMBER, numbers_in, weights_of
+from priormatch.progress import count_text, say
+from priormatch.runs.stage import Decision
+
+
+def require_sound(settings: Settings, found: Sequence[Decision], force: bool) -> None:
+    """Report warnings and problems of what a run is about to make, and stop on problems unless forced.
+
+    The data are checked before they are converted, the machine before anything is made; a run that only resumes or
+    reuses checks nothing.
+    """
+    new = [each.folder.name for each in found if each.place is None]
+    if not new:
+        return
+    problems = 0
+    for finding in findings(settings, with_data="data" in new):
+        if finding.status != "ok":
+            say(str(finding))
+        problems += finding.status == "problem"
+    if problems and force:
+        say(f"going on in spite of {count_text(problems, 'problem')}, because of --force")
+    elif problems:
+        raise UserError(
+            f"{count_text(problems, 'problem')} found before the run, see above: nothing was changed; solve"
+            f" {'it' if problems == 1 else 'them'}, or go on with --force"
+        )
+
+
+def findings(settings: Settings, with_data: bool) -> Iterator[Finding]:
+    """Check the machine, its memory and the settings, and if wanted the data."""
+    yield from guarded(machine_findings(settings.device, Path(settings.runs)))
+    yield memory_finding(settings, memory_of(find_device(settings.device)))
+    yield from settings_findings(settings)
+    if with_data:
+        yield from guarded(data_findings(settings))
+
+
+def memory_of(device: torch.device) -> int:
+    """The bytes that a training may take at most: free on a GPU, installed for the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def memory_finding(settings: Settings, there: int) -> Finding:
+    """Check whether the models of matching and the optimizer fit into memory, without any speech."""
+    needed = least_memory(settings)
+    what = f"the models and the optimizer take {needed / GB:.1f} GB, of {there / GB:.1f} GB of memory"
+    if needed < there:
+        return Finding("ok", what)
+    return Finding(
+        "problem", what, "use smaller models (model.*, prior.model.*), or a machine with more memory"
+    )
+
+
+def least_memory(settings: Settings) -> int:
+    """The bytes of the weights in matching: online model with gradient and optimizer, proposal, and prior."""
+    recognizer, prior = (weights_of(step, settings) for step in ("supervised", "prior"))
+    return NUMBER * (recognizer * (3 + numbers_in(settings.matching.optimizer)) + prior)
