@@ -4,7 +4,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from priormatch.prepare.source import Utterance
 from priormatch.progress import count_text, duration_text, track
 
 MOST_DURATIONS = 1000  # files whose headers are read; the total is estimated from them
+TOGETHER = 64  # headers read by a thread at a time: handing them over one by one takes longer than reading
 MOST_SENTENCES = 200_000
 EXAMPLES = 3
 MOST_OF_TEXT, MOST_OF_A_NAME = 100, 24  # characters in an example
@@ -98,23 +99,27 @@ def read_headers(utterances: Sequence[Utterance], description: str = "") -> Spee
     """Read the headers of the utterances' files, in threads; show progress under a description."""
     known: dict[Path, Header | BadAudio] = {}
 
-    def look(utterance: Utterance) -> tuple[Path, Header | BadAudio]:
-        with TemporaryDirectory() as folder:
-            try:
-                file = utterance.find_audio(Path(folder))
-                if file not in known:
-                    known[file] = read_header(file)
-            except BadAudio as bad:
-                file = bad.path
-                known[file] = bad
-        return file, known[file]
+    def look(utterance: Utterance, folder: Path) -> Header | BadAudio:
+        try:
+            file = utterance.find_audio(folder)
+            if file not in known:
+                known[file] = read_header(file)
+            return known[file]
+        except BadAudio as bad:
+            known[bad.path] = bad
+            return bad
 
-    looked = map_in_threads(look, utterances)
+    def look_at(some: Sequence[Utterance]) -> list[Header | BadAudio]:
+        with TemporaryDirectory() as folder:
+            return [look(each, Path(folder)) for each in some]
+
+    parts = [utterances[start : start + TOGETHER] for start in range(0, len(utterances), TOGETHER)]
+    looked: Iterable[Header | BadAudio] = chain.from_iterable(map_in_threads(look_at, parts))
     if description:
         looked = track(looked, description, len(utterances))
     durations = [
         header.seconds if utterance.seconds is None else utterance.seconds
-        for utterance, (_, header) in zip(utterances, looked, strict=True)
+        for utterance, header in zip(utterances, looked, strict=True)
         if isinstance(header, Header)
     ]
     bad = {file: each.reason for file, each in known.items() if isinstance(each, BadAudio)}
