@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from ffmpeg_stub import MP4, WEBM, stand_in
 from narrowing import present
 from tiny_language import speak
 from tiny_run import command, files
@@ -105,16 +106,35 @@ def test_recordings_that_must_be_converted_are_named_and_those_that_are_converte
     model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     speech = folder / "deep"
-    for name in ("call.m4a", "film.MP4", "talk.m4a", "._call.m4a"):
-        (speech / name).write_bytes(b"\0\0\0\x1cftypM4A \0\0\0\0M4A isommp42" + bytes(100))
+    for name in ("call.amr", "film.WMV", "talk.amr", "._call.amr"):
+        (speech / name).write_bytes(b"#!AMR\n" + bytes(100))
     (speech / "picture.jpg").write_bytes(b"no recording")
     assert command("transcribe", model, speech, "--out", tmp_path / "out") == 1
     assert set(transcripts(tmp_path / "out")) == {"phone.txt", "talk.txt"}
     *_, head, call, film = capsys.readouterr().err.splitlines()
     assert head == "2 recordings could not be read:"
-    assert call.startswith(f"  {speech / 'call.m4a'}: cannot be opened")
-    assert call.endswith("convert it: ffmpeg -i call.m4a call.wav")
-    assert film.startswith(f"  {speech / 'film.MP4'}: cannot be opened")
+    assert call.startswith(f"  {speech / 'call.amr'}: cannot be opened")
+    assert call.endswith("convert it: ffmpeg -i call.amr call.wav")
+    assert film.startswith(f"  {speech / 'film.WMV'}: cannot be opened")
+
+
+def test_recordings_that_ffmpeg_decodes(
+    model: Path,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stand_in(tmp_path, monkeypatch)
+    speech = folder / "deep"
+    (speech / "my call ü.m4a").write_bytes(MP4)
+    (speech / "film.webm").write_bytes(WEBM)
+    (speech / "list.mp4").write_bytes(b"#EXTM3U\nfile:///etc/passwd\n")
+    assert command("transcribe", model, speech, "--out", tmp_path / "out") == 1
+    assert {"my call ü.txt", "film.txt"} < set(transcripts(tmp_path / "out"))
+    *_, head, refused = capsys.readouterr().err.splitlines()
+    assert head == "1 recording could not be read:"
+    assert refused == f"  {speech / 'list.mp4'}: is not MP4, by its content: give the file its real suffix"
 
 
 def test_where_nothing_can_be_read_nothing_is_said_to_be_transcribed(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from ffmpeg_stub import MP4, stand_in
 from lhotse import CutSet
 from own_files import read, truncate, write_audio
 
@@ -13,6 +14,7 @@ from priormatch.data.manifest import Summary, summary
 from priormatch.data.waveforms import read_samples
 from priormatch.errors import UserError
 from priormatch.prepare.listings import list_table
+from priormatch.prepare.overview import decode_some, survey_speech
 from priormatch.prepare.own import prepare_own
 
 
@@ -80,13 +82,35 @@ def test_bad_files_are_skipped_and_listed(folder: Path, out: Path) -> None:
 
 def test_recordings_that_must_be_converted_first_are_listed(folder: Path, out: Path) -> None:
     write_audio(folder / "one.wav")
-    (folder / "one.m4a").write_bytes(b"what one.wav was made of")
-    (folder / "two.m4a").write_bytes(b"as phones record")
+    (folder / "one.wma").write_bytes(b"what one.wav was made of")
+    (folder / "two.wma").write_bytes(b"as old computers record")
     prepare_own(folder, out)
     assert set(read(out)) == {"one"}
     (line,) = out.with_name("mine.bad.tsv").read_text().splitlines()[1:]
-    assert line.startswith(f"{folder / 'two.m4a'}\t")
-    assert line.endswith("convert it: ffmpeg -i two.m4a two.wav")
+    assert line.startswith(f"{folder / 'two.wma'}\t")
+    assert line.endswith("convert it: ffmpeg -i two.wma two.wav")
+
+
+def test_recordings_that_ffmpeg_decodes_are_written_once_beside_the_manifest(
+    folder: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = stand_in(tmp_path, monkeypatch)
+    (folder / "ann").mkdir(parents=True)
+    (folder / "ann" / "a b.m4a").write_bytes(MP4)
+    (folder / "ann" / "a b.txt").write_text("hello")
+    for _ in range(2):
+        prepare_own(folder, out, overwrite=True)
+    assert called.read_text().count("-nostdin") == 1
+    cut = read(out)["ann-a b"]
+    assert (cut.duration, cut.supervisions[0].text, cut.supervisions[0].speaker) == (2.0, "hello", "ann")
+    (decoded,) = out.with_name("mine.audio").iterdir()
+    assert cut.recording.sources[0].source == str(decoded)
+    assert len(read_samples(cut)) == 32_000
+    found = survey_speech(folder)
+    assert (found.bad, found.durations, decode_some(found, 9)) == ({}, [2.0], (1, []))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (reason,) = survey_speech(folder).bad.values()
+    assert "ffmpeg, which is not on the PATH: install" in reason
 
 
 def test_one_bad_file_never_stops_a_small_folder_but_two_may(folder: Path, out: Path) -> None:

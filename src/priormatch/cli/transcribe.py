@@ -83,7 +83,7 @@ def transcribe(
     """Transcribe recordings, which are cut at their pauses; in folders, files without an audio suffix are skipped.
 
     Existing transcripts in --out are kept, so an interrupted command resumes; transcripts of other models or settings
-    are refused. A recording that cannot be read, or must be converted first (.m4a), is listed at the end and does not
+    are refused. A recording that cannot be read, or must be converted first (.wma), is listed at the end and does not
     stop the others; the exit code is then 1. It is 0 on success, and 2, with nothing done, for an invalid command.
 
     Example: priormatch transcribe runs/demo/lpm/model talks --out transcripts --format txt --format srt

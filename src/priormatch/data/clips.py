@@ -1,6 +1,7 @@
 """Cut recordings of any length, rate and number of channels into clips of speech that a recognizer can decode."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import SLOWEST, BadAudio, can_resample, decoded_blocks, open_sound, read_block
+from priormatch.data.ffmpeg import playable
 from priormatch.data.pauses import FRAMES, Cutting, Levels, cut_at_pauses, frame_levels
 from priormatch.data.resample import resample
 from priormatch.data.waveforms import require_sane
@@ -44,11 +46,20 @@ class Recording(NamedTuple):
 def open_file(path: Path, cutting: Cutting) -> Recording:
     """Find the pauses of an audio file and cut it into clips; raise `BadAudio` if it is unusable.
 
-    Channels are mixed. Only the levels of all frames and one clip at a time are in memory.
+    Channels are mixed. Only the levels of all frames and one clip at a time are in memory. A file that ffmpeg must
+    decode is on disk, decoded, until its last clip has been read.
     """
-    levels = file_levels(path, mixed)
-    seconds = min(file_seconds(path), len(levels) / FRAMES)  # the header of an MP3 may give more
-    return Recording(seconds, _clips_of_file(path, cut_at_pauses(levels, cutting)))
+    with ExitStack() as until_read:
+        file = until_read.enter_context(playable(path))
+        levels = file_levels(file, mixed)
+        seconds = min(file_seconds(file), len(levels) / FRAMES)  # the header of an MP3 may give more
+        clips = _clips_of_file(file, cut_at_pauses(levels, cutting))
+        return Recording(seconds, _until_read(clips, until_read.pop_all()))
+
+
+def _until_read(clips: Iterator[Clip], open_files: ExitStack) -> Iterator[Clip]:
+    with open_files:
+        yield from clips
 
 
 def open_samples(samples: Any, rate: int, cutting: Cutting) -> Recording:

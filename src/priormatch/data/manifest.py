@@ -199,6 +199,11 @@ def map_in_threads(function: Callable[[Source], Result], items: Iterable[Source]
                 future.cancel()
 
 
+def audio_folder(out: Path) -> Path:
+    """The folder beside the manifest `out` for audio that had to be written."""
+    return out.with_name(f"{out.name.removesuffix(SUFFIX)}.audio")
+
+
 def bad_listing(out: Path) -> Path:
     """The file beside the manifest `out` that lists what was left out."""
     return out.with_name(f"{out.name.removesuffix(SUFFIX)}.bad.tsv")

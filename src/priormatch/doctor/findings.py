@@ -53,6 +53,7 @@ def findings(recipe: str | None, overrides: Sequence[str]) -> Iterator[Finding]:
     if broken:
         return
     yield from install.sound_findings()
+    yield install.ffmpeg_finding()
     from priormatch.config import Settings, load_settings, recipe_path
     from priormatch.doctor import machine
     from priormatch.doctor import recipe as of_recipe

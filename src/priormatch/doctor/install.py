@@ -3,6 +3,7 @@
 import io
 import platform
 import re
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module, metadata
@@ -131,3 +132,13 @@ def sound_findings() -> Iterator[Finding]:
             advice = "convert such files to WAV or FLAC, or run `pip install --upgrade soundfile`"
             yield Finding("warning", f"soundfile cannot read {format} ({error})", advice)
     yield Finding("ok", f"soundfile {soundfile.__version__} reads {', '.join(works)}")
+
+
+def ffmpeg_finding() -> Finding:
+    """Report whether ffmpeg is there, and what it is for."""
+    from priormatch.data.ffmpeg import CONTAINERS, INSTALL
+
+    program, kinds = shutil.which("ffmpeg"), ", ".join(CONTAINERS)
+    if program is None:
+        return Finding("ok", f"no ffmpeg on the PATH: {kinds} files cannot be read", f"for those, {INSTALL}")
+    return Finding("ok", f"{program} decodes {kinds} files")

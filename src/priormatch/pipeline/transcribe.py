@@ -9,6 +9,7 @@ from pathlib import Path
 
 from priormatch.data.audio import BadAudio, recordings_in
 from priormatch.data.clips import file_seconds, open_file
+from priormatch.data.ffmpeg import needs_ffmpeg
 from priormatch.data.pauses import Cutting
 from priormatch.device import find_device, use_threads
 from priormatch.errors import UserError
@@ -130,7 +131,8 @@ def transcribe(
     """Transcribe files, pass each transcription to `put` as soon as it is ready, and return the unreadable files."""
     bad: list[BadAudio] = []
     silent, heard = 0, 0.0
-    total = round(sum(map(_seconds, recordings)))
+    unknown = any(map(needs_ffmpeg, recordings))  # how long they are
+    total = None if unknown else round(sum(map(_seconds, recordings)))
     with Meter("transcribing, seconds of audio", total) as meter:
         sources = (partial(open_file, path, cutting) for path in recordings)
         outcomes = transcribe_all(model, sources, search, seconds, _in_whole_seconds(meter))

@@ -25,7 +25,8 @@ from priormatch.data.columns import (
     usual,
     warn_of_text,
 )
-from priormatch.data.manifest import SUFFIX, distinct_names, utterance, write_manifests
+from priormatch.data.ffmpeg import Decoded
+from priormatch.data.manifest import audio_folder, distinct_names, utterance, write_manifests
 from priormatch.errors import UserError
 from priormatch.files import replacing
 from priormatch.prepare.source import Intake, Utterance, locate
@@ -85,14 +86,15 @@ class Rows:
         """
         sources = list(enumerate(distinct_ids(self.place, self.column(self.id))))
         taken = frozenset(name for _, name in sources)
-        written = out.with_name(f"{out.name.removesuffix(SUFFIX)}.audio")
-        lock = Lock()
+        written, lock = audio_folder(out), Lock()
+        decoded = Decoded(written)
 
         def cuts_of(source: tuple[int, str]) -> list[MonoCut]:
             index, name = source
             (row,) = self.rows[index].to_pylist()
             with lock:  # two rows may have the same audio
                 path = self.find(index, row[self.audio], written)
+            path = decoded.readable(path)
             recording = open_recording(path, name, decode=True)
             said, by = (cell(row[column]) if column else "" for column in (self.text, self.speaker))
             text = intake.usable(path, said) if said else None

@@ -14,6 +14,7 @@ from lhotse import MonoCut
 from priormatch.config import AudioSettings
 from priormatch.data.audio import BadAudio, Header, check_audio, read_header
 from priormatch.data.corpus import cut_text
+from priormatch.data.ffmpeg import playable
 from priormatch.data.manifest import map_in_threads, summary
 from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for
 from priormatch.data.text_files import find_text_files, read_sentences
@@ -103,7 +104,8 @@ def read_headers(utterances: Sequence[Utterance], description: str = "") -> Spee
         try:
             file = utterance.find_audio(folder)
             if file not in known:
-                known[file] = read_header(file)
+                with playable(file) as playing:
+                    known[file] = read_header(playing)
             return known[file]
         except BadAudio as bad:
             known[bad.path] = bad
@@ -134,7 +136,8 @@ def decode_some(speech: Speech, most: int) -> tuple[int, list[tuple[Path, str]]]
             try:
                 file = each.find_audio(Path(folder))
                 if file not in checked and file not in speech.bad:
-                    checked[file] = check_audio(file)
+                    with playable(file) as playing:
+                        checked[file] = check_audio(playing)
             except BadAudio as bad:
                 if bad.path not in speech.bad:
                     checked[bad.path] = bad.reason

@@ -16,7 +16,8 @@ from lhotse.utils import fastcopy
 
 from priormatch.data.audio import BadAudio, open_recording
 from priormatch.data.clips import file_levels
-from priormatch.data.manifest import distinct_names, name_of, utterance, write_manifests
+from priormatch.data.ffmpeg import Decoded
+from priormatch.data.manifest import audio_folder, distinct_names, name_of, utterance, write_manifests
 from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.pauses import FRAMES, Cutting, cut_at_pauses
 from priormatch.data.recordings import PART_OF, place_of
@@ -186,14 +187,14 @@ class Listing:
     def write(self, out: Path, intake: Intake, max_bad_share: float, overwrite: bool) -> None:
         """Write the manifest `out`, decoding every sample to find damage.
 
-        Missing ids are made from the paths. Two equal ids raise `UserError` with their line numbers; unusable audio is
-        skipped and listed.
+        What ffmpeg decodes is written to `NAME.audio` beside the manifest. Missing ids are made from the paths. Two
+        equal ids raise `UserError` with their line numbers; unusable audio is skipped and listed.
         """
         sources = list(zip(self.listed, self.names(), strict=True))
         taken = frozenset(name for _, name in sources)
         paths = dict.fromkeys(each.path for each in self.listed)
         recordings = dict(zip(paths, distinct_names(map(name_of, paths)), strict=True))
-        open_once = opener()
+        open_once = opener(Decoded(audio_folder(out)))
 
         def cuts_of(source: tuple[Listed, str]) -> list[MonoCut]:
             each, name = source
@@ -240,13 +241,13 @@ def locate(path: Path, roots: Sequence[Path]) -> Path:
     return next(filter(os.path.exists, places), places[0])  # unlike Path.exists, false for absurd names
 
 
-def opener() -> Callable[[Path, str], Recording]:
+def opener(decoded: Decoded) -> Callable[[Path, str], Recording]:
     """Return a function that opens recordings and decodes each once, good or bad, however many utterances it has."""
 
     @lru_cache(maxsize=1024)
     def try_opening(path: Path, name: str) -> Recording | BadAudio:
         try:
-            return open_recording(path, name, decode=True)
+            return open_recording(decoded.readable(path), name, decode=True)
         except BadAudio as bad:
             return bad
 
@@ -256,7 +257,7 @@ def opener() -> Callable[[Path, str], Recording]:
         with locks[path]:  # many threads get utterances of the same recording at a time
             found = try_opening(path, name)
         if isinstance(found, BadAudio):
-            raise BadAudio(found.path, found.reason)
+            raise BadAudio(found.path, found.reason, found.kind)
         return found
 
     return open_once
