@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,7 +21,7 @@ from priormatch.data.batches import BatchStream, UtteranceReader, once
 from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
-from priormatch.processes import explained_readers
+from priormatch.processes import deferred_stop, explained_readers
 
 TWO = BatchSettings(utterances=2)
 
@@ -118,3 +119,24 @@ def test_readers_die_with_their_parent(
     for each in readers:
         assert select.select([each], [], [], 1)[0], "at once, and not when it next looks for its parent"
         os.close(each)
+
+
+@pytest.mark.parametrize(("later", "at_once"), [(0.5, False), (1.5, True)])
+def test_a_signal_that_comes_twice_at_the_same_moment_is_one(
+    later: float, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`timeout` sends it to the process and to its group; both must not end a training that is about to save."""
+    now = [10.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    reached = []
+    try:
+        with pytest.raises(KeyboardInterrupt), deferred_stop() as stop:
+            signal.raise_signal(signal.SIGINT)
+            now[0] += later
+            signal.raise_signal(signal.SIGINT)
+            reached.append(stop.signal)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert reached == ([] if at_once else [signal.SIGINT])

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -93,19 +94,28 @@ def _torchs(error: BaseException | None) -> BaseException | None:
     return None
 
 
+MOMENT = 1.0  # seconds in which a repeated signal is the same one
+STOPPING = (
+    b"\npriormatch: stopping after this update, which is then saved; Ctrl-C again stops at once and loses the updates"
+    b" since the last checkpoint\n"
+)
+
+
 class Stop:
-    """The signal that requested a stop, or None."""
+    """The signal that requested a stop, or None, and when it came."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.at = 0.0
 
 
 @contextmanager
 def deferred_stop() -> Iterator[Stop]:
-    """Defer the first Ctrl-C or SIGTERM to the end of the context; the second one acts at once.
+    """Defer the first Ctrl-C or SIGTERM to the end of the context; the next one acts at once, but not within a moment.
 
-    The deferred signal then does what it would have done without this context. Ignored signals stay ignored. Outside
-    the main thread, where Python handles no signals, this does nothing.
+    `timeout` and process managers send a signal to a process and again to its group. The deferred signal then does what
+    it would have done without this context. Ignored signals stay ignored. Outside the main thread, where Python handles
+    no signals, this does nothing.
     """
     stop = Stop()
     numbers = STOPS if threading.current_thread() is threading.main_thread() else ()
@@ -117,17 +127,19 @@ def deferred_stop() -> Iterator[Stop]:
             signal.signal(number, old)
 
     def note(number: int, _: FrameType | None) -> None:
-        stop.signal = number
-        restore()
-        os.write(2, b"\npriormatch: stopping after this update; press Ctrl-C again to stop at once\n")
+        if stop.signal is None:
+            stop.signal, stop.at = number, time.monotonic()
+            os.write(2, STOPPING)
+        elif time.monotonic() - stop.at >= MOMENT:
+            restore()
+            signal.raise_signal(number)
 
     for number in before:
         signal.signal(number, note)
     try:
         yield stop
     finally:
-        if stop.signal is None:
-            restore()
+        restore()
     if stop.signal is not None:
         signal.raise_signal(stop.signal)
         raise KeyboardInterrupt  # the work is not done, even if a handler returned

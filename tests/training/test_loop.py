@@ -16,6 +16,7 @@ from narrowing import present
 from safetensors.torch import save_file
 from torch import nn
 
+from priormatch import processes
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
 from priormatch.progress import Meter
@@ -23,7 +24,7 @@ from priormatch.stopwatch import Stopwatch
 from priormatch.training import loop
 from priormatch.training.checkpoint import FILE, OLD, read_checkpoint, write_checkpoint
 from priormatch.training.health import MOST_BAD_UPDATES
-from priormatch.training.loop import Schedule, fit, seed_of
+from priormatch.training.loop import Schedule, fit, is_late, seed_of
 
 SGD = OptimizerSettings("sgd", 0.1, clip=1.0)
 
@@ -259,13 +260,16 @@ def test_the_first_stop_saves_and_training_resumes_there(
     assert len(task.noise) == 3
     assert present(read_checkpoint(tmp_path))[1]["update"] == 3
     said = capfd.readouterr().err
-    assert "stopping after this update; press Ctrl-C again to stop at once" in said
+    assert "stopping after this update, which is then saved; Ctrl-C again stops at once" in said
     assert "saved at update 3 of 6" in said
     run(task, tmp_path, validate_every=6)
     assert len(task.noise) == 6
 
 
-def test_the_second_stop_stops_at_once(tmp_path: Path, stop_signal: Signals) -> None:
+def test_the_second_stop_stops_at_once(
+    tmp_path: Path, stop_signal: Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "MOMENT", 0.0)  # so that it counts as another one
     task = Stopping(stop_signal, 2)
     with pytest.raises(KeyboardInterrupt):
         run(task, tmp_path, validate_every=6)
@@ -346,3 +350,18 @@ def test_an_old_checkpoint_with_nan_falls_back_to_the_older_one(
     run(task, tmp_path)
     assert task.model.weight.item() == pytest.approx(0.4)
     assert "holds NaN or infinity" in capsys.readouterr().err
+
+
+def test_checkpoints_are_frequent_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(until: int, most: float) -> list[int]:
+        saved, times = 0, []
+        for now in range(until):
+            monkeypatch.setattr(time, "monotonic", lambda now=now: float(now))
+            if is_late(0.0, float(saved), most):
+                saved = now
+                times.append(now)
+        return times
+
+    assert written(400, 120) == [11, 23, 47, 95, 191, 312]
+    assert written(8, 2) == [3, 6]
+    assert written(3, -1) == [0, 1, 2]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -102,9 +103,17 @@ def noted_stops() -> Iterator[list[int]]:
 def stop(stops: list[int]) -> NoReturn:
     """Exit after Ctrl-C or SIGTERM, with a hint if the command can resume."""
     goes_on = any(" ".join(sys.argv[1:end]) in GOES_ON for end in (2, 3))
-    how = "; run the same command again to resume" if goes_on else ""
+    how = f"; run the same command again to resume: {own_command()}" if goes_on else ""
     print(f"\npriormatch: stopped{how}", file=sys.stderr)
     sys.exit(128 + stops[-1] if stops else STOPPED)
+
+
+def own_command() -> str:
+    """The command line of this process, as a shell takes it."""
+    name = Path(sys.argv[0]).name
+    return shlex.join(
+        [*(("python", "-m", "priormatch") if name == "__main__.py" else (name,)), *sys.argv[1:]]
+    )
 
 
 def explain(error: Exception) -> NoReturn:

@@ -171,7 +171,9 @@ class TrainingSettings:
     report_every: int = 100  # updates between lines of metrics.jsonl
     validate_every: int = 1784  # updates between validations, which select the best model
     validate_on: int = 0  # utterances to decode from each validation set; 0 decodes all
-    checkpoint_seconds: float = 120.0  # seconds between checkpoints; each validation writes one too
+    checkpoint_seconds: float = (
+        120.0  # seconds between checkpoints, fewer at first; each validation writes one too
+    )
     keep: dict[str, KeepSettings] = field(default_factory=dict)  # copies of the model to keep in `kept/NAME`
 
 

@@ -1,7 +1,7 @@
 """`priormatch run`: all stages from data to a table of results."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from priormatch.pipeline.run_data import (
     own_data,
     own_stage,
 )
-from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words
+from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words, name_of_folder
 from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
@@ -43,6 +43,8 @@ from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import MATCHING, Decision, Stage, Wanted, put_aside, read_record
 from priormatch.runs.verdict import LITTLE_VALIDATION, Verdict, too_little_validation, verdict
+from priormatch.training.checkpoint import FILE as CHECKPOINT
+from priormatch.training.checkpoint import update_of
 from priormatch.training.wandb_log import wandb_plan
 
 RESULTS = "results.json"
@@ -311,7 +313,29 @@ def run_in(folder: Path, settings: Settings, force: bool = False) -> None:
     data = make_demo_data(settings, folder) if settings.corpus == "demo" else make_own_data(settings, folder)
     warn_of_little_validation(data, settings)
     this = Run(folder, settings, data)
-    matching = settings.matching
+    try:
+        make_all(this)
+    except KeyboardInterrupt:
+        say(saved_in_words([*([] if data.stage is None else [data.stage]), *this.stages.values()]))
+        raise
+
+
+def saved_in_words(stages: Sequence[Stage]) -> str:
+    """What an interrupted run has on disk, and where its stage at work begins when the run goes on."""
+    done = [name_of_folder(each.folder) for each in stages if each.finished]
+    begun = [each.folder for each in stages if not each.finished]
+    words = [f"saved: {', '.join(done)}"] if done else []
+    for folder in begun:
+        update = update_of(folder / CHECKPOINT)
+        parts = any([*folder.rglob("*.partial"), *folder.rglob("*.trials.jsonl")])
+        where = f"goes on after update {update}" if update else "goes on" if parts else "begins again"
+        words.append(f"{name_of_folder(folder)} {where}")
+    return "; ".join(words)
+
+
+def make_all(this: Run) -> None:
+    """Run the stages after the data, up to the results."""
+    settings, data, matching = this.settings, this.data, this.settings.matching
     if matching.context:
         require_recordings(read_cuts(data.unlabeled), str(data.unlabeled))
 

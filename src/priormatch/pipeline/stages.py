@@ -246,7 +246,11 @@ def decisions(folder: Path, wanted: Iterable[Wanted]) -> list[Decision]:
 
 def name_of(decision: Decision) -> str:
     """The name of a stage in its run, such as `prior` or `decoded/lpm`."""
-    folder = decision.folder
+    return name_of_folder(decision.folder)
+
+
+def name_of_folder(folder: Path) -> str:
+    """The name of the stage in a folder."""
     return f"{folder.parent.name}/{folder.name}" if folder.parent.name == "decoded" else folder.name
 
 

@@ -41,7 +41,7 @@ def write_checkpoint(folder: Path, tensors: dict[str, Tensor], state: dict[str, 
             os.replace(file, folder / OLD)
 
 
-def _update_of(file: Path) -> int | None:
+def update_of(file: Path) -> int | None:
     """The update of a checkpoint, from its header alone; None if there is no checkpoint, or a damaged one."""
     with suppress(OSError, ValueError, KeyError, TypeError, SafetensorError):
         with safe_open(file, framework="pt") as opened:
@@ -68,7 +68,7 @@ class Checkpoints:
 
     def _write(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         file = self.folder / FILE
-        if (there := _update_of(file)) is not None and there >= state["update"]:
+        if (there := update_of(file)) is not None and there >= state["update"]:
             raise UserError(
                 f"{file} is at update {there}, but this process at {state['update']}: another process trains there as"
                 " well; stop one of them"

@@ -34,6 +34,9 @@ from priormatch.training.optimizer import learning_rate, make_optimizer, step_if
 from priormatch.training.wandb_log import WandbLog, WandbPlan
 
 SECONDS_BETWEEN_NOTES = 1.0
+FIRST_CHECKPOINT = (
+    10.0  # seconds after the start; later ones come after twice the time, up to the one that is set
+)
 
 
 class Task(Protocol):
@@ -117,7 +120,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
     if update == 0 and schedule.validate_first:
         best = validate(task, schedule, 0, math.inf, folder, log)
     watch, health = Stopwatch(parameters[0].device), Health(stage, state["bad"], state["skipped"])
-    saved = reported = noted = time.monotonic()
+    began = saved = reported = noted = time.monotonic()
     since, note, checkpoints = update, "", Checkpoints(folder)
 
     with closing(log), closing(task), closing(checkpoints), Meter(stage, schedule.updates, update) as meter:
@@ -139,7 +142,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
             due = update % schedule.validate_every == 0 or update == schedule.updates
             if due:
                 best = validate(task, schedule, update, best, folder, log)
-            late = distributed.is_main() and time.monotonic() - saved > schedule.checkpoint_seconds
+            late = distributed.is_main() and is_late(began, saved, schedule.checkpoint_seconds)
             saving, stopping = agree(stop, due or late)
             if saving:
                 state = {"update": update, "best": best, "gathered": log.settle(), **health.settle()}
@@ -158,6 +161,11 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
     if update == schedule.updates and math.isfinite(best):
         health.finish(update)
     return best
+
+
+def is_late(began: float, saved: float, most: float) -> bool:
+    """Whether to save: `most` seconds after the last checkpoint, and sooner at first, so that little is lost."""
+    return time.monotonic() - saved > min(most, max(saved - began, FIRST_CHECKPOINT))
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> float:
