@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,14 +64,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Server:
     """`priormatch serve` in a process of its own, which keeps recordings in a folder that is ours."""
 
-    def __init__(self, home: Path, *words: str) -> None:
+    def __init__(self, home: Path, *words: str, model: str = "runs/tiny/supervised/model") -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}/"
         self.uploads = home / f"uploads-{self.port}"
         self.uploads.mkdir()
         given = ("--port", str(self.port), "--beam-size", "4", "--longest", "20")
-        words = ("serve", "runs/tiny/supervised/model", *given, *words)
+        words = ("serve", model, *given, *words)
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from priormatch.cli import main; main()", *words],
             cwd=home,
@@ -366,3 +367,79 @@ def test_without_a_prior_it_says_why_columns_are_empty_and_ctrl_c_deletes_and_en
         server.printed
     )
     assert list(server.uploads.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def timed(home: Path) -> Iterator[Any]:
+    """A server whose recognizer also decodes by CTC, which gives times, beside the one that matching made."""
+    model = SpeechRecognizer.load(home / "runs/tiny/supervised/model")
+    model.settings = replace(model.settings, ctc_weight=0.5)
+    model.save(home / "timed")
+    started = Server(home, "--compare", "runs/tiny/lpm/model", model="timed")
+    yield started
+    started.stop()
+
+
+def test_a_click_on_a_word_plays_from_there(open_page: Any, timed: Any, home: Path) -> None:
+    page = open_page(timed)
+    upload(page, home / "two.wav")
+    words(page)
+    spoken = page.get_by_role("status", name="Transcript").locator(".word")
+    last = spoken.last
+    at = float(last.get_attribute("data-at"))
+    assert 1.0 < at < 3.5
+    page.evaluate("document.getElementById('recording').muted = true")
+    last.click()
+    page.wait_for_function(f"document.getElementById('recording').currentTime >= {at} - 0.01")
+    page.wait_for_function(
+        "document.querySelectorAll('.word.now').length > 0 || document.getElementById('recording').ended"
+    )
+    page.evaluate("document.getElementById('recording').pause()")
+    page.locator(".clock").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function(f"document.getElementById('recording').currentTime < {at}")
+
+
+def test_two_recognizers_are_side_by_side(open_page: Any, timed: Any, home: Path) -> None:
+    page = open_page(timed)
+    assert "Second recognizer: runs/tiny/lpm/model" in page.locator(".served").inner_text()
+    upload(page, home / "two.wav")
+    words(page)
+    columns = page.locator("section.transcript")
+    assert columns.count() == 2
+    left, right = (columns.nth(number).bounding_box() for number in (0, 1))
+    assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"]
+    clocks = [columns.nth(number).locator(".clock").all_inner_texts() for number in (0, 1)]
+    assert set(clocks[0]) & set(clocks[1])
+    differing = [columns.nth(number).locator("mark").all_inner_texts() for number in (0, 1)]
+    same = columns.nth(0).locator("p").all_inner_texts() == columns.nth(1).locator("p").all_inner_texts()
+    assert any(differing) != same
+
+
+def test_the_transcript_can_be_copied_and_downloaded(
+    open_page: Any, server: Any, home: Path, tmp_path: Path
+) -> None:
+    page = open_page(server)
+    upload(page, home / "two.wav")
+    lines = words(page)
+    assert page.locator(".word").count() == 0, "attention gives times of segments alone"
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for button, begins in (("Copy text", lines[0]), ("Copy SRT", "1\n00:00:0")):
+        page.get_by_role("button", name=button).click()
+        page.get_by_role("status").filter(has_text="copied").wait_for()
+        copied = page.evaluate("navigator.clipboard.readText()").replace("\r\n", "\n")
+        assert copied.startswith(begins)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download SRT").click()
+    assert download.value.suggested_filename == "two.srt"
+    download.value.save_as(tmp_path / "two.srt")
+    assert (tmp_path / "two.srt").read_text() == copied
+
+
+def test_what_the_browser_cannot_play_is_said(open_page: Any, server: Any, home: Path) -> None:
+    samples, rate = soundfile.read(home / "one.wav")
+    soundfile.write(home / "one.aiff", samples, rate)
+    page = open_page(server)
+    upload(page, home / "one.aiff")
+    assert words(page) == expected(home, "one")
+    page.get_by_text("This browser cannot play this kind of file").wait_for()

@@ -17,7 +17,7 @@ from hypothesis.strategies import DataObject
 from narrowing import present
 from tiny_language import speak
 
-from priormatch.config import FusionSettings
+from priormatch.config import FusionSettings, ModelSettings
 from priormatch.data.audio import SUFFIXES as AUDIO_SUFFIXES
 from priormatch.data.clips import Clip
 from priormatch.data.pauses import Cutting
@@ -137,6 +137,36 @@ def test_a_loop_is_in_the_beam_and_not_in_the_transcript() -> None:
     assert Segment(0.0, 1.0, [loop]).text == loop.text
 
 
+def test_each_segment_is_what_transcribe_hears_with_its_times(
+    tiny_recognizer: SpeechRecognizer, tiny_model_settings: ModelSettings, talk: Path
+) -> None:
+    ctc = SpeechRecognizer(replace(tiny_model_settings, kind="ctc"), tiny_recognizer.tokenizer).eval()
+    for model in (tiny_recognizer, ctc):
+        found = Transcriber(model, None, 1, FUSION, Cutting(), 60.0).decode(talk, PriorUse.none)
+        expected = transcribe(model, talk, cutting=Cutting()).segments
+        assert [present(each.heard).text for each in found] == [each.text for each in expected]
+        for segment, other in zip(found, expected, strict=True):
+            ours = present(segment.heard)
+            assert ours.confidence == pytest.approx(other.confidence, rel=1e-3)
+            assert [(each.text, each.start, each.end) for each in ours.words] == [
+                (each.text, each.start, each.end) for each in other.words
+            ]
+        assert any(each.words for each in expected) == (model is ctc)
+
+
+def test_a_second_recognizer_hears_the_same_once(
+    tiny_recognizer: SpeechRecognizer, tiny_model_settings: ModelSettings, talk: Path
+) -> None:
+    ctc = SpeechRecognizer(replace(tiny_model_settings, kind="ctc"), tiny_recognizer.tokenizer).eval()
+    both = Transcriber(tiny_recognizer, None, 1, FUSION, Cutting(), 60.0, ctc)
+    seen = Visit(talk).decoded(PriorUse.none, both, lambda done, total: None)
+    alone = Transcriber(ctc, None, 1, FUSION, Cutting(), 60.0).decode(talk, PriorUse.none)
+    assert present(seen.other) == alone
+    assert seen.decoded(PriorUse.weights, both, lambda done, total: None) is seen
+    with pytest.raises(UserError, match="no second recognizer: give --compare"):
+        Transcriber(ctc, None, 1, FUSION, Cutting(), 60.0).decode_other(talk, lambda done, total: None)
+
+
 def test_the_words_are_those_of_transcribe(transcriber: Transcriber, talk: Path) -> None:
     done = []
     found = transcriber.decode(talk, PriorUse.none, lambda *seconds: done.append(seconds))
@@ -207,6 +237,8 @@ def test_a_visit_decodes_once_for_each_search(talk: Path) -> None:
     calls = []
 
     class Counting:
+        other = None
+
         def decode(self, path: Any, use: Any, advance: Any) -> Any:
             calls.append((path, use))
             return [Segment(0.0, 1.0, [Scored(use.value, -1.0, -1.0)])]

@@ -46,11 +46,11 @@ def free_port() -> int:
 def test_what_is_served(home: list[Any], free_port: int, capsys: pytest.CaptureFixture[str]) -> None:
     limits = ("--most-minutes", "2", "--most-megabytes", "7", "--beam-size", "5", "--longest", "6")
     assert command("serve", "model", "--prior", "prior", "--port", free_port, *limits) == 0
-    ((transcriber, *models, host, port, megabytes),) = home
-    assert models == [Path("model"), Path("prior")]
+    ((transcriber, about, host, port, megabytes),) = home
+    assert "Recognizer: <code>model</code>. Prior: <code>prior</code>." in about
     assert (host, port, megabytes) == ("127.0.0.1", free_port, 7)
     assert (transcriber.most_seconds, transcriber.cutting.longest) == (120.0, 6.0)
-    assert transcriber.prior is not None
+    assert transcriber.prior is not None and transcriber.other is None
     assert "WARNING" not in capsys.readouterr().err
 
 
@@ -70,7 +70,21 @@ def test_it_says_loudly_when_others_can_reach_it(
     assert command("serve", "model", "--host", "0.0.0.0", "--port", free_port) == 0
     printed = capsys.readouterr()
     assert "WARNING: listening on 0.0.0.0 without a password" in printed.err + printed.out
-    assert home[0][0].prior is None and home[0][2] is None
+    assert home[0][0].prior is None and "Prior: none." in home[0][1]
+
+
+def test_a_second_recognizer_is_served_beside(home: list[Any], free_port: int) -> None:
+    assert command("serve", "model", "--compare", "model", "--port", free_port) == 0
+    ((transcriber, about, *_),) = home
+    assert isinstance(transcriber.other, SpeechRecognizer)
+    assert "Second recognizer: <code>model</code>." in about
+
+
+def test_a_second_recognizer_that_is_none_is_refused(
+    home: list[Any], free_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("serve", "model", "--compare", "prior", "--port", free_port) == 2
+    assert "prior" in capsys.readouterr().err and home == []
 
 
 def test_a_port_that_is_taken_gets_a_sentence(home: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,35 @@
 """Beams and transcripts as HTML: what stands in them, and that words stay words."""
 
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from priormatch.config import FusionSettings
-from priormatch.serve.beams import PriorUse, Scored, Segment
+from priormatch.recognizers.transcribing import Segment as Heard
+from priormatch.recognizers.transcribing import Word
+from priormatch.serve.beams import PriorUse, Scored, Segment, Visit
 from priormatch.serve.views import beam_table, clock, head, model_name, segment_name, sentence, transcript
 
 BEAM = [Scored("at <b>nine</b>", -1.0, -1.5, -2.0), Scored("", -2.0, -3.5, -2.0)]
 FUSION = FusionSettings(lm_weight=0.25, token_bonus=0.5)
+
+
+def visit(*segments: Segment, other: list[Segment] | None = None) -> Visit:
+    return Visit(Path("/tmp/a b/talk <1>.wav"), list(segments), list(segments), other)
+
+
+def heard(start: float, text: str, *confidences: float) -> Segment:
+    """A segment whose words last half a second each, where they have confidences."""
+    words = [
+        Word(start + number / 2, start + number / 2 + 0.5, word, confidence)
+        for number, (word, confidence) in enumerate(zip(text.split(), confidences, strict=False))
+    ]
+    best = Heard(start, start + 2.0, text, 0.4, tuple(words))
+    return Segment(start, start + 2.0, [Scored(text, -1.0, -1.0)], heard=best)
 
 
 @pytest.mark.parametrize(
@@ -42,25 +61,78 @@ def test_the_transcript_is_rank_1_and_the_priors_choice_is_shown_with_its_weight
     rows = beam_table(segment, PriorUse.weights, FUSION).split("<tr")[2:]
     assert ["transcript" in rows[0], "transcript" in rows[1].split("</tr>")[0]] == [True, False]
     assert ["prior’s choice" in row.split("</tr>")[0] for row in rows] == [False, True]
-    page = transcript([segment], PriorUse.weights)
-    assert page.index("Transcript") < page.index("<p>at nine</p>") < page.index("<p>at ten</p>")
+    page = transcript(visit(segment), PriorUse.weights)
+    places = [
+        page.index(part)
+        for part in ("Transcript", "<p>at <mark>nine</mark></p>", "<p>at <mark>ten</mark></p>")
+    ]
+    assert places == sorted(places)
     for use in (PriorUse.none, PriorUse.search):
-        assert "prior’s choice" not in beam_table(segment, use, FUSION) + transcript([segment], use)
-    assert "of recognizer and prior" in transcript([segment], PriorUse.search)
+        assert "prior’s choice" not in beam_table(segment, use, FUSION) + transcript(visit(segment), use)
+    assert "of recognizer and prior" in transcript(visit(segment), PriorUse.search)
 
 
 def test_loops_are_cut_from_transcript_and_choice() -> None:
     beam = [Scored("ten " * 5, -1.0, -1.0, -9.0), Scored("nine " * 5, -2.0, -2.0, -3.0)]
     segment = Segment(0.0, 1.0, beam, ended=False)
-    page = transcript([segment], PriorUse.weights)
-    assert "<p>ten</p>" in page and "<p>nine</p>" in page
+    page = transcript(visit(segment), PriorUse.weights)
+    assert "<p><mark>ten</mark></p>" in page and "<p><mark>nine</mark></p>" in page
     assert "ten ten" in beam_table(segment, PriorUse.weights, FUSION)
 
 
 def test_without_a_prior_nothing_is_its_choice() -> None:
     alone = Segment(0.0, 1.0, [Scored("at <i>", -1.0, -1.0)])
-    assert "choice" not in transcript([alone], PriorUse.weights) + beam_table(alone, PriorUse.weights, FUSION)
-    assert "<p>at &lt;i&gt;</p>" in transcript([alone], PriorUse.weights)
+    assert "choice" not in transcript(visit(alone), PriorUse.weights) + beam_table(
+        alone, PriorUse.weights, FUSION
+    )
+    assert "<p>at &lt;i&gt;</p>" in transcript(visit(alone), PriorUse.weights)
+
+
+def test_words_have_times_and_those_of_low_confidence_are_marked() -> None:
+    page = transcript(visit(heard(61.0, "meeting at nine", 0.9, 0.49, 0.5)), PriorUse.none)
+    assert (
+        '<span class="word" data-at="61.00" data-until="61.50" title="1:01.0, confidence 0.90">meeting</span>'
+        in page
+    )
+    assert re.findall('class="word unsure"[^>]*>([a-z]+)<', page) == ["at"]
+    assert '<button type="button" class="clock" data-at="61.00" data-until="63.00"' in page
+    assert "<mark>" not in page and "attention" not in page
+
+
+def test_without_times_of_words_a_segment_has_its_own() -> None:
+    page = transcript(visit(heard(1.0, "meeting at nine")), PriorUse.none)
+    assert "<p>meeting at nine</p>" in page and 'data-at="1.00"' in page
+    assert "decodes by attention, which gives no times of words" in page
+
+
+def test_both_recognizers_stand_side_by_side_with_their_differences_marked() -> None:
+    ours = [heard(0.0, "meeting at nine", 0.9, 0.9, 0.9), heard(3.0, "alone")]
+    other = [heard(0.0, "a meeting at ten"), heard(9.0, "noise")]
+    page = transcript(visit(*ours, other=other), PriorUse.none)
+    first, second = page.split("<section")[1:]
+    assert 'aria-label="Second recognizer"' in second
+    assert marked(first) == ["nine", "alone"] and marked(second) == ["a", "ten", "noise"]
+    assert "<mark>a</mark> meeting at <mark>ten</mark>" in second
+    same = transcript(visit(*ours, other=ours), PriorUse.none)
+    assert marked(same.partition('class="hint"')[0]) == []
+
+
+def marked(page: str) -> list[str]:
+    return [
+        re.sub("<[^>]*>", "", each)
+        for each in re.findall("<mark>(.*?)</mark>", page.partition('class="hint"')[0])
+    ]
+
+
+def test_the_transcript_can_be_taken_along_as_subtitles() -> None:
+    page = transcript(visit(heard(1.0, 'at "nine" & <ten>'), heard(5.0, "at ten")), PriorUse.none)
+    assert 'src="gradio_api/file=/tmp/a%20b/talk%20%3C1%3E.wav"' in page
+    assert 'download="talk &lt;1&gt;.srt"' in page
+    (address,) = re.findall('href="(data:[^"]*)"', page)
+    srt = unquote(address.partition(",")[2])
+    assert srt.startswith('1\n00:00:01,000 --> 00:00:03,000\nat "nine" & <ten>\n\n2\n00:00:05,000')
+    copied = [unescape(each) for each in re.findall('data-copy="([^"]*)"', page)]
+    assert copied == ['at "nine" & <ten>\nat ten', srt]
 
 
 def test_a_sentence() -> None:

@@ -18,6 +18,12 @@ def serve(
             "--prior", "Folder of a prior, for weights, and for shallow fusion with the settings fusion.*."
         ),
     ] = None,
+    compare: Annotated[
+        Path | None,
+        model_option(
+            "--compare", "Folder of a second recognizer, whose transcript is shown beside, without the prior."
+        ),
+    ] = None,
     fusion: Fusion = None,
     beam_size: Annotated[
         int, typer.Option("--beam-size", min=1, max=100, help="Beam size of the recognizer alone.")
@@ -47,7 +53,7 @@ def serve(
     With --prior, hypotheses get the same weights as in matching, and the search can use the prior too. Nothing leaves
     this machine. Uploads are deleted after an hour, or when the server stops.
 
-    Example: priormatch serve runs/demo/lpm/model --prior runs/demo/prior/model
+    Example: priormatch serve runs/demo/lpm/model --prior runs/demo/prior/model --compare runs/demo/supervised/model
     """
     fused = fusion_of(prior, fusion)
     from priormatch.serve.server import require_free, require_gradio
@@ -56,9 +62,11 @@ def serve(
     require_free(host, port)
     from priormatch.pipeline.transcribe import load_models
     from priormatch.progress import say
+    from priormatch.recognizers.recognizer import SpeechRecognizer
     from priormatch.recognizers.transcribing import cutting_for
     from priormatch.serve.beams import Transcriber
     from priormatch.serve.server import serve as serve_page
+    from priormatch.serve.views import head
 
     recognizer, judge = load_models(model, prior, device, threads)
     if not is_this_machine(host):
@@ -66,8 +74,11 @@ def serve(
             f"WARNING: listening on {host} without a password: anyone who reaches this machine can use the page"
         )
     cutting = cutting_for(recognizer, longest)
-    transcriber = Transcriber(recognizer, judge, beam_size, fused, cutting, 60 * most_minutes)
-    serve_page(transcriber, model, prior, host, port, most_megabytes)
+    other = None if compare is None else SpeechRecognizer.load(compare, recognizer.device)
+    most_seconds = 60 * most_minutes
+    transcriber = Transcriber(recognizer, judge, beam_size, fused, cutting, most_seconds, other)
+    about = head(model, prior, most_seconds, most_megabytes, compare)
+    serve_page(transcriber, about, host, port, most_megabytes)
 
 
 def is_this_machine(host: str) -> bool:

@@ -22,7 +22,7 @@ from priormatch.data.pauses import FRAMES as LEVELS
 from priormatch.data.pauses import Cutting, frame_levels, speech_runs
 from priormatch.data.plan import cut_by_seconds
 from priormatch.data.tokenizer import MARK
-from priormatch.decoding.beam import pad
+from priormatch.decoding.beam import Beam, pad
 from priormatch.errors import UserError
 from priormatch.recognizers.decode import GREEDY, Search, as_told, batch_seconds, evaluating
 from priormatch.recognizers.heads import Frames
@@ -198,15 +198,19 @@ def hear(model: SpeechRecognizer, clips: Sequence[Clip], search: Search) -> list
     """Transcribe one batch of clips."""
     with evaluating(model):
         frames = encode_clips(model, clips)
-        beam = search(model, frames)
-        columns = beam.classes[:, 0].tolist(), beam.lengths[:, 0].tolist(), beam.ended.tolist()
-        told = [
-            as_told(model.tokenizer, classes[: max(length, 1)], ended)
-            for classes, length, ended in zip(*columns, strict=True)
-        ]
-        labels, lengths = (each.to(model.device)[:, None] for each in pad([spelled for _, spelled in told]))
-        log_q = model.head.log_q(frames, labels, lengths)
-        words = align_words(model, frames, labels[:, 0], lengths[:, 0])
+        return segments_of(model, clips, frames, search(model, frames))
+
+
+def segments_of(model: SpeechRecognizer, clips: Sequence[Clip], frames: Frames, beam: Beam) -> list[Segment]:
+    """The best hypothesis of each clip, with its confidence and the times of its words."""
+    columns = beam.classes[:, 0].tolist(), beam.lengths[:, 0].tolist(), beam.ended.tolist()
+    told = [
+        as_told(model.tokenizer, classes[: max(length, 1)], ended)
+        for classes, length, ended in zip(*columns, strict=True)
+    ]
+    labels, lengths = (each.to(model.device)[:, None] for each in pad([spelled for _, spelled in told]))
+    log_q = model.head.log_q(frames, labels, lengths)
+    words = align_words(model, frames, labels[:, 0], lengths[:, 0])
     confidences = (log_q / lengths).exp()[:, 0].tolist()
     return [
         Segment(

@@ -23,7 +23,8 @@ from priormatch.progress import duration_text
 from priormatch.recognizers.decode import Search, batch_seconds, evaluating, plain_search, search_with_prior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
-from priormatch.recognizers.transcribing import encode_clips, hear_all
+from priormatch.recognizers.transcribing import Segment as Heard
+from priormatch.recognizers.transcribing import encode_clips, hear_all, segments_of
 
 KINDS = "WAV, FLAC, Ogg, Opus, MP3 or AIFF"
 SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
@@ -60,13 +61,15 @@ class Scored:
 class Segment:
     """A segment of a recording, in seconds, and its hypotheses, best first.
 
-    `ended` is whether the search found an end of sentence.
+    `ended` is whether the search found an end of sentence. `heard` is the best hypothesis as `transcribe` gives it,
+    with its confidence and, from CTC, the times of its words.
     """
 
     start: float
     end: float
     beam: list[Scored]
     ended: bool = True
+    heard: Heard | None = None
 
     @property
     def text(self) -> str:
@@ -102,13 +105,21 @@ def weights(beam: Sequence[Scored], use: PriorUse) -> list[float] | None:
     return found
 
 
+Decode = Callable[[Sequence[Clip]], list[Segment]]
+"""Decodes a batch of clips."""
+
+
 @dataclass(frozen=True)
 class Visit:
-    """The state of a user's page: a recording, and the results of the searches made so far."""
+    """The state of a user's page: a recording, and the results of the searches made so far.
+
+    `other` is what the second recognizer hears.
+    """
 
     path: Path | None = None
     plain: list[Segment] | None = None
     fused: list[Segment] | None = None
+    other: list[Segment] | None = None
 
     def result(self, use: PriorUse) -> list[Segment] | None:
         """Return the result with the prior used in this way, or None before decoding."""
@@ -119,11 +130,17 @@ class Visit:
         if self.path is None or self.result(use) is not None:
             return self
         found = transcriber.decode(self.path, use, advance)
-        return replace(self, fused=found) if use is PriorUse.search else replace(self, plain=found)
+        visit = replace(self, fused=found) if use is PriorUse.search else replace(self, plain=found)
+        if transcriber.other is None or self.other is not None:
+            return visit
+        return replace(visit, other=transcriber.decode_other(self.path, advance))
 
 
 class Transcriber:
-    """Transcribes recordings for many users, one at a time, each of at most `most_seconds`."""
+    """Transcribes recordings for many users, one at a time, each of at most `most_seconds`.
+
+    A second recognizer, `other`, transcribes the same clips without the prior.
+    """
 
     def __init__(
         self,
@@ -133,8 +150,9 @@ class Transcriber:
         fusion: FusionSettings,
         cutting: Cutting,
         most_seconds: float,
+        other: SpeechRecognizer | None = None,
     ) -> None:
-        self.model, self.prior, self.fusion = model, prior, fusion
+        self.model, self.prior, self.fusion, self.other = model, prior, fusion, other
         self.cutting, self.most_seconds = cutting, most_seconds
         self.plain = plain_search(beam_size)
         self.fused = None if prior is None else search_with_prior(prior, fusion)
@@ -145,6 +163,15 @@ class Transcriber:
         search = self.fused if use is PriorUse.search else self.plain
         if search is None:
             raise UserError("there is no prior to search with: give --prior")
+        return self._decode(path, partial(decode_beams, self.model, self.prior, search), advance)
+
+    def decode_other(self, path: Path, advance: Advance) -> list[Segment]:
+        """Decode a recording with the second recognizer."""
+        if self.other is None:
+            raise UserError("there is no second recognizer: give --compare")
+        return self._decode(path, partial(decode_beams, self.other, None, self.plain), advance)
+
+    def _decode(self, path: Path, decode: Decode, advance: Advance) -> list[Segment]:
         done = 0.0
 
         def count(seconds: float) -> None:
@@ -164,7 +191,6 @@ class Transcriber:
             deadline = time.monotonic() + LONGEST_REQUEST
             clips = self.clips(path)
             total = sum(clip.seconds for clip in clips)
-            decode = partial(decode_beams, self.model, self.prior, search)
             found = hear_all(clips, decode, batch_seconds(self.model.device) / PARTS, count)
         return [segment for segment in found if segment.text]
 
@@ -210,16 +236,17 @@ def decode_beams(
         frames = encode_clips(model, clips)
         beam = search(model, frames)
         log_q = model.head.log_q(frames, beam.classes, beam.lengths)
+        heard = segments_of(model, clips, frames, beam)
     given = Hypotheses(beam.classes, beam.lengths, model.tokenizer)
     log_prior = None if prior is None else prior.score(given)
     columns = [beam.classes, beam.lengths, log_q, beam.scores, *([] if log_prior is None else [log_prior])]
     rows = zip(*(each.tolist() for each in columns), strict=True)
     segments = []
-    for clip, row, ended in zip(clips, rows, beam.ended.tolist(), strict=True):
+    for clip, row, ended, best in zip(clips, rows, beam.ended.tolist(), heard, strict=True):
         hypotheses = [
             Scored(model.tokenizer.decode(classes), *figures)
             for classes, length, *figures in zip(*row, strict=True)
             if length > 0
         ]
-        segments.append(Segment(clip.start, clip.start + clip.seconds, hypotheses, ended))
+        segments.append(Segment(clip.start, clip.start + clip.seconds, hypotheses, ended, best))
     return segments

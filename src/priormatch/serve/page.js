@@ -25,4 +25,45 @@
     if (isFile(event)) check(event, event.target.files);
   }, true);
   addEventListener("drop", (event) => check(event, event.dataTransfer?.files ?? []), true);
+
+  // A click on a time or a word plays the recording from there; the word that is heard is highlighted.
+  const recording = () => document.getElementById("recording");
+  addEventListener("click", (event) => {
+    const place = event.target.closest?.("[data-at]");
+    if (!place || !recording()) return;
+    recording().currentTime = Number(place.dataset.at);
+    recording().play();
+  });
+  const follow = (event) => {
+    if (event.target !== recording()) return;
+    const now = event.target.currentTime;
+    for (const place of document.querySelectorAll(".word, .clock"))
+      place.classList.toggle("now", Number(place.dataset.at) <= now && now < Number(place.dataset.until));
+  };
+  addEventListener("timeupdate", follow, true);
+  addEventListener("seeked", follow, true);
+  addEventListener("error", (event) => {
+    if (event.target === recording()) document.getElementById("unplayable").hidden = false;
+  }, true);
+
+  // Outside of this machine and https, browsers have no clipboard for scripts, but still the old command.
+  const copy = async (text) => {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const place = document.body.appendChild(document.createElement("textarea"));
+    place.value = text;
+    place.select();
+    document.execCommand("copy");
+    place.remove();
+  };
+  addEventListener("click", async (event) => {
+    const button = event.target.closest?.("[data-copy]");
+    if (!button) return;
+    const said = button.parentElement.querySelector(".said");
+    try {
+      await copy(button.dataset.copy);
+      said.textContent = "copied";
+    } catch {
+      said.textContent = "the browser refused to copy";
+    }
+  });
 }

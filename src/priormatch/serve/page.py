@@ -66,7 +66,7 @@ def results(
     names = [(segment_name(each), place) for place, each in enumerate(found)]
     return [
         visit,
-        transcript(found, use),
+        transcript(visit, use),
         gr.update(choices=names, value=number, visible=len(found) > 1),
         beam_table(found[number], use, transcriber.fusion),
     ]

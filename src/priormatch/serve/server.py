@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from priormatch.errors import UserError
 from priormatch.progress import say
 from priormatch.serve.beams import Transcriber
-from priormatch.serve.views import head
 
 MEGABYTE = 1 << 20
 STYLE, SCRIPT = (Path(__file__).parent / name for name in ("style.css", "page.js"))
@@ -35,9 +34,7 @@ def require_free(host: str, port: int) -> None:
         ) from error
 
 
-def serve(
-    transcriber: Transcriber, model: Path, prior: Path | None, host: str, port: int, most_megabytes: int
-) -> None:
+def serve(transcriber: Transcriber, head: str, host: str, port: int, most_megabytes: int) -> None:
     """Serve the page until Ctrl-C; users' recordings and uploads are deleted then, or earlier."""
     with TemporaryDirectory(prefix="priormatch-") as folder:
         os.environ["GRADIO_TEMP_DIR"] = folder
@@ -45,7 +42,7 @@ def serve(
         os.environ["no_proxy"] = "*"  # Gradio sends a request to itself when it starts
         from priormatch.serve.page import make_page
 
-        page = make_page(transcriber, head(model, prior, transcriber.most_seconds, most_megabytes))
+        page = make_page(transcriber, head)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             page.launch(

@@ -1,13 +1,19 @@
 """Render transcripts and beams as HTML."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from priormatch.config import FusionSettings
-from priormatch.serve.beams import KINDS, SUFFIXES, PriorUse, Segment, weights
+from priormatch.recognizers.formats import Origin, to_srt
+from priormatch.recognizers.transcribing import Transcription
+from priormatch.scoring.alignment import align
+from priormatch.serve.beams import KINDS, SUFFIXES, PriorUse, Segment, Visit, weights
 
+UNSURE = 0.5  # confidence below which a word is marked
 NO_SPEECH = "No speech was found in this recording: it is quiet, too short, or the same noise throughout."
 
 PIECES = Environment(
@@ -19,12 +25,15 @@ PIECES = Environment(
 )
 
 
-def head(model: Path, prior: Path | None, most_seconds: float, most_megabytes: int) -> str:
+def head(
+    model: Path, prior: Path | None, most_seconds: float, most_megabytes: int, other: Path | None = None
+) -> str:
     """Render the page's purpose, its limits and its models as HTML, with a place for why a file is refused."""
     minutes = most_seconds / 60
     return PIECES.get_template("head.html").render(
         model=model_name(model),
         prior=prior and model_name(prior),
+        other=other and model_name(other),
         kinds=KINDS,
         suffixes=SUFFIXES,
         minutes=f"{minutes:g} minute{'s' * (minutes != 1)}",
@@ -44,15 +53,112 @@ def sentence(words: str) -> str:
     return PIECES.get_template("sentence.html").render(sentence=words)
 
 
-def transcript(found: Sequence[Segment], use: PriorUse) -> str:
-    """Render a transcript as HTML, one line per segment; with weights of the prior, also the prior's choice."""
-    choices = [(each, each.heaviest) for each in found] if use is PriorUse.weights else []
+@dataclass(frozen=True)
+class ShownWord:
+    """A word on the page, with its start and end in seconds where they are known."""
+
+    text: str
+    differs: bool
+    start: float | None = None
+    end: float | None = None
+    confidence: float | None = None
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the recognizer gives the word a low probability."""
+        return self.confidence is not None and self.confidence < UNSURE
+
+
+@dataclass(frozen=True)
+class ShownLine:
+    """A segment on the page, from start to end in seconds."""
+
+    start: float
+    end: float
+    words: Sequence[ShownWord]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A transcript on the page: its name, where it is from, and its segments."""
+
+    name: str
+    source: str
+    lines: Sequence[ShownLine]
+
+
+def transcript(visit: Visit, use: PriorUse) -> str:
+    """Render the transcript as HTML, one line per segment, to play and to take along.
+
+    Beside it are the transcript of the second recognizer, if there is one, and with weights of the prior the prior's
+    choice. Words in which these differ from the transcript are marked, and so are words of low confidence.
+    """
+    found, other = visit.result(use) or [], visit.other
+    heard = {each.start: each.text for each in found}
     models = "recognizer and prior" if use is PriorUse.search else "the recognizer"
+    choices = {
+        each.start: each.transcript_of(best)
+        for each in found
+        if use is PriorUse.weights and (best := each.heaviest) is not None
+    }
+    compared = None if other is None else {each.start: each.text for each in other}
+    columns = [
+        Column(
+            "Transcript",
+            f"of {models}: rank 1 of each beam",
+            [line_of(each, choices if compared is None else compared) for each in found],
+        )
+    ]
+    if other is not None:
+        lines = [line_of(each, heard) for each in other]
+        columns.append(Column("Second recognizer", "rank 1 of each beam, without the prior", lines))
+    if choices:
+        lines = [
+            ShownLine(each.start, each.end, compared_words(choices[each.start], each.text))
+            for each in found
+            if each.start in choices
+        ]
+        columns.append(Column("The prior’s choice", "the heaviest hypothesis of each beam", lines))
     return PIECES.get_template("transcript.html").render(
-        source=f"of {models}: rank 1 of each beam",
-        transcript=[each.text for each in found],
-        choices=[segment.transcript_of(choice) for segment, choice in choices if choice is not None],
+        columns=columns,
+        address=None if visit.path is None else f"gradio_api/file={quote(str(visit.path))}",
+        name=visit.path.stem if visit.path else "transcript",
+        text="\n".join(each.text for each in found),
+        srt=subtitles(found),
+        clock=clock,
+        timed=any(word.start is not None for line in columns[0].lines for word in line.words),
+        unsure=UNSURE,
     )
+
+
+def line_of(segment: Segment, beside: Mapping[float, str]) -> ShownLine:
+    """A segment as a line, its words compared with those of another transcript of the same segments.
+
+    Without another transcript no word differs.
+    """
+    words = compared_words(segment.text, beside.get(segment.start, "") if beside else segment.text)
+    known = segment.heard.words if segment.heard is not None else ()
+    if [each.text for each in known] == [each.text for each in words]:
+        words = [
+            replace(word, start=each.start, end=each.end, confidence=each.confidence)
+            for word, each in zip(words, known, strict=True)
+        ]
+    return ShownLine(segment.start, segment.end, words)
+
+
+def compared_words(text: str, other: str) -> list[ShownWord]:
+    """The words of a text, each with whether another text has a different word in its place."""
+    if not other:
+        return [ShownWord(word, True) for word in text.split()]
+    return [
+        ShownWord(each.hypothesis, each.kind != "equal") for each in align(other, text) if each.hypothesis
+    ]
+
+
+def subtitles(found: Sequence[Segment]) -> str:
+    """The transcript as SubRip."""
+    heard = [each.heard for each in found if each.heard is not None]
+    return to_srt(Origin("", ""), Transcription(max((each.end for each in heard), default=0.0), heard))
 
 
 def beam_table(segment: Segment, use: PriorUse, fusion: FusionSettings) -> str:
