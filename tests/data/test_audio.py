@@ -117,6 +117,11 @@ def test_a_format_that_is_not_read_says_how_to_convert_it(tmp_path: Path, decode
     assert (check_audio(path, decode) or "").endswith("convert it: ffmpeg -i 'my talk.M4A' 'my talk.wav'")
 
 
+def test_a_text_called_mp3_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.mp3").write_text("hello")
+    assert check_audio(tmp_path / "a.mp3") == "cannot be opened: not an audio file"
+
+
 def test_a_resource_fork_beside_an_mp3_is_named(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.mp3", NOISE, 16_000)
     (tmp_path / "._a.mp3").write_bytes(b"left by a file manager")

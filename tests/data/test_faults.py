@@ -62,6 +62,12 @@ def test_clipping_is_found(path: Path) -> None:
     assert present(fault_of(cut)).reason.endswith("% of its samples are at full scale")
 
 
+def test_floats_above_full_scale_are_not_clipped(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, 20 * SPEECH, 16_000, subtype="FLOAT")
+    assert fault_of(utterance("a", open_recording(path, "a", decode=True), None, None)) is None
+
+
 @pytest.mark.parametrize(
     ("samples", "rate"), [(SPEECH, 8000), (np.tile(SPEECH, 2), 16_000), (SPEECH[:9000], 16_000)]
 )

@@ -73,6 +73,8 @@ def test_files_that_are_not_there_or_hold_nothing(tmp_path: Path, monkeypatch: p
     assert reason(tmp_path / "empty.mp4") == "the file is empty"
     assert reason(tmp_path / "none.mp4") == "cannot be opened: No such file or directory"
     assert reason(tmp_path / "folder.mp4").startswith("cannot be opened: ")
+    (tmp_path / "empty.mp4").rename(bad := tmp_path / "\udcff.mp4")
+    assert reason(bad) == "the file's name is not valid UTF-8: rename it"
     assert not called.exists()
 
 

@@ -461,10 +461,16 @@ def test_transcribed_recordings_are_scored_by_the_texts_beside_them(
         (place / "ann").mkdir(parents=True)
         (place / "ann" / "one.txt").write_text(f"monday at {word}")
     (recordings / "ann" / "one.wav").touch()
+    (out / "more.txt").write_text("of a recording without a text")
     (out / "transcribed.jsonl").touch()
     assert command("score", out, "--references", recordings, "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["scores"]
     assert found["wer"] == pytest.approx(100 / 3)
+    assert "recordings without a text beside them, not counted: 1" in found["notes"]
+    (recordings / "ann" / "one.txt").write_bytes("naïve".encode("latin1"))
+    assert command("score", out, "--references", recordings) == 2
+    assert "one.txt is not UTF-8 text: convert it with `iconv" in capsys.readouterr().err
+    (recordings / "ann" / "one.txt").write_text("monday at nine")
     assert command("score", out, "--references", recordings, "--resample", "speakers") == 2
     assert "the speakers of 1 utterances are not known" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 from dataclasses import astuple
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -78,6 +79,19 @@ def test_bad_files_are_skipped_and_listed(folder: Path, out: Path) -> None:
     prepare_own(folder, out, overwrite=True)
     assert len(read(out)) == 20
     assert not listing.exists()
+
+
+def test_one_speaker_in_two_spellings_and_texts_in_capitals(folder: Path, out: Path) -> None:
+    """As copies between macOS, Linux and Windows make them."""
+    for form in ("NFC", "NFD"):
+        place = folder / normalize(form, "Jürgen")
+        place.mkdir(parents=True)
+        write_audio(place / f"{form}.WAV")
+        (place / f"{form}.TXT").write_text("hello")
+    prepare_own(folder, out)
+    (one,), (other,) = (cut.supervisions for cut in read(out).values())
+    assert one.speaker == other.speaker == "Jürgen"
+    assert one.text == other.text == "hello"
 
 
 def test_recordings_that_must_be_converted_first_are_listed(folder: Path, out: Path) -> None:

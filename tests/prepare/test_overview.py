@@ -16,6 +16,7 @@ from priormatch.errors import UserError
 from priormatch.prepare import overview as overview_module
 from priormatch.prepare.overview import (
     decode_some,
+    example_line,
     letter_lines,
     letters,
     overview,
@@ -170,6 +171,12 @@ def test_what_is_not_there(tmp_path: Path, name: Any, words: Any) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=words):
         sample_speech(tmp_path / name)
+
+
+def test_an_example_is_one_line() -> None:
+    recording = Recording("a", [], 16_000, 16_000, 1.0)
+    line = example_line(utterance("new\nline\x1b[2J ü", recording, "said\tthis", None))
+    assert line == r"  new\nline\x1b[2J ü, 1.0 s, speaker unknown: said\tthis"
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 19, 20, 21, 105])

@@ -195,6 +195,8 @@ def check_header(path: Path) -> None:
 def _why_not(path: Path, error: soundfile.LibsndfileError) -> str:
     """Return why a file cannot be opened, and how to fix it."""
     reason = error.error_string.strip().rstrip(".") or "not an audio file"
+    if "does not exist" in reason and path.is_file():  # libsndfile says so of an .mp3 without MP3 frames
+        reason = "not an audio file"
     if path.suffix.lower() not in SUFFIXES:
         names = f"{quote(path.name)} {quote(path.with_suffix('.wav').name)}"
         return f"{reason}; if it is a recording, convert it: ffmpeg -i {names}"

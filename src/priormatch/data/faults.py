@@ -18,6 +18,7 @@ Kind = Literal["truncated", "undecodable", "mis-declared", "silent", "clipped"]
 QUIET = -45.0  # dB; louder audio is not silent, even if nothing in it stands out as speech
 PAUSE = 40  # frames
 FULL = 0.99  # of full scale
+HEADROOM = 2.0  # times full scale; a file of floats with louder samples clips nothing there
 RUN = 3  # samples in a row at full scale that only clipping makes
 CLIPPED_SHARE = 0.02
 """Share of the samples at full scale: synthetic speech reaches it when it is 5 to 10 dB too loud."""
@@ -87,8 +88,9 @@ def why_silent(samples: np.ndarray) -> Fault | None:
 
 def why_clipped(samples: np.ndarray) -> Fault | None:
     """Return a fault if many samples (N,) in [-1, 1] are in runs at full scale."""
-    loud = np.abs(samples) >= FULL
-    if loud.mean() <= CLIPPED_SHARE:
+    levels = np.abs(samples)
+    loud = levels >= FULL
+    if loud.mean() <= CLIPPED_SHARE or levels.max(initial=0) > HEADROOM:
         return None
     runs = np.convolve(loud, np.ones(RUN), "valid") > RUN - 0.5
     share = np.convolve(runs, np.ones(RUN)).astype(bool).mean()

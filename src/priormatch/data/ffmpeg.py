@@ -131,8 +131,11 @@ def _content_name(path: Path) -> str:
 
 def _require_beginning(path: Path, container: Container) -> None:
     try:
+        str(path).encode()
         with open_regular(path) as file:
             begins = file.read(container.offset + len(container.beginning))
+    except UnicodeEncodeError:
+        raise BadAudio(path, "the file's name is not valid UTF-8: rename it") from None
     except OSError as error:
         raise BadAudio(path, f"cannot be opened: {error.strerror}") from error
     if not begins:

@@ -17,7 +17,7 @@ from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.alignment import AlignedUtterance, misheard
 from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
 from priormatch.scoring.error_rates import NORMALIZERS, ErrorCounts, character_errors, grouped, word_errors
-from priormatch.scoring.references import references_of
+from priormatch.scoring.references import is_beside_audio, references_of
 from priormatch.scoring.transcripts import Transcript, both_sides
 
 Name = TypeVar("Name", bound=str)
@@ -121,13 +121,14 @@ def score(
     found = [found_sets(path) for path in paths]
     pairs, notes = pairs_of(paths, found)
     said = [references_of(path) for path in references]
+    partly = any(map(is_beside_audio, references))
     heard: dict[tuple[Path, str], Heard] = {}
     for path in dict.fromkeys(path for sets in found for path in sets.values()):
-        raw = read_scored(path, said)
+        raw, left_out = read_scored(path, said, partly)
         units = units_for(path, raw, references, unit)
         for name in normalizers:
             clean = normalized(raw, name)
-            notes_on = [*missing(raw, said), *noteworthy(raw, clean), *best_of_lists(clean, name)]
+            notes_on = [*missing(raw, said, left_out), *noteworthy(raw, clean), *best_of_lists(clean, name)]
             errors = word_errors(*both_sides(clean))
             heard[path, name] = Heard(path, name, clean, errors, units, notes_on)
     scored = list(heard.values())
@@ -163,11 +164,15 @@ def normalized(transcripts: Sequence[Transcript], name: str) -> list[Transcript]
     ]
 
 
-def missing(transcripts: Sequence[Transcript], said: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """A note on reference utterances without a hypothesis."""
+def missing(
+    transcripts: Sequence[Transcript], said: Sequence[Mapping[str, str]], left_out: int
+) -> Iterator[str]:
+    """Notes on references without a hypothesis and hypotheses without a reference."""
     ids = {each.id for each in transcripts}
     if count := sum(len(each.keys() - ids) for each in said if not ids.isdisjoint(each)):
         yield f"reference utterances without a hypothesis, not counted: {count:,}"
+    if left_out:
+        yield f"recordings without a text beside them, not counted: {left_out:,}"
 
 
 def noteworthy(raw: Sequence[Transcript], clean: Sequence[Transcript]) -> Iterator[str]:

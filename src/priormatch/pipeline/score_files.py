@@ -67,8 +67,13 @@ def pairs_of(
     ]
 
 
-def read_scored(path: Path, said: Sequence[Mapping[str, str]]) -> list[Transcript]:
-    """Read transcripts with references, from the file itself or from the given references."""
+def read_scored(
+    path: Path, said: Sequence[Mapping[str, str]], partly: bool = False
+) -> tuple[list[Transcript], int]:
+    """Read transcripts with references, from the file itself or from the given references.
+
+    With `partly`, those without a reference are left out and counted.
+    """
     transcripts = read_hypotheses(path)
     counts = Counter(each.id for each in transcripts)
     if twice := [name for name, count in counts.items() if count > 1]:
@@ -85,12 +90,12 @@ def read_scored(path: Path, said: Sequence[Mapping[str, str]]) -> list[Transcrip
             f"no utterance of {path} is in the references: its first is {without[0]}, that of the references is"
             f" {next(iter(said[0]))}: give references of the same utterances"
         )
-    if without:
+    if without and not partly:
         way_out = "give references for them too" if said else "give --references, as cuts or text"
         raise UserError(
             f"{path}: {len(without)} utterances have no reference, the first is {without[0]}: {way_out}"
         )
-    return transcripts
+    return [each for each in transcripts if each.reference is not None], len(without)
 
 
 def read_hypotheses(path: Path) -> list[Transcript]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from priormatch.data.audio import recordings_in
 from priormatch.data.columns import (
@@ -61,12 +62,19 @@ def list_folder(folder: Path) -> Listing:
     """
     listed = []
     for path in recordings_in(folder):
-        below, beside = path.relative_to(folder), path.with_suffix(".txt")
-        speaker = below.parts[0] if len(below.parts) > 1 else ""
-        listed.append(Listed(0, below, beside if os.path.lexists(beside) else "", speaker))
+        below = path.relative_to(folder)
+        speaker = (
+            normalize("NFC", below.parts[0]) if len(below.parts) > 1 else ""
+        )  # macOS stores ü as u and ¨
+        listed.append(Listed(0, below, _text_beside(path), speaker))
     if not any(each.text for each in listed):
         _name_lists(folder)
     return Listing(listed, folder, (folder,))
+
+
+def _text_beside(audio: Path) -> Path | str:
+    texts = (audio.with_suffix(suffix) for suffix in (".txt", ".TXT"))
+    return next((each for each in texts if os.path.lexists(each)), "")
 
 
 def _name_lists(folder: Path) -> None:

@@ -187,11 +187,13 @@ def overview(cuts: Iterable[MonoCut], normalizer: Normalizer, audio: AudioSettin
 def example_line(cut: MonoCut) -> str:
     """Format an utterance in one line: id, seconds, speaker and text."""
     speaker = shortened(cut.supervisions[0].speaker or "speaker unknown", MOST_OF_A_NAME)
-    return f"  {cut.id}, {cut.duration:.1f} s, {speaker}: {shortened(cut_text(cut) or 'no transcript', MOST_OF_TEXT)}"
+    name, text = (shortened(each, MOST_OF_TEXT) for each in (cut.id, cut_text(cut) or "no transcript"))
+    return f"  {name}, {cut.duration:.1f} s, {speaker}: {text}"
 
 
 def shortened(text: str, most: int) -> str:
-    """Return at most `most` characters of a text, the last an ellipsis if there are more."""
+    """Return at most `most` characters of a text on one line, the last an ellipsis if there are more."""
+    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

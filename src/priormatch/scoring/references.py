@@ -11,6 +11,7 @@ from priormatch.data.columns import AUDIO, ID, TEXT, delimiter_of, read_table, u
 from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.data.manifest import name_of
 from priormatch.data.recordings import place_of
+from priormatch.data.text_files import CONVERT
 from priormatch.errors import UserError
 from priormatch.json_text import parse_json
 from priormatch.scoring.transcripts import Transcript
@@ -27,7 +28,7 @@ Row = Mapping[str, Any]
 
 def references_of(path: Path) -> dict[str, str]:
     """References by utterance, from a manifest of cuts or from the text formats of other tools."""
-    if path.is_dir() and not (path / KALDI).is_file():
+    if is_beside_audio(path):
         return _references_beside_audio(path)
     path = path / KALDI if path.is_dir() else path
     if not path.is_file():
@@ -37,6 +38,11 @@ def references_of(path: Path) -> dict[str, str]:
     if references := {cut.id: text for cut in read_cuts(path) if (text := cut_text(cut))}:
         return references
     raise UserError(f"{path} holds no transcribed utterance: give cuts with text")
+
+
+def is_beside_audio(path: Path) -> bool:
+    """Whether references are texts beside recordings, some of which may have none."""
+    return path.is_dir() and not (path / KALDI).is_file()
 
 
 def holds_cuts(path: Path) -> bool:
@@ -168,7 +174,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: give {FORMS}") from error
+        raise UserError(f"{path} is not UTF-8 text: {CONVERT} Formats: {FORMS}") from error
 
 
 def _lines(path: Path, content: str) -> Iterator[tuple[str, str]]:
