@@ -37,10 +37,12 @@ SIZES = {
     "first batch, 16 shapes": BatchSettings(seconds=600, buckets=16),
     "first batch, 128 utterances": BatchSettings(utterances=128),
 }
+PRIOR = "first batch of the prior"
+PRIORS_BATCH = 60_000  # pieces
 PIECES_A_SENTENCE = 26  # about, in LibriSpeech's text for language models
 CLASSES = 5001
 AT_ONCE = 100_000
-MAIN, WORKER = "the main process", "a worker"
+OWN, PAGES = "MB of its own", "MB of mapped files"
 SHARE = 200  # of the utterances, of which an index is really made
 
 
@@ -70,15 +72,22 @@ def main() -> None:
             rows[case] = in_a_process(folder, case, 0, options.workers)
             middle = int(rows[case]["batches"]) // 2
             rows[case.replace("first", "middle")] = in_a_process(folder, case, middle, options.workers)
-        rows["prior"] = in_a_process(folder, "prior", 0, 0)
+        rows[PRIOR] = in_a_process(folder, PRIOR, 0, 0)
     if options.json:
         print(json.dumps({"machine": describe(torch.device("cpu")), "rows": rows}))
         return
     table = Table(f"{options.utterances:,} utterances, {options.pieces:,} pieces")
     for case, row in rows.items():
-        memory = ", ".join(f"{row[each]:,.0f} MB in {each}" for each in (MAIN, WORKER) if row.get(each))
-        table.add(case, 1000 * row["seconds"], memory)
+        table.add(case, 1000 * row["seconds"], "; ".join(in_words(row, who) for who in ("main", "worker")))
     table.show()
+
+
+def in_words(row: dict[str, float], who: str) -> str:
+    """The memory of a process."""
+    known = {what: row[f"{who}, {what}"] for what in (OWN, PAGES) if f"{who}, {what}" in row}
+    return (
+        f"{who} {', '.join(f'{megabytes:,.0f} {what}' for what, megabytes in known.items())}" if known else ""
+    )
 
 
 def in_a_process(folder: Path, case: str, skip: int, workers: int) -> dict[str, float]:
@@ -89,37 +98,35 @@ def in_a_process(folder: Path, case: str, skip: int, workers: int) -> dict[str, 
 
 
 def measured(folder: Path, case: str, skip: int, workers: int) -> dict[str, float]:
-    """Seconds to the batch after `skip` others, and the memory at that time, in MB."""
+    """Seconds to the batch after `skip` others, and the memory of the main process and the largest worker then."""
     tokenizer, began = Tokenizer.load(folder), time.perf_counter()
-    if case == "prior":
+    if case == PRIOR:
         text = Sentences.of_file(folder / "text.txt", tokenizer, folder / "tokenized")
-        plan = plan_batches(text.lengths, BatchSettings(seconds=60_000), 0, 0)
-        text.batch(plan[0])
-        return {"seconds": time.perf_counter() - began, MAIN: memory(os.getpid()), "batches": len(plan)}
-    corpus = Corpus.load(folder / "cuts.jsonl", AudioSettings())
-    reader = UtteranceReader(corpus, tokenizer, speeds=(0.9, 1.1))
-    stream = BatchStream(reader, SIZES[case], 0, skip, workers=workers)
-    try:
-        (batch,) = stream.take()
-        seconds = time.perf_counter() - began
-        workers_memory = [memory(each) for each in children()]
-        return {
-            "seconds": seconds,
-            MAIN: memory(os.getpid()),
-            WORKER: max(workers_memory, default=0.0),
-            "utterances": len(batch),
-            "batches": len(stream.plan.epoch(0)),
-        }
-    finally:
+        plan = plan_batches(text.lengths, BatchSettings(seconds=PRIORS_BATCH), 0, 0)
+        text.batch(plan[skip])
+        seconds, batches, readers = time.perf_counter() - began, len(plan), [os.getpid()]
+    else:
+        corpus = Corpus.load(folder / "cuts.jsonl", AudioSettings())
+        stream = BatchStream(
+            UtteranceReader(corpus, tokenizer, speeds=(0.9, 1.1)), SIZES[case], 0, skip, workers=workers
+        )
+        stream.take()
+        seconds, readers = time.perf_counter() - began, children()
+    used = {"main": memory(os.getpid()), "worker": max(map(memory, readers), key=lambda each: each[OWN])}
+    if case != PRIOR:
+        batches = len(stream.plan.epoch(0))
         stream.close()
+    named = {f"{who}, {what}": megabytes for who, its in used.items() for what, megabytes in its.items()}
+    return {"seconds": seconds, "batches": batches, **named}
 
 
-def memory(process: int) -> float:
-    """The proportional set size of a process in MB."""
-    for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    return float("nan")
+def memory(process: int) -> dict[str, float]:
+    """The proportional set size of a process in MB: memory of its own, and pages of files, which can be dropped."""
+    found = dict(
+        line.split()[:2] for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]
+    )
+    own, pages = int(found["Pss_Anon:"]), int(found["Pss_File:"])
+    return {OWN: (own + int(found["Pss_Shmem:"])) / 1024, PAGES: pages / 1024}
 
 
 def children() -> list[int]:
