@@ -422,8 +422,8 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(
     for name in ("BATCH_SECONDS", "PART_SECONDS"):
         monkeypatch.setattr(decoding, name, 2.0)  # so that there are several
     unlabeled, test = (f"decoding runs/tiny/data/{name}.jsonl.gz" for name in ("unlabeled", "test-clean"))
-    stops = [("reading labeled", 5), ("prior", 13), ("supervised", 33), (unlabeled, 7)]
-    stops += [("supervised-longer", 3), ("lpm", 6), (test, 2)]
+    stops = [("reading labeled", 5), ("supervised", 33), ("prior", 13), (unlabeled, 7)]
+    stops += [("lpm", 6), ("supervised-longer", 3), (test, 2)]
     for where, after in stops:
 
         def stop(
@@ -439,12 +439,12 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(
         said = capsys.readouterr().err
         assert f"stopped; run the same command again to resume: priormatch {' '.join(TESTED)}" in said
         expected = {
-            "prior": "saved: data, tokenizer; prior goes on after update 10",
-            "supervised": "prior; supervised goes on after update 20",
-            unlabeled: "prior, supervised; lengths goes on",
-            "supervised-longer": "lengths; supervised-longer begins again",
-            "lpm": "supervised-longer; lpm goes on after update 4",
-            test: "lpm; decoded/supervised goes on",
+            "supervised": "saved: data, tokenizer; supervised goes on after update 20",
+            "prior": "supervised; prior goes on after update 10",
+            unlabeled: "supervised, prior; lengths goes on",
+            "lpm": "lengths; lpm goes on after update 4",
+            "supervised-longer": "lpm; supervised-longer begins again",
+            test: "supervised-longer; decoded/supervised goes on",
         }
         assert expected.get(where, "") in said
     assert command(*TESTED) == 0
@@ -454,6 +454,26 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(
     assert results(fresh)["systems"] == results(finished)["systems"]
     assert not [name for name in folders(fresh) if name.endswith(".1")]
     assert not list(fresh.rglob("*.partial"))
+
+
+def test_a_second_process_makes_the_same_models(
+    finished: Path, fresh: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(*TESTED, "parallel=true", "threads=1") == 0
+    said = capsys.readouterr().err
+    assert "prior: in a second process, log: runs/tiny/beside.log" in said
+    assert redone(said).isdisjoint({"prior", "supervised-longer"})
+    assert weights(fresh) == weights(finished)
+    assert results(fresh)["systems"] == results(finished)["systems"]
+    assert command(*TESTED, "parallel=true") == 0
+    assert "second process" not in capsys.readouterr().err, "all is made"
+
+
+def test_a_failure_in_the_second_process_ends_the_run(
+    fresh: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(*TESTED, "parallel=true", "prior.pieces=9999") == 2
+    assert "prior: no tokenizer of 9999 pieces can be trained" in capsys.readouterr().err
 
 
 KILL = """
@@ -539,7 +559,7 @@ def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(
     assert ended.returncode == 128 + number, ended.stderr
     assert "supervised: saved at update 34 of 60" in ended.stderr
     assert "priormatch: stopped; run the same command again" in ended.stderr
-    assert "saved: data, tokenizer, prior; supervised goes on after update 34" in ended.stderr
+    assert "saved: data, tokenizer; supervised goes on after update 34" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert command(*words) == 0
     assert "resuming from update 34" in capsys.readouterr().err

@@ -16,7 +16,7 @@ import pytest
 from narrowing import present
 
 from priormatch.errors import UserError
-from priormatch.experiments.pool import Pool, Task
+from priormatch.pipeline.pool import Pool, Task
 from priormatch.runs import lock
 from priormatch.runs.lock import RUN_LOCK, STAGE_LOCK, alone_in
 

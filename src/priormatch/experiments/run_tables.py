@@ -12,13 +12,13 @@ from priormatch.device import gpus_for
 from priormatch.errors import UserError
 from priormatch.experiments.comparisons import Measured
 from priormatch.experiments.measure import SHOWN, Found, measure, read_found, write_found
-from priormatch.experiments.pool import Pool, Task
 from priormatch.experiments.results_page import Page, beams_page, in_ranges, rated_page
 from priormatch.experiments.scales import Request, data_of, light_files, missing_files
 from priormatch.experiments.study import Places, Study
 from priormatch.experiments.table import BEAMS, TRAINED_BY, Row, System, Unlabeled
 from priormatch.experiments.trained import Models
 from priormatch.files import replace_text
+from priormatch.pipeline.pool import Pool, Task
 from priormatch.pipeline.stages import FUSION
 from priormatch.progress import say
 from priormatch.runs.lock import RUN_LOCK, alone_in

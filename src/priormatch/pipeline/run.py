@@ -1,8 +1,10 @@
 """`priormatch run`: all stages from data to a table of results."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,13 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.fusion import feeds_back
 from priormatch.decoding.tuning import read_tuned
 from priormatch.device import find_device, use_threads
-from priormatch.distributed import is_main
-from priormatch.errors import Refused
+from priormatch.distributed import is_main, ranks
+from priormatch.errors import Refused, UserError
 from priormatch.files import replace_text, set_aside
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
+from priormatch.pipeline.beside import Beside
 from priormatch.pipeline.cards import add_results
 from priormatch.pipeline.checks import require_sound
 from priormatch.pipeline.facts import facts_of, validation_size
@@ -123,6 +126,11 @@ class Run:
                     updates=updates,
                 )
         return out / "model"
+
+    def topline(self, tokenizer: Tokenizer) -> Path:
+        """Train a recognizer on all speech with its true transcripts, for as many updates as the other systems."""
+        updates = self.settings.training.updates + self.settings.matching.updates
+        return self.supervised("topline", tokenizer, updates, self.data.topline)
 
     def longer(self, start: Path, tokenizer: Tokenizer) -> Path:
         """Train the supervised recognizer further, for as many updates as matching, on the labeled speech only."""
@@ -270,7 +278,7 @@ def run(settings: Settings, force: bool = False) -> Path:
 
     Problems that the checks find beforehand stop it unless forced.
     """
-    use_threads(settings.threads)
+    use_threads(threads_of(settings))
     check_first(settings)
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -283,6 +291,8 @@ def check_first(settings: Settings) -> None:
     """Raise an error for what would stop the run later, before anything is written."""
     wandb_plan(settings)
     find_device(settings.device)
+    if settings.parallel and ranks() > 1:
+        raise UserError("parallel=true starts a second process itself: leave it out with torchrun")
     require_inputs("trained", "made", settings)
     stages_of(settings)  # paths of data, and settings that need others
 
@@ -335,30 +345,75 @@ def saved_in_words(stages: Sequence[Stage]) -> str:
 
 def make_all(this: Run) -> None:
     """Run the stages after the data, up to the results."""
-    settings, data, matching = this.settings, this.data, this.settings.matching
-    if matching.context:
+    settings, data = this.settings, this.data
+    if settings.matching.context:
         require_recordings(read_cuts(data.unlabeled), str(data.unlabeled))
+    with Beside(settings.parallel, this.folder / "beside.log") as beside:
+        train_and_score(this, beside)
+
+
+def train_and_score(this: Run, beside: Beside) -> None:
+    """Train the models of a run, some of them beside the others, and score all systems."""
+    settings, matching = this.settings, this.settings.matching
+    todo = {each.folder.name for each in planned(settings) if not each.finished}
+
+    def begin(stage: str) -> None:
+        if stage in todo:
+            beside.begin(stage, partial(make_beside, stage, settings, this.data))
 
     tokenizer = this.tokenizer()
-    prior = this.prior(tokenizer)
+    begin("prior")
+    if this.data.topline is not None:
+        begin("topline")
     first = this.supervised("supervised", tokenizer, settings.training.updates)
+    if settings.longer_supervised:
+        begin("supervised-longer")
+    beside.wait_for("prior")
+    prior = this.prior(tokenizer)
     proposal, judge = work.kept_copy(first, matching.proposal), this.judge(prior)
     lengths = this.lengths(proposal)
-    systems = {"supervised": this.longer(first, tokenizer) if settings.longer_supervised else first}
-    if settings.pseudo_labels:
-        systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
     known = this.reference_lengths(tokenizer, lengths, proposal, judge)
     searched = matching.hypotheses == "asr_lm"
     fusion = this.fusion(proposal, judge, feeds_back(matching)) if searched else None
+    matched, refusal = first, None
     try:
-        systems["lpm"] = this.lpm(first, prior, known, fusion)
-    except Refused as refusal:
+        matched = this.lpm(first, prior, known, fusion)
+    except Refused as refused:
+        say(f"lpm: {refused}\nthe other systems are trained and scored without it")
+        refusal = refused
+    systems = {"supervised": first}
+    if settings.pseudo_labels:
+        systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
+    if settings.longer_supervised:
+        beside.wait_for("supervised-longer")
+        systems["supervised"] = this.longer(first, tokenizer)
+    if refusal is not None:
         score_without_matching(this, systems, str(refusal))
-        raise
-    if data.topline is not None:
-        updates = settings.training.updates + matching.updates
-        systems["topline"] = this.supervised("topline", tokenizer, updates, data.topline)
+        raise refusal
+    systems["lpm"] = matched
+    if this.data.topline is not None:
+        beside.wait_for("topline")
+        systems["topline"] = this.topline(tokenizer)
     score(this, systems)
+
+
+def make_beside(stage: str, settings: Settings, data: RunData) -> None:
+    """Train one of the models that `train_and_score` does not wait for, in a second process."""
+    use_threads(threads_of(settings))
+    this = Run(Path(settings.runs) / settings.name, settings, data)
+    tokenizer = Tokenizer.load(this.wanted.pieces)
+    match stage:
+        case "prior":
+            this.prior(tokenizer)
+        case "topline":
+            this.topline(tokenizer)
+        case _:
+            this.longer(this.folder / "supervised" / "model", tokenizer)
+
+
+def threads_of(settings: Settings) -> int:
+    """The CPU threads of each process: as set, or half of the cores for each of two."""
+    return settings.threads or (max((os.cpu_count() or 2) // 2, 1) if settings.parallel else 0)
 
 
 def warn_of_little_validation(data: RunData, settings: Settings) -> None:

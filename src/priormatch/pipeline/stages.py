@@ -172,25 +172,25 @@ class Stages:
         """All stages of `priormatch run` with these settings but the data, in its order."""
         settings, matching = self.settings, self.settings.matching
         yield self.tokenizer()
+        yield self.supervised("supervised", settings.training.updates)
         if settings.prior.pieces:
             yield self.tokenizer_of_prior()
         yield self.prior()
-        yield self.supervised("supervised", settings.training.updates)
         prior, first = self.folder / "prior" / "model", self.folder / "supervised" / "model"
         proposal, judge = copy_of(first, matching.proposal), self.judge(prior)
         yield self.lengths(proposal)
         systems = {
             "supervised": self.folder / "supervised-longer" / "model" if settings.longer_supervised else first
         }
-        if settings.longer_supervised:
-            yield self.longer(first)
         greedy = self.folder / "lengths" / "lengths.jsonl"
+        yield from self.references(proposal, judge)
+        yield from self.matching(first, prior)
         if settings.pseudo_labels:
             yield self.labels(greedy)
             yield self.pseudo_label(first, existing_manifest(self.folder / "labels", "labeled", SUFFIX))
             systems["pseudo_label"] = self.folder / "pseudo_label" / "model"
-        yield from self.references(proposal, judge)
-        yield from self.matching(first, prior)
+        if settings.longer_supervised:
+            yield self.longer(first)
         systems["lpm"] = self.folder / MATCHING / "model"
         if self.data.topline is not None:
             yield self.supervised("topline", settings.training.updates + matching.updates, self.data.topline)

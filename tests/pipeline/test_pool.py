@@ -16,7 +16,7 @@ import torch
 
 from priormatch.device import gpus_for
 from priormatch.errors import UserError
-from priormatch.experiments.pool import Pool, Task, Worker, attempt
+from priormatch.pipeline.pool import Pool, Task, Worker, attempt
 
 
 def test_a_task_that_fails_does_not_stop_the_others(
@@ -158,8 +158,8 @@ def test_what_lacked_memory_has_nothing_beside_it_the_second_time(
         def end(self) -> None:
             pass
 
-    monkeypatch.setattr("priormatch.experiments.pool.Worker", Stub)
-    monkeypatch.setattr("priormatch.experiments.pool.wait", lambda connections: at_work[:1])
+    monkeypatch.setattr("priormatch.pipeline.pool.Worker", Stub)
+    monkeypatch.setattr("priormatch.pipeline.pool.wait", lambda connections: at_work[:1])
     tasks = {name: task(tmp_path / "done", name) for name in ("large", "b", "c", "d")}
     tasks["last"] = task(tmp_path / "done", "last", "large")
     with Pool(2) as pool:
