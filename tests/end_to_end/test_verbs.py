@@ -309,7 +309,7 @@ OF_CUTS = {
     "prepare audio": ("prepare", "audio", HOSTILE, "--out", "h10.jsonl.gz"),
     "prepare text": ("prepare", "text", "text.txt", "--cuts", HOSTILE, "--out", "h11.txt"),
     "run": (
-        *("run", "tiny.yaml", "name=h12", "text=text.txt"),
+        *("run", "tiny.yaml", "--force", "name=h12", "text=text.txt"),
         *(f"labeled={HOSTILE}", "unlabeled=unlabeled", "validation=[data/test.jsonl.gz]"),
     ),
 }

@@ -325,5 +325,5 @@ def test_a_missing_or_empty_text_is_refused(
     text = tmp_path / "text.txt"
     if content is not None:
         text.write_text(content)
-    with pytest.raises(UserError, match=r"there is no text file|no sentence of the text"):
+    with pytest.raises(UserError, match=r"there is no text file|text.txt holds no sentences"):
         Sentences.of_file(text, tiny_tokenizer, tmp_path / "tokenized")

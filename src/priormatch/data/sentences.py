@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from priormatch.data.text_files import find_text_files, read_sentences
+from priormatch.data.text_files import SentenceFiles, find_text_files
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.distributed import from_main, is_main
 from priormatch.errors import UserError
@@ -120,7 +120,7 @@ def _tokenize_into(folder: Path, text: Path, tokenizer: Tokenizer, source: Seque
         (folder / LENGTHS).open("wb") as lengths,
         Meter("tokenizing sentences", None) as meter,
     ):
-        for some, its, many in tokenized(read_sentences(text), tokenizer):
+        for some, its, many in tokenized(SentenceFiles([text]), tokenizer):
             pieces.write(some.astype(kind).tobytes())
             lengths.write(its.tobytes())
             words += many

@@ -5,7 +5,6 @@ import lzma
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -160,7 +159,14 @@ class SentenceFiles:
     paths: Sequence[Path]
 
     def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(map(read_sentences, self.paths))
+        for path in self.paths:
+            sentences = read_sentences(path)
+            if (first := next(sentences, None)) is None:
+                raise UserError(
+                    f"{path} holds no sentences: give a text file written by `priormatch prepare text`"
+                )
+            yield first
+            yield from sentences
 
 
 def read_book_ids(path: Path) -> frozenset[str]:

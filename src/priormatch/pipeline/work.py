@@ -14,7 +14,7 @@ from priormatch.config import BatchSettings, PriorSettings, Settings, TokenizerS
 from priormatch.data.corpus import Corpus, cut_text, joined, read_cuts
 from priormatch.data.normalizer import ENGLISH, Normalizer
 from priormatch.data.sentences import Sentences
-from priormatch.data.text_files import read_sentences
+from priormatch.data.text_files import SentenceFiles
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
 from priormatch.distributed import is_main, ranks
@@ -63,9 +63,7 @@ def transcripts_of(cuts: Path) -> list[str]:
 
 def sentences_of(path: Path) -> list[str]:
     """The sentences of a text file."""
-    if sentences := list(read_sentences(path)):
-        return sentences
-    raise UserError(f"{path} holds no sentences: give a text file written by `priormatch prepare text`")
+    return [*SentenceFiles([path])]
 
 
 def train_prior(
