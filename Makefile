@@ -29,7 +29,7 @@ demo: venv ## local prior matching from raw audio to a table of word error rates
 	@$(BIN)/priormatch demo
 
 docs: venv ## docs/ as a site, in site/
-	$(BIN)/python -m mkdocs build --strict
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs site
 
 test: lint types ## lint, types and tests
 	$(BIN)/python -m pytest

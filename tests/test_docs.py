@@ -1,16 +1,23 @@
 """The documentation as a site, and what it says of verbs, settings, files and blocks that are not run."""
 
+import inspect
 import re
+import subprocess
+import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from doc_blocks import BLOCK, KINDS, PAGES, ROOT, SHELL, blocks, prose
+from narrowing import present
 from tiny_run import verbs
 
+import priormatch
 from priormatch.config import all_keys
 
 DOCS = ROOT / "docs"
+MAKEFILE = (ROOT / "Makefile").read_text()
 MEASURED = sorted((ROOT / "results").rglob("*.md"))
 NOT_RUN = {
     ("scale.md", "needs several GPUs"),
@@ -52,26 +59,70 @@ class Fetched(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; a warning, such as one of a link to nowhere, is an error."""
-    from mkdocs.commands.build import build
-    from mkdocs.config import load_config
-
+    """The site as `make docs` builds it, in another folder; a warning, such as of a link to nowhere, is an error."""
+    (recipe,) = re.findall(r"^\t\$\(BIN\)/python (-m sphinx .*) docs site$", MAKEFILE, re.MULTILINE)
     folder = tmp_path_factory.mktemp("site")
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
-    return folder
+    build = [
+        sys.executable,
+        *recipe.split(),
+        "--doctree-dir",
+        str(folder / "doctrees"),
+        str(DOCS),
+        str(folder / "html"),
+    ]
+    ended = subprocess.run(build, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return folder / "html"
+
+
+def test_a_link_to_nowhere_stops_the_build(tmp_path: Path) -> None:
+    for name, text in {
+        "conf.py": "extensions = ['myst_parser']",
+        "index.md": "# A\n\n[b](nowhere.md)\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    assert "--fail-on-warning" in MAKEFILE
+    build = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--quiet",
+        str(tmp_path),
+        str(tmp_path / "html"),
+    ]
+    ended = subprocess.run(build, capture_output=True, text=True)
+    assert ended.returncode != 0 and "nowhere.md" in ended.stderr
+
+
+def test_every_public_name_is_on_the_page_of_the_api_with_its_docstring(site: Path) -> None:
+    page = unescape(re.sub(r"<[^>]*>", "", (site / "api.html").read_text(encoding="utf-8")))
+    words = " ".join(page.split())
+    for name in set(dir(priormatch)) - {"__version__"}:
+        first = present(inspect.getdoc(getattr(priormatch, name))).split(". ")[0].split("\n\n")[0]
+        plain = " ".join(first.replace("`", "").replace("'", "’").rstrip(".").split())
+        assert plain[:60] in words.replace("'", "’"), name
+
+
+def test_search_works_without_a_server(site: Path) -> None:
+    page = (site / "search.html").read_text(encoding="utf-8")
+    assert re.search(r'<script src="searchindex\.js[^"]*"', page), "a script, which browsers load from disk"
+    assert "fusion" in (site / "searchindex.js").read_text(encoding="utf-8")
 
 
 def test_the_site_has_every_page_and_picture(site: Path) -> None:
     made = {str(path.relative_to(site)) for path in site.rglob("*")}
     assert {f"{page.stem}.html" for page in DOCS.glob("*.md")} <= made
-    assert {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.png")} <= made
-    assert not [name for name in made if name.endswith((".py", ".md"))]
+    targets = [target for page in DOCS.glob("*.md") for target in LINK.findall(prose(page))]
+    pictures = {Path(target).name for target in targets if target.endswith(".png")}
+    assert pictures and pictures <= {Path(name).name for name in made}
+    assert not [name for name in made if name.endswith((".py", ".md", ".ipynb"))]
 
 
 def test_nothing_in_the_site_comes_from_another_server(site: Path) -> None:
     pages = list(site.glob("*.html"))
     fetched = {address for page in pages for address in Fetched(page).addresses}
-    assert any(address.endswith(".css") for address in fetched)
+    assert any(".css" in address for address in fetched)
     assert not [address for address in fetched if REMOTE.match(address)]
     for style in site.rglob("*.css"):
         named = re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", style.read_text(encoding="utf-8"))
