@@ -14,6 +14,7 @@ from lhotse import MonoCut
 
 from priormatch.data.audio import BadAudio, check_audio, open_recording
 from priormatch.data.clips import open_file
+from priormatch.data.faults import fault_of
 from priormatch.data.manifest import utterance
 from priormatch.data.pack import read_packed
 from priormatch.data.pauses import Cutting
@@ -64,6 +65,8 @@ def read(cut: MonoCut) -> None:
         assert 0 < len(why_unreadable(cut, error)) < 400
     else:
         assert np.isfinite(samples).all()
+    fault = fault_of(cut)
+    assert fault is None or 0 < len(fault.reason) < 400
 
 
 def use_file(path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
@@ -172,12 +172,13 @@ def chunks(cuts: Path) -> Iterator[Lines]:
 
 
 def new_parts(
-    cuts: Path, total: int, before: Collection[int], processes: int, journal: "Journal"
+    cuts: Path, total: int, before: Mapping[int, Part], processes: int, journal: "Journal"
 ) -> Iterator[Part]:
     """Check this process's share of the chunks that were not checked before, and note each in the journal."""
     own = [number for number in range(rank(), -(-total // CHUNK), ranks()) if number not in before]
     if before:
-        say(f"resuming: {count_text(len(before) * CHUNK, 'utterance')} or fewer were checked before")
+        done = sum(each.utterances for each in before.values())
+        say(f"resuming: {done:,} of {count_text(total, 'utterance')} were checked before")
     wanted = frozenset(own)
     todo = (lines for lines in chunks(cuts) if lines.chunk in wanted)
     with (
@@ -274,7 +275,7 @@ def write_lists(cuts: Path, good: Path, bad: Sequence[Bad], total: int) -> None:
         good.unlink(missing_ok=True)
         return
     left_out = {each.line for each in bad}
-    with replacing(good) as temporary, gzip.open(temporary, "wt", encoding="utf-8", newline="\n") as file:
+    with replacing(good) as temporary, gzip.open(temporary, "wt", 6, "utf-8", newline="\n") as file:
         for number, line in enumerate(read_lines(cuts), 1):
             if line and number not in left_out:
                 file.write(line + "\n")
