@@ -22,7 +22,7 @@ PORT = 7871
 PICTURES = (
     ("report-light", 1200, 1000, "light", "results"),
     ("report-dark", 1200, 1000, "dark", "teaching"),
-    ("report-inspector", 1200, 1000, "light", "inspector"),
+    ("report-inspector", 1200, 1500, "light", "inspector"),
     ("report-phone", 360, 740, "light", "inspector"),
 )
 
@@ -55,7 +55,7 @@ def take_report(browser: Browser, report: Path) -> None:
 def take_page(browser: Browser, run: Path) -> None:
     """The page of `priormatch serve` with a recording of three sentences, and the beam of the second."""
     address = f"http://127.0.0.1:{PORT}/"
-    models = [f"{run}/lpm/model", "--prior", f"{run}/prior/model"]
+    models = [f"{run}/lpm/model", "--prior", f"{run}/prior/model", "--compare", f"{run}/supervised/model"]
     serve = ["priormatch", "serve", *models, "--port", str(PORT)]
     with TemporaryDirectory() as folder:
         recording = Path(folder) / "recording.wav"

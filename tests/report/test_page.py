@@ -16,6 +16,7 @@ from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.report.curves import refreshes
 from priormatch.report.page import render, write_report
 from priormatch.report.run_folder import read_run
+from priormatch.scoring.transcripts import Transcript, write_transcripts
 
 VOID = {"meta", "img"}
 
@@ -215,6 +216,15 @@ def test_words_are_aligned_by_the_model_that_matching_left(
     text = render([read_run(run)])
     Page(text)
     assert "where CTC aligns: monday" in text and "attention weights" not in text
+
+
+def test_the_rows_of_many_tokens_have_no_names(run: Path, tiny_recognizer: SpeechRecognizer) -> None:
+    tiny_recognizer.save(run / "lpm" / "model")
+    write_transcripts(
+        run / "decoded" / "lpm" / "test.jsonl", [Transcript("t0", "monday at nine " * 20, 3, "at", [])]
+    )
+    text = render([read_run(run)])
+    assert re.search(r"<span class=\"axis\">\d\d+ tokens</span>", text)
 
 
 def test_a_model_that_cannot_be_loaded_leaves_a_sentence(run: Path) -> None:
