@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -60,6 +62,7 @@ TRAINING = TrainingSettings(
     augment=AugmentSettings(1, 4, 1, 10, speeds=[0.9]),
 )
 FIVE = BatchSettings(utterances=5)
+WAITED = 240.0  # seconds that a job may take
 
 
 def corpus(folder: Path, name: str) -> Corpus:
@@ -141,21 +144,18 @@ def gradients(folder: Path, accumulate: int = 1) -> dict[str, torch.Tensor]:
 
 
 def learn(folder: Path, out: str = "learned", updates: int = 50) -> None:
-    """Match for some updates, with a validation and perhaps a refresh at every fifth.
+    """Match for some updates, with a validation and perhaps a refresh at every fifth, and the faults asked for.
 
-    The variable KILL, such as "1 12", has process 1 killed in update 12; torchrun's second attempt is left alone.
+    KILL_AFTER="1 0.8": process 1 is killed after 0.8 seconds of training.
     """
-    killed = [int(word) for word in os.environ.get("KILL", "").split()]
     task = matching(folder)
     backward = task.backward
 
-    def deadly(update: int, watch: Stopwatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor | float]]:
-        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-        if [distributed.rank(), update + 1] == killed and not again:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def faulty(update: int, watch: Stopwatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor | float]]:
+        fail(update + 1, folder)
         return backward(update, watch)
 
-    task.backward = deadly  # type: ignore[method-assign]
+    task.backward = faulty  # type: ignore[method-assign]
     schedule = Schedule(
         updates,
         OptimizerSettings("adamw", 0.01, clip=5.0, warm_up=2),
@@ -164,7 +164,31 @@ def learn(folder: Path, out: str = "learned", updates: int = 50) -> None:
         validate_first=True,
         report_every=5,
     )
+    rank, seconds = (float(word) for word in os.environ.get("KILL_AFTER", "-1 0").split())
+    if rank == distributed.rank():
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    began = time.monotonic()
     fit(task, schedule, folder / out, folder / out)
+    if distributed.is_main():
+        (folder / "seconds").write_text(f"{time.monotonic() - began}")
+
+
+def fail(update: int, folder: Path) -> None:
+    """Fail at the start of an update if a variable asks for it.
+
+    KILL="1 12": process 1 is killed in update 12; torchrun's second attempt is left alone. KILL_AGENT="8": the process
+    and the torchrun that started it are killed in update 8. PAUSE="12": a process that is alone says so in the pipe
+    `alone` in update 12, and waits for a signal.
+    """
+    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    if os.environ.get("KILL") == f"{distributed.rank()} {update}" and not again:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if os.environ.get("KILL_AGENT") == str(update):
+        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if os.environ.get("PAUSE") == str(update) and distributed.ranks() == 1:
+        (folder / "alone").write_text("alone")
+        signal.pause()
 
 
 def learn_the_unlearnable(folder: Path) -> None:
@@ -199,16 +223,20 @@ JOBS = {
 }
 
 
-def start(count: int, words: Sequence[str], folder: Path, **more: str) -> list[subprocess.Popen[str]]:
-    """Start processes of one job, as torchrun would; `words` are what Python runs."""
+def free_port() -> int:
+    """A port that nothing uses."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+def start(count: int, words: Sequence[str], folder: Path, **more: str) -> list[subprocess.Popen[str]]:
+    """Start processes of one job, as torchrun would; `words` are what Python runs."""
     common = os.environ | {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "PYTHONPATH": os.pathsep.join([str(ROOT.parent / "src"), str(ROOT)]),
         **more,
     }
@@ -225,9 +253,9 @@ def start(count: int, words: Sequence[str], folder: Path, **more: str) -> list[s
     ]
 
 
-def ends(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str]]:
+def ends(processes: Sequence[subprocess.Popen[str]], longest: float = WAITED) -> list[tuple[int, str]]:
     """Wait for processes; the exit code and the output of each."""
-    outputs = [process.communicate(timeout=240)[0] for process in processes]
+    outputs = [process.communicate(timeout=longest)[0] for process in processes]
     return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
 
 

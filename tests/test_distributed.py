@@ -1,15 +1,18 @@
 """Several processes make the same updates, decisions and transcripts as one."""
 
 import json
+import os
+import shutil
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rank_jobs import ROOT, corpus, ends, gradients, learn, learn_briefly, start
+from rank_jobs import ROOT, corpus, ends, free_port, gradients, learn, learn_briefly, start
 from safetensors.torch import load_file
 from tiny_run import command, files, make_folders
 
@@ -157,16 +160,75 @@ def test_verbs_of_one_process_refuse_several(tmp_path: Path) -> None:
         assert "run this one without torchrun" in output
 
 
-@pytest.mark.slow
-def test_jobs_killed_at_random_end_with_the_weights_of_an_undisturbed_one(folder: Path) -> None:
+def kill_at_random(folder: Path, kills: int, counts: Sequence[int]) -> Iterator[None]:
+    """Learn with any of these numbers of processes, and kill -9 any of them at any moment; yield at each end."""
     job(2, "learn-briefly", folder)
+    seconds = float((folder / "seconds").read_text())
     (folder / "learned").rename(folder / "undisturbed")
     random = np.random.default_rng(0)
-    for update in sorted(random.integers(1, 21, 20).tolist()):  # each comes further than the last
-        found = killed(2, int(random.integers(2)), update, folder)
-        assert -signal.SIGKILL in [code for code, _ in found]
+    while kills or (folder / "learned").exists():
+        count = int(random.choice(counts))
+        after = f"{random.integers(count)} {random.uniform(0, seconds)}" if kills else "-1 0"
+        found = ends(start(count, [JOBS, "learn-briefly", str(folder)], folder, KILL_AFTER=after))
+        if all(code == 0 for code, _ in found):
+            yield
+            shutil.rmtree(folder / "learned")
+        else:
+            assert -signal.SIGKILL in [code for code, _ in found], found
+            kills -= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_jobs_killed_at_random_end_with_the_weights_of_an_undisturbed_one(folder: Path) -> None:
+    for _ in kill_at_random(folder, 20, [2]):
+        assert same(model_in(folder / "undisturbed"), model_in(folder / "learned"))
+        assert decisions(folder / "undisturbed") == decisions(folder / "learned")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_jobs_killed_and_gone_on_with_other_numbers_of_processes_end_nearly_as_good(folder: Path) -> None:
+    for _ in kill_at_random(folder, 10, [1, 2, 3]):
+        undisturbed, killed = (decisions(folder / name)[-1] for name in ("undisturbed", "learned"))
+        assert killed["update"] == undisturbed["update"] == 20
+        assert abs(killed["validation_score"] - undisturbed["validation_score"]) <= 0.5
+
+
+@pytest.mark.slow
+def test_torchrun_goes_on_with_one_of_two_machines_and_with_both_again(folder: Path) -> None:
+    """Each torchrun stands for a machine with one process; the second one is killed in update 8, and returns."""
     job(2, "learn-briefly", folder)
-    assert same(model_in(folder / "undisturbed"), model_in(folder / "learned"))
+    (folder / "learned").rename(folder / "undisturbed")
+    os.mkfifo(folder / "alone")
+    at, conf = (
+        f"127.0.0.1:{free_port()}",
+        "last_call_timeout=15,keep_alive_interval=1,keep_alive_max_attempt=6",
+    )
+
+    def machine(first: int, **faults: str) -> subprocess.Popen[str]:
+        words = [
+            "-m",
+            "torch.distributed.run",
+            "--nnodes",
+            "1:2",
+            "--nproc-per-node",
+            "1",
+            "--rdzv-backend",
+            "c10d",
+        ]
+        words += ["--rdzv-endpoint", at, "--rdzv-id", "job", "--rdzv-conf", f"is_host={first},{conf}"]
+        words += ["--local-addr", "127.0.0.1", "--max-restarts", "3", JOBS, "learn-briefly", str(folder)]
+        return start(1, words, folder, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", **faults)[0]
+
+    one = machine(1, PAUSE="12")
+    lost = machine(0, KILL_AGENT="8")
+    assert (folder / "alone").read_text() == "alone"
+    (_, before), (code, output), (second, _) = ends([lost, one, machine(0)])
+    assert (code, second) == (0, 0), output
+    assert lost.returncode == -signal.SIGKILL, before
+    assert "resuming from update 5" in output
+    assert "resuming from update 12" in output
     assert decisions(folder / "undisturbed") == decisions(folder / "learned")
 
 
