@@ -6,17 +6,27 @@ import numpy as np
 import pytest
 import soundfile
 from lhotse import CutSet, Recording
+from lhotse.audio import AudioSource
 
 from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import utterance
 from priormatch.data.pack import pack
-from priormatch.data.recordings import PART_OF, place_of, previous_in_recording
+from priormatch.data.recordings import PART_OF, audio_of, place_of, previous_in_recording
 from priormatch.errors import UserError
 from priormatch.prepare.corpora import prepare_librispeech
 
 
 def recording(name: str) -> Recording:
     return Recording(name, [], 16_000, 160_000, 10.0)
+
+
+def test_audio_is_named_with_the_place_in_it() -> None:
+    source = AudioSource("file", [0], "talks/one.flac")
+    one = Recording("one", [source], 16_000, 160_000, 10.0)
+    assert audio_of(utterance("a", one, None, None)) == "talks/one.flac"
+    part = utterance("a", one, None, None, start=2.5, duration=4.0)
+    assert audio_of(part) == "talks/one.flac, 2.5 to 6.5 s"
+    assert audio_of(utterance("a", recording("none"), None, None)) == "a"
 
 
 def test_cuts_follow_one_another_by_where_they_begin() -> None:

@@ -22,7 +22,8 @@ from priormatch.config import (
     TrainingSettings,
 )
 from priormatch.data.batches import Batch
-from priormatch.data.corpus import Corpus
+from priormatch.data.corpus import Corpus, cut_text
+from priormatch.data.recordings import audio_of
 from priormatch.data.sentences import Sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Hypotheses
@@ -40,7 +41,10 @@ WATCH = Stopwatch(torch.device("cpu"))
 
 
 def test_a_tiny_recognizer_learns_its_utterances_by_heart(
-    tiny_corpus: Callable[..., Path], tiny_tokenizer: Tokenizer, tmp_path: Path
+    tiny_corpus: Callable[..., Path],
+    tiny_tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings = ModelSettings(20, [4, 6], [1, 1], 5, 48, dropout=0.0, kind="hybrid", longest_output=30)
     training = TrainingSettings(
@@ -54,6 +58,10 @@ def test_a_tiny_recognizer_learns_its_utterances_by_heart(
     fit(task, Schedule(120, optimizer, 0, 40, report_every=40), tmp_path / "out", tmp_path)
     best = SpeechRecognizer.load(tmp_path / "out" / "model")
     assert validation_errors(best, {"dev": corpus})["dev"] == {"wer": 0.0, "cer": 0.0}
+    middle = sorted(corpus.cuts, key=lambda cut: cut.duration)[4]
+    shown = capsys.readouterr().err.partition(f"{audio_of(middle)}\n")[2].splitlines()
+    assert shown[0] == f"  said:       {cut_text(middle)}"
+    assert shown[1].startswith("  recognized: ")
     assert best.longest_heard == pytest.approx(max(corpus.durations), abs=0.01)
 
 

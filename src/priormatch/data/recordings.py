@@ -42,3 +42,12 @@ def previous_in_recording(cuts: "Iterable[Cut]") -> dict[str, str]:
         for places in recordings.values()
         for (_, earlier), (_, later) in pairwise(sorted(places))
     }
+
+
+def audio_of(cut: "Cut") -> str:
+    """Where a person finds the audio of a cut: its file, and the seconds in it if it is a part; its id without one."""
+    recording = getattr(cut, "recording", None)
+    if recording is None or not recording.sources:
+        return cut.id
+    whole = cut.duration >= recording.duration - 0.01
+    return f"{recording.sources[0].source}{'' if whole else f', {cut.start:.1f} to {cut.end:.1f} s'}"

@@ -291,18 +291,22 @@ def check_share(bad: int, corpus: Corpus) -> None:
         )
 
 
-def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, dict[str, float]]:
-    """WER and CER of greedy decoding on each validation set, in percent; the sets are read once.
+def validation_transcripts(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, list[Transcript]]:
+    """Greedy transcripts of each validation set; the sets are read once.
 
-    The processes of a job share the work, and all get the same figures.
+    The processes of a job share the work, and all get the same transcripts.
     """
-    errors = {}
+    found = {}
     for name, corpus in sets.items():
         mine = decode_greedily(model, corpus.own_part, keep=True)
-        transcripts = everyones(each for batch in mine for each in batch)
-        check_share(len(corpus) - len(transcripts), corpus)
-        errors[name] = error_rates(transcripts)
-    return errors
+        found[name] = everyones(each for batch in mine for each in batch)
+        check_share(len(corpus) - len(found[name]), corpus)
+    return found
+
+
+def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, dict[str, float]]:
+    """WER and CER of greedy decoding on each validation set, in percent."""
+    return {name: error_rates(each) for name, each in validation_transcripts(model, sets).items()}
 
 
 def everyones(transcripts: Iterable[Transcript]) -> list[Transcript]:

@@ -1,9 +1,11 @@
 """Supervised training of a recognizer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,13 +13,16 @@ from priormatch.config import BatchSettings, TrainingSettings
 from priormatch.data.augment import numbers_of
 from priormatch.data.batches import Batch, BatchStream, UtteranceReader
 from priormatch.data.corpus import Corpus
+from priormatch.data.recordings import audio_of
 from priormatch.decoding.beam import Hypotheses
 from priormatch.device import mixed_precision
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import on_grid
-from priormatch.recognizers.decode import mean_cer, validation_errors
+from priormatch.progress import say
+from priormatch.recognizers.decode import error_rates, mean_cer, validation_transcripts
 from priormatch.recognizers.protocols import HasLosses, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
+from priormatch.scoring.transcripts import Transcript
 from priormatch.stopwatch import Stopwatch
 
 
@@ -56,6 +61,14 @@ def labeled_stream(
         noise_of(settings),
     )
     return BatchStream(reader, size, settings.seed, workers=corpus.audio.workers, device=model.device)
+
+
+def say_example(corpus: Corpus, transcripts: Sequence[Transcript]) -> None:
+    """Show the utterance of median duration: its audio, what is said, and what is recognized."""
+    cut = corpus.cuts[int(np.argsort(corpus.durations, kind="stable")[len(corpus) // 2])]
+    for each in transcripts:
+        if each.id == cut.id:
+            say(f"{audio_of(cut)}\n  said:       {each.reference}\n  recognized: {each.hypothesis}")
 
 
 class Supervised:
@@ -117,8 +130,11 @@ class Supervised:
         return loss.detach(), losses.detach().sum() / lengths.sum()
 
     def validate(self, update: int) -> tuple[float, dict[str, Any]]:
-        """Mean validation CER."""
-        errors = validation_errors(self.model, self.validation)
+        """Mean validation CER; shows the transcript of one utterance."""
+        found = validation_transcripts(self.model, self.validation)
+        errors = {name: error_rates(transcripts) for name, transcripts in found.items()}
+        for name, transcripts in islice(found.items(), 1):
+            say_example(self.validation[name], transcripts)
         return mean_cer(errors), {"validation": errors}
 
     def close(self) -> None:
