@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ffmpeg_stub import MP4, stand_in
 from own_files import read, reasons, texts, truncate, write_audio
 from tiny_run import command
 
@@ -68,6 +69,14 @@ def test_bytes_and_paths(wav: Path, out: Path, tmp_path: Path, typed: bool) -> N
     before = [path.stat().st_mtime_ns for path in written]
     prepare_own(folder, out, overwrite=True)
     assert [path.stat().st_mtime_ns for path in written] == before, "written once"
+
+
+def test_audio_that_ffmpeg_decodes(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch)
+    folder = save(tmp_path / "set", [{"bytes": MP4, "path": "a.m4a"}], typed=False, sentence=["hello"])
+    prepare_own(folder, out)
+    (cut,) = read(out).values()
+    assert (cut.duration, Path(cut.recording.sources[0].source).suffix) == (2.0, ".flac")
 
 
 def test_a_column_of_paths(wav: Path, out: Path, tmp_path: Path) -> None:

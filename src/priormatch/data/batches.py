@@ -414,9 +414,9 @@ class CorpusReader:
 
 # Not a method of the stream: a reference cycle would keep the loader's workers from ending in time.
 def read_ahead(
-    reader: Reader[Asked, Read], requests: Iterator[Asked], workers: int
+    reader: Reader[Asked, Read], requests: Iterator[Asked], workers: int, pin: bool = True
 ) -> Generator[Read, None, None]:
-    """Read what is requested in order; with workers, ahead of its use."""
+    """Read what is requested in order; with workers, ahead of its use, and pinned for a GPU if there is one."""
     if workers == 0:
         yield from (reader.__getitems__(request) for request in requests)
         return
@@ -427,7 +427,7 @@ def read_ahead(
         num_workers=workers,
         collate_fn=_as_it_is,
         multiprocessing_context=start_method,
-        pin_memory=torch.cuda.is_available(),
+        pin_memory=pin and torch.cuda.is_available(),
         generator=torch.Generator(),  # else each start would draw from the training's generator
         worker_init_fn=partial(begin_reader, os.getpid()),
     )

@@ -185,8 +185,9 @@ def new_parts(
         Meter(f"checking {cuts.name}", sum(min(CHUNK, total - CHUNK * number) for number in own)) as meter,
         journal.open() as note,
     ):
-        for part in read_ahead(Checker(cuts), todo, processes if processes > 1 else 0):
+        for part in read_ahead(Checker(cuts), todo, processes if processes > 1 else 0, pin=False):
             if part.refused:
+                journal.remove()  # of no use once the manifest is mended
                 raise UserError(part.refused)
             note(part)
             yield part
