@@ -205,6 +205,26 @@ def test_settings_are_explained(capsys: pytest.CaptureFixture[str], refused: Cal
     assert "leave out" in refused("settings", "--reference", "training.seed=3")
 
 
+def test_settings_of_a_group_are_printed_alone(
+    capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    def printed(*words: str) -> Any:
+        assert command("settings", *words) == 0
+        return yaml.safe_load(capsys.readouterr().out)
+
+    whole = printed()
+    assert printed("matching") == {"matching": whole["matching"]}
+    assert printed("matching.optimizer.clip", "fusion") == {
+        "matching": {"optimizer": {"clip": whole["matching"]["optimizer"]["clip"]}},
+        "fusion": whole["fusion"],
+    }
+    assert printed("matching.beam_size", "matching.beam_size=9") == {"matching": {"beam_size": 9}}
+    assert printed("name", "--recipe", "demo", "--json") == {"name": "demo"}
+    assert "there is no setting or group of settings matchin: did you mean matching?" in refused(
+        "settings", "matchin"
+    )
+
+
 @pytest.mark.parametrize(
     "words",
     [

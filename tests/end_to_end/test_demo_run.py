@@ -8,7 +8,7 @@ from tiny_run import command, files
 
 pytest.importorskip("espeakng_loader")
 
-SYSTEMS = {"supervised", "pseudo_label", "lpm", "topline"}
+SYSTEMS = {"supervised_start", "supervised", "pseudo_label", "lpm", "topline"}
 TESTS = {"test-seen", "test-unseen"}
 FEW = ("training.updates=30", "matching.updates=20", "prior.updates=20", "training.seed=3")
 LENIENT = ("matching.max_proposal_cer=1000", "model.longest_output=20")  # so few updates teach nothing

@@ -52,5 +52,5 @@ def test_the_notebook_runs_and_shows_beams_weights_and_curves(
         assert all(sum(each.weight for each in beam.hypotheses) == pytest.approx(1) for beam in beams)
     curves = [line.get_xydata() for axis in names["axes"] for line in axis.lines]
     assert len(curves) == 4 and all(len(curve) > 1 for curve in curves)
-    assert names["results"]["systems"].keys() == {"supervised", "lpm"}
+    assert names["results"]["systems"].keys() == {"supervised_start", "supervised", "lpm"}
     matplotlib.pyplot.close("all")

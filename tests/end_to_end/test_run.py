@@ -111,7 +111,8 @@ def test_recordings_of_one_utterance_each_give_the_prior_nothing_to_read(
 
 def test_results_have_their_shape(finished: Path) -> None:
     found = results(finished)
-    assert found["systems"].keys() == {"supervised", "lpm"}
+    assert list(found["systems"]) == ["supervised_start", "supervised", "lpm"]
+    assert found["gain"].keys() == {"lpm"}
     for tests in found["systems"].values():
         assert tests.keys() == {"clean"}
         assert tests["clean"].keys() == {"wer", "wer_interval", "cer"}
@@ -132,7 +133,8 @@ def test_results_have_their_shape(finished: Path) -> None:
 
 def test_cards_tell_the_results_of_the_systems_that_were_scored(finished: Path) -> None:
     systems = results(finished)["systems"]
-    for stage, system in (("supervised-longer", "supervised"), ("lpm", "lpm")):
+    of_systems = {"supervised": "supervised_start", "supervised-longer": "supervised", "lpm": "lpm"}
+    for stage, system in of_systems.items():
         card = present(read_card(finished / "runs/tiny" / stage / "model"))
         (entry,) = card.facts["model-index"][0]["results"]
         assert entry["dataset"]["name"] == "clean"
@@ -183,6 +185,8 @@ def test_the_table_shows_the_relative_gain_where_there_is_no_topline(
     assert command(*TESTED) == 0
     said = capsys.readouterr()
     assert "relative gain % (p)" in said.out
+    assert "supervised, before longer training" in said.out
+    assert "supervised is the model of supervised-longer" in " ".join(said.err.split())
     assert "WERR" not in said.out
     assert redone(said.err) == set()
 
@@ -372,19 +376,22 @@ def test_a_refused_matching_ends_with_the_other_scores_and_a_verdict(
     said, found = capsys.readouterr(), results(home)
     assert "verdict: Local prior matching did not start." in said.out
     assert "above matching.max_proposal_cer=0.01" in said.err
-    assert (found["verdict"]["outcome"], found["systems"].keys()) == ("refused", {"supervised"})
+    assert (found["verdict"]["outcome"], found["systems"].keys()) == (
+        "refused",
+        {"supervised_start", "supervised"},
+    )
     assert "above matching.max_proposal_cer=0.01" in found["verdict"]["reasons"][0]
     assert not (home / "runs/tiny/decoded/lpm").exists(), "it is of another matching"
     assert command(*TESTED, f"runs={home / 'runs'}") == 0
     assert redone(capsys.readouterr().err) == set()
-    assert results(home)["systems"].keys() == {"supervised", "lpm"}
+    assert results(home)["systems"].keys() == {"supervised_start", "supervised", "lpm"}
 
 
 def test_other_systems_set_the_old_results_aside(home: Path) -> None:
     before = results(home)["systems"]
     assert command(*TESTED, f"runs={home / 'runs'}", "pseudo_labels=true") == 0
     found = results(home)
-    assert found["systems"].keys() == {"supervised", "pseudo_label", "lpm"}
+    assert found["systems"].keys() == {"supervised_start", "supervised", "pseudo_label", "lpm"}
     assert found["lpm_against_pseudo_label"]["clean"].keys() >= {"difference", "p_value"}
     assert json.loads((home / "runs/tiny/results.json.1").read_text())["systems"] == before
     assert (home / "runs/tiny/results.png").exists() == (home / "runs/tiny/results.png.1").exists()
@@ -396,7 +403,7 @@ def test_a_topline_gives_the_recovered_share(
     monkeypatch.setenv("COLUMNS", "200")
     assert command(*TESTED, f"runs={home / 'runs'}", "topline=labeled") == 0
     found = results(home)
-    assert found["systems"].keys() == {"supervised", "lpm", "topline"}
+    assert found["systems"].keys() == {"supervised_start", "supervised", "lpm", "topline"}
     assert found["werr"].keys() == {"lpm"}
     assert "WERR %" in capsys.readouterr().out
     assert used_as_they_are((*TESTED, f"runs={home / 'runs'}", "topline=labeled"))
@@ -444,12 +451,12 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(
             unlabeled: "supervised, prior; lengths goes on",
             "lpm": "lengths; lpm goes on after update 4",
             "supervised-longer": "lpm; supervised-longer begins again",
-            test: "supervised-longer; decoded/supervised goes on",
+            test: "supervised-longer; decoded/supervised_start goes on",
         }
         assert expected.get(where, "") in said
     assert command(*TESTED) == 0
     said = capsys.readouterr().err
-    assert redone(said) == {"supervised", "lpm"}  # the decoding of both
+    assert redone(said) == {"supervised_start", "supervised", "lpm"}  # the decoding of all
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
     assert not [name for name in folders(fresh) if name.endswith(".1")]
@@ -673,7 +680,7 @@ def test_a_run_of_a_conformer_with_ctc_over_characters_and_a_prior_of_pieces(
     letters, pieces = Tokenizer.load(run / "lpm/model"), Tokenizer.load(run / "prior/model")
     assert max(map(len, letters.pieces)) == 1
     assert max(map(len, pieces.pieces)) > 1
-    assert set(results(fresh)["systems"]) == {"supervised", "pseudo_label", "lpm"}
+    assert set(results(fresh)["systems"]) == {"supervised_start", "supervised", "pseudo_label", "lpm"}
     assert read_inspected(run / "lpm/inspected.jsonl")
     before = weights(fresh)
     capsys.readouterr()

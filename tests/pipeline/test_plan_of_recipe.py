@@ -93,7 +93,7 @@ def test_stages_follow_the_settings() -> None:
 
 def test_finished_stages_take_nothing() -> None:
     known = {"unlabeled": [Amount(1000, 10.0)], "test": [Amount(500, 1.0)]}
-    done = {"prior", "supervised", "lengths", "decoded/supervised"}
+    done = {"prior", "supervised", "lengths", "decoded/supervised", "decoded/supervised_start"}
     works = {each.name: each for each in plan.of_run(Settings(), known, done)}
     assert list(works) == ["supervised-longer", "lpm", "decoding of the test sets"]
     assert works["decoding of the test sets"].times == 1
@@ -135,7 +135,7 @@ def test_a_dry_run_and_a_plan_have_the_same_figures_and_write_nothing(
     figures = [line for line in capsys.readouterr().out.splitlines() if "│" in line or "time:" in line]
     assert len(figures) == 8
     assert set(figures) <= set(dry.splitlines())
-    assert "to be made: data, tokenizer, prior, supervised" in dry
+    assert "to be made: data, tokenizer, supervised, prior" in dry
     assert command("run", *words, "--dry-run", "--json") == 0
     assert json.loads(capsys.readouterr().out)["finished"] == []
     assert command("plan", *words, "--gpus", "2", "--price", "3", "--json") == 0

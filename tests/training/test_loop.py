@@ -19,6 +19,7 @@ from torch import nn
 from priormatch import processes
 from priormatch.config import KeepSettings, OptimizerSettings
 from priormatch.errors import UserError
+from priormatch.pipeline import work
 from priormatch.progress import Meter
 from priormatch.stopwatch import Stopwatch
 from priormatch.training import loop
@@ -95,7 +96,7 @@ def test_no_best_is_told_before_there_is_one(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(loop, "SECONDS_BETWEEN_NOTES", -1.0)
     monkeypatch.setattr(Meter, "advance", lambda self, note: notes.append(note))
     run(OneNumber({2: 5.0}), tmp_path, updates=2)
-    assert notes == ["loss 1", "loss 0.9, best 5.00"]
+    assert notes == ["loss 1", "loss 0.9, best validation score 5.00"]
 
 
 def test_a_trained_model_can_be_the_best_from_the_start(tmp_path: Path) -> None:
@@ -365,3 +366,13 @@ def test_checkpoints_are_frequent_at_first(monkeypatch: pytest.MonkeyPatch) -> N
     assert written(400, 120) == [11, 23, 47, 95, 191, 312]
     assert written(8, 2) == [3, 6]
     assert written(3, -1) == [0, 1, 2]
+
+
+def test_progress_names_the_score_that_is_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_NOTES", -1.0)
+    monkeypatch.setattr(Meter, "advance", lambda self, amount=1, note="": notes.append(note))
+    run(OneNumber({2: 71.68}), tmp_path, updates=2, score=work.CER)
+    assert "best validation CER 71.68 %" in notes[-1]
+    run(OneNumber({2: 9.5}), tmp_path / "prior", updates=2, score=work.PERPLEXITY)
+    assert "best validation perplexity 9.50" in notes[-1]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli.options import Json, Overrides, Recipe, complete_recipe, settings_of
+from priormatch.cli.options import Json, Overrides, Recipe, complete_recipe, complete_setting, settings_of
 from priormatch.errors import UserError
 from priormatch.json_text import to_json
 
@@ -13,28 +13,38 @@ from priormatch.json_text import to_json
 def settings(
     *,
     recipe: Recipe = None,
-    overrides: Overrides = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="GROUP|KEY=VALUE",
+            help="A group such as matching, or a setting, to print alone; settings to override.",
+            autocompletion=complete_setting,
+        ),
+    ] = None,
     reference: Annotated[
         bool, typer.Option("--reference", help="Print a Markdown reference of all settings instead.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print every setting with its value and meaning.
+    """Print all settings, or those of a group, with their meaning.
 
-    Example: priormatch settings --recipe demo
+    Example: priormatch settings matching --recipe demo
     """
+    import yaml
+
     from priormatch.config import reference as config_docs
 
-    if reference and (recipe or overrides):
-        raise UserError("--reference prints the defaults: leave out --recipe and key=value")
+    if reference and (recipe or words):
+        raise UserError("--reference prints all defaults: leave out --recipe, groups and key=value")
     if reference and as_json:
         raise UserError("--reference prints Markdown: leave out --json")
     if reference:
         print(config_docs.reference(), end="")
-    elif as_json:
-        print(to_json(settings_of(recipe, overrides)))
-    else:
-        print(config_docs.commented_yaml(settings_of(recipe, overrides)), end="")
+        return
+    parts = [word for word in words or [] if "=" not in word]
+    found = settings_of(recipe, [word for word in words or [] if "=" in word])
+    text = config_docs.commented_yaml(found, parts)
+    print(text if not as_json else f"{to_json(yaml.safe_load(text) if parts else found)}\n", end="")
 
 
 def new(

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import difflib
 import functools
 import inspect
 import io
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args, get_origin
 
 from priormatch.config.settings import Settings
+from priormatch.errors import UserError
 
 WIDTH = 100  # of comments on lines of their own
 ENTRY = "NAME"  # placeholder for the name of an entry of a mapping
@@ -129,19 +131,32 @@ def yaml_text(value: Any) -> str:
     return str(text).strip()[1:-1]
 
 
-def commented_yaml(settings: Settings) -> str:
-    """All settings as YAML, each with its meaning as a comment on the same line."""
-    lines = []
+def commented_yaml(settings: Settings, parts: Collection[str] = ()) -> str:
+    """Settings as YAML, each with its meaning as a comment on the same line: all, or those of some groups and keys."""
+    wanted, lines = keys_of(parts), []
     for group in groups(values=settings):
         if group.key.endswith(ENTRY):
             continue
-        if group.key:
+        if group.key and any(key.startswith(f"{group.key}.") for key in wanted):
             lines.append(f"{group.heading}  # {group.meaning}")
         told = comments(group.kind)
         for each in group.leaves():
-            value = yaml_text(getattr(group.values, each.name))
-            lines.append(f"{group.indent}{each.name}: {value}  # {told[each.name]}")
+            if group.named(each.name) in wanted:
+                value = yaml_text(getattr(group.values, each.name))
+                lines.append(f"{group.indent}{each.name}: {value}  # {told[each.name]}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def keys_of(parts: Collection[str]) -> set[str]:
+    """The keys of the settings in some groups, such as `matching`, or with some keys; all without any."""
+    known = set(meanings())
+    named = {part: {key for key in known if key == part or key.startswith(f"{part}.")} for part in parts}
+    for part, keys in named.items():
+        if not keys:
+            near = difflib.get_close_matches(part, [*(group.key for group in groups()), *known], n=1)
+            hint = f": did you mean {near[0]}?" if near else ": `priormatch settings` lists them"
+            raise UserError(f"there is no setting or group of settings {part[:200]}{hint}")
+    return set().union(*named.values()) if named else known
 
 
 def commented_part(settings: Settings, keys: Collection[str]) -> str:

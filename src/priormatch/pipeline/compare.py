@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from priormatch.errors import UserError
-from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
+from priormatch.runs.results import (
+    BASE,
+    NAMES,
+    START,
+    TOP,
+    decoded_files,
+    difference_in_words,
+    is_compared,
+    transcribed,
+)
 from priormatch.scoring.bootstrap import PairedTest, paired_bootstrap
 from priormatch.scoring.error_rates import ErrorCounts, word_error_rate_recovered, word_errors
 from priormatch.scoring.transcripts import both_sides
@@ -59,9 +68,9 @@ def compare_on(test: str, systems: list[str], found: dict[Path, Counts]) -> Comp
     recovered = {
         system: word_error_rate_recovered(means[BASE], means[system], means[TOP])
         for system in systems
-        if TOP in systems and system not in (BASE, TOP)
+        if TOP in systems and is_compared(system)
     }
-    others = [each for each in systems if "lpm" in systems and each not in ("lpm", TOP)]
+    others = [each for each in systems if "lpm" in systems and each not in (START, "lpm", TOP)]
     against = {each: paired_test(test, each, found) for each in others}
     return Compared(test, [run.name for run in found], rates, means, recovered, against)
 

@@ -28,6 +28,7 @@ from priormatch.pipeline.run import planned
 from priormatch.pipeline.stages import in_words
 from priormatch.pipeline.stages import name_of as name_of_stage
 from priormatch.progress import count_text, duration_text, say
+from priormatch.runs.results import START
 
 FLAC = 60e6  # bytes of an hour of speech
 SAMPLE = 300  # utterances that stand for a corpus in memory
@@ -52,7 +53,8 @@ def of_run(settings: Settings, amounts: Amounts, done: Collection[str] = ()) -> 
     ]
     there = {name: Work(name, step, times, settings) for due, name, step, times in wanted if due}
     trainings = [each for name, each in there.items() if name not in done]
-    systems = [name for name in ("supervised", "pseudo_label", "lpm", "topline") if name in there]
+    systems: list[str] = [name for name in ("supervised", "pseudo_label", "lpm", "topline") if name in there]
+    systems += [START] if settings.longer_supervised else []
     heard = {
         "validations": (sum(each.validations for each in trainings), thinned(amounts, settings)),
         "lengths": (int("lengths" not in done), utterances_in(amounts.get("unlabeled", []))),

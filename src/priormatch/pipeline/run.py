@@ -43,7 +43,7 @@ from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
 from priormatch.runs.lock import RUN_LOCK, alone_in
-from priormatch.runs.results import draw, same_systems, score_systems, show, write_results
+from priormatch.runs.results import BASE, START, draw, same_systems, score_systems, show, write_results
 from priormatch.runs.stage import MATCHING, Decision, Stage, Wanted, put_aside, read_record
 from priormatch.runs.verdict import LITTLE_VALIDATION, Verdict, too_little_validation, verdict
 from priormatch.training.checkpoint import FILE as CHECKPOINT
@@ -51,6 +51,13 @@ from priormatch.training.checkpoint import update_of
 from priormatch.training.wandb_log import wandb_plan
 
 RESULTS = "results.json"
+
+
+LONGER = (
+    "supervised is the model of supervised-longer: trained further for as many updates as matching makes, so that"
+    " matching is compared with the same amount of training"
+)
+"""A note to results with both."""
 
 
 @dataclass(frozen=True)
@@ -381,12 +388,12 @@ def train_and_score(this: Run, beside: Beside) -> None:
     except Refused as refused:
         say(f"lpm: {refused}\nthe other systems are trained and scored without it")
         refusal = refused
-    systems = {"supervised": first}
+    systems = {START: first, BASE: first} if settings.longer_supervised else {BASE: first}
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
     if settings.longer_supervised:
         beside.wait_for("supervised-longer")
-        systems["supervised"] = this.longer(first, tokenizer)
+        systems[BASE] = this.longer(first, tokenizer)
     if refusal is not None:
         score_without_matching(this, systems, str(refusal))
         raise refusal
@@ -457,7 +464,7 @@ def finish(this: Run, results: dict[str, Any], judged: Verdict) -> None:
         "peak_memory_mb": max(record["peak_memory_mb"] for record in records.values()),
         "seed": this.settings.training.seed,
         "versions": next(iter(records.values()))["versions"],
-        "notes": this.data.notes,
+        "notes": [*this.data.notes, *([LONGER] if START in results["systems"] else [])],
         "verdict": judged.as_json(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
@@ -471,7 +478,7 @@ def finish(this: Run, results: dict[str, Any], judged: Verdict) -> None:
     show(results, f"{this.settings.name}: word error rates")
     for line in judged.lines():
         print(line)
-    for note in this.data.notes:
+    for note in results["notes"]:
         say(note)
     say(
         f"{duration_text(results['seconds']['total'])} in total, peak memory {results['peak_memory_mb']:.0f} MB"

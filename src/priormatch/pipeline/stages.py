@@ -22,6 +22,7 @@ from priormatch.pipeline.recipe import (
 )
 from priormatch.pipeline.run_data import RunData
 from priormatch.progress import duration_text
+from priormatch.runs.results import BASE, START
 from priormatch.runs.stage import MATCHING, Decision, Wanted, decide, kept_aside, recipe_of
 
 FUSION = {False: "fusion", True: "fusion-matching"}
@@ -179,9 +180,9 @@ class Stages:
         prior, first = self.folder / "prior" / "model", self.folder / "supervised" / "model"
         proposal, judge = copy_of(first, matching.proposal), self.judge(prior)
         yield self.lengths(proposal)
-        systems = {
-            "supervised": self.folder / "supervised-longer" / "model" if settings.longer_supervised else first
-        }
+        systems = {BASE: first}
+        if settings.longer_supervised:
+            systems = {START: first, BASE: self.folder / "supervised-longer" / "model"}
         greedy = self.folder / "lengths" / "lengths.jsonl"
         yield from self.references(proposal, judge)
         yield from self.matching(first, prior)

@@ -35,6 +35,8 @@ from priormatch.training.supervised_step import Supervised
 from priormatch.training.wandb_log import wandb_plan
 
 EXAMINED = 10_000  # sentences or transcripts, about
+CER, PERPLEXITY = "validation CER {:.2f} %", "validation perplexity {:.2f}"
+"""How the validation scores of recognizers and priors are shown."""
 
 
 def make_tokenizer(
@@ -201,6 +203,7 @@ def schedule_of(training: TrainingSettings | PriorSettings, updates: int, settin
         checkpoint_seconds=settings.training.checkpoint_seconds,
         keep=training.keep,
         wandb=wandb_plan(settings),
+        score=PERPLEXITY if isinstance(training, PriorSettings) else CER,
     )
 
 
@@ -217,6 +220,7 @@ def matching_schedule(settings: Settings) -> Schedule:
         report_every=training.report_every,
         checkpoint_seconds=training.checkpoint_seconds,
         wandb=wandb_plan(settings),
+        score=CER,
     )
 
 

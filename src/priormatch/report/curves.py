@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 from priormatch.report.charts import IntervalChart, LineChart, Series, interval_chart, line_chart
 from priormatch.report.run_folder import OF_EACH, Estimate, Line, RunRecord, Score, is_number, values
-from priormatch.runs.results import NAMES
+from priormatch.runs.results import NAMES, START
 
 Chart = TypeVar("Chart")
 
 STAGE_NAMES = NAMES | {"supervised-longer": "supervised, longer", "prior": "prior"}
-TONES = {name: tone for tone, name in enumerate(STAGE_NAMES)}
+TONES = {name: tone for tone, name in enumerate(name for name in STAGE_NAMES if name != START)}
+TONES[START] = TONES["supervised-longer"]  # the two are never in one chart
 MEASURES: dict[str, Callable[[Score], Estimate | None]] = {
     "word error rate, %": lambda score: score.wer,
     "character error rate, %": lambda score: score.cer,

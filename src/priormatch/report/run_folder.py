@@ -15,7 +15,15 @@ from priormatch.json_text import parse_json
 from priormatch.old_names import NEW_NAMES, with_names
 from priormatch.progress import track
 from priormatch.report.test_sets import Counts, Speaker, Worst, cuts_of_test, speakers_of, worst_of
-from priormatch.runs.results import BASE, NAMES, TOP, decoded_files, difference_in_words, transcribed
+from priormatch.runs.results import (
+    BASE,
+    NAMES,
+    TOP,
+    decoded_files,
+    difference_in_words,
+    is_compared,
+    transcribed,
+)
 from priormatch.runs.stage import FILE as STAGE
 from priormatch.runs.stage import MATCHING, read_record
 from priormatch.scoring.bootstrap import bootstrap_interval, paired_bootstrap, recovered_interval
@@ -301,7 +309,7 @@ def estimate(counts: ErrorCounts) -> Estimate:
 def recovered(counts: Counts, test: str, system: str) -> Estimate | None:
     """Compute the share of the gap between baseline and topline that a system closes (WERR)."""
     base, mine, top = (counts.get((test, name)) for name in (BASE, system, TOP))
-    if system in (BASE, TOP) or base is None or mine is None or top is None or base.rate == top.rate:
+    if not is_compared(system) or base is None or mine is None or top is None or base.rate == top.rate:
         return None
     try:
         interval = recovered_interval(base, mine, top)

@@ -19,13 +19,18 @@ from priormatch.scoring.error_rates import (
 )
 from priormatch.scoring.transcripts import Transcript, both_sides, read_transcripts
 
-BASE, TOP = "supervised", "topline"
+START, BASE, TOP = "supervised_start", "supervised", "topline"
 NAMES = {
+    "supervised_start": "supervised, before longer training",
     "supervised": "supervised",
     "pseudo_label": "fixed pseudo-labels",
     "lpm": "local prior matching",
     "topline": "topline (all labels)",
 }
+
+
+COLORS = dict(zip(NAMES, ["#c5ccd4", "#9aa5b1", "#d9a441", "#2f6f9f", "#6b9e6b"], strict=True))
+"""Of the bars in the chart."""
 
 
 def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
@@ -41,7 +46,7 @@ def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
         system: {test: rates(errors[system][test], each) for test, each in tests.items()}
         for system, tests in transcripts.items()
     }
-    others = [system for system in systems if system not in (BASE, TOP)]
+    others = [system for system in systems if is_compared(system)]
     results: dict[str, Any] = {"systems": systems, "werr": {}, "gain": {}, "lpm_against_pseudo_label": {}}
     for system in others:
         tests = systems[system]
@@ -61,6 +66,11 @@ def score_systems(decoded: Mapping[str, Mapping[str, Path]]) -> dict[str, Any]:
             for test in systems["lpm"]
         }
     return results
+
+
+def is_compared(system: str) -> bool:
+    """Whether a system is compared with the baseline: not the baseline, what it was trained from, or the topline."""
+    return system not in (START, BASE, TOP)
 
 
 def transcribed(path: Path) -> list[Transcript]:
@@ -164,9 +174,8 @@ def draw(results: Mapping[str, Any], path: Path) -> bool:
             [value - low for value, (low, _) in zip(values, bounds, strict=True)],
             [high - value for value, (_, high) in zip(values, bounds, strict=True)],
         ]
-        colors = ["#9aa5b1", "#d9a441", "#2f6f9f", "#6b9e6b"]
         positions = range(len(systems))
-        axis.barh(positions, values, xerr=reach, color=colors[: len(systems)], capsize=3)
+        axis.barh(positions, values, xerr=reach, color=[COLORS[system] for system in systems], capsize=3)
         axis.set_yticks(positions, [NAMES.get(system, system) for system in systems])
         axis.set_title(test)
         axis.set_xlabel("word error rate, %")

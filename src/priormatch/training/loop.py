@@ -87,6 +87,7 @@ class Schedule:
     checkpoint_seconds: float = 120.0
     keep: Mapping[str, KeepSettings] = field(default_factory=dict)  # copies of the model to keep
     wandb: WandbPlan | None = None  # also log to Weights & Biases
+    score: str = "validation score {:.2f}"  # how the validation score is shown
 
 
 def fit(task: Task, schedule: Schedule, folder: Path, log_folder: Path) -> float:
@@ -151,7 +152,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
                 saved = time.monotonic()
                 watch.lap("validation")
             if time.monotonic() - noted > SECONDS_BETWEEN_NOTES:  # reading the loss waits for the GPU
-                validated = f", best {best:.2f}" if math.isfinite(best) else ""
+                validated = f", best {schedule.score.format(best)}" if math.isfinite(best) else ""
                 note, noted = f"loss {float(loss):.3g}{validated}", time.monotonic()
             meter.advance(note=note)
             if stopping:
@@ -247,7 +248,7 @@ def keep_copies(task: Task, schedule: Schedule, update: int, score: float, folde
     new = {name: copy for name, copy in copies.items() if not (copy / WEIGHTS).exists()}
     for name, copy in new.items():
         task.save(copy)
-        say(f"{folder.name}: copy {name} kept at update {update}, validation score {score:.2f}")
+        say(f"{folder.name}: copy {name} kept at update {update}, {schedule.score.format(score)}")
     if len(new) > 1:
         say(
             f"{folder.name}: {' and '.join(new)} are the same model: validate more often to get different ones"
