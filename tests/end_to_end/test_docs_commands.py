@@ -14,12 +14,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import soundfile
 from doc_blocks import PAGES, PYTHON, ROOT, Block, runnable
 from hub_stub import TOKEN, Hub, Repository, running_hub
 from lhotse import Recording, RecordingSet, SupervisionSegment, SupervisionSet
+from tiny_language import speak
 from tiny_run import make_folders
 
 pytest.importorskip("espeakng_loader")
@@ -68,7 +68,7 @@ def lay_out_speech(root: Path) -> None:
 
     for folder, text in (("recordings/ann", "Hello!"), ("deutsch", "Schöne Grüße")):
         (root / folder).mkdir(parents=True)
-        soundfile.write(root / folder / "one.wav", np.zeros(16_000), 16_000)
+        soundfile.write(root / folder / "one.wav", speak("monday at ten with doctor"), 16_000)
         (root / folder / "one.txt").write_text(text, encoding="utf-8")
     wav = root / "recordings/ann/one.wav"
     (root / "buch.txt").write_text("Es war größer. Ende!", encoding="utf-8")
