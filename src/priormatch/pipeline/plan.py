@@ -230,9 +230,8 @@ def show(found: Plan) -> None:
         said = ", as published" if any(each.published for each in sets) else ""
         print(f"{role}: {sum(each.hours for each in sets):,.1f} hours{said}")
     show_lines(f"{found.name} on {cluster}; updates measured on {found.device}", found.lines, cluster)
-    print(
-        f"time: {duration_text(3600 * found.hours)}, {found.gpu_hours:,.1f} {cluster.unit}-hours{money_text(found)}"
-    )
+    time = f"{duration_text(3600 * found.hours)} for one stage after the other"
+    print(f"time: {time}, {found.gpu_hours:,.1f} {cluster.unit}-hours{money_text(found)}")
     if cluster.gpus > 1:
         print(
             f"communication: {100 * found.communication:.0f} % of the time, modeled for"

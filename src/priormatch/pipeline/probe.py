@@ -1,5 +1,6 @@
 """The time and memory of updates on this machine, measured by a few of them on noise."""
 
+import gc
 import itertools
 import math
 import tempfile
@@ -141,6 +142,7 @@ def probe(step: Step, settings: Settings) -> Taken:
         audio=replace(settings.audio, workers=0 if device.type == "cpu" else settings.audio.workers),
     )
     if device.type == "cuda":
+        gc.collect()  # models of the probe before may be in cycles
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
         return Taken(probe_exactly(step, settings, device), torch.cuda.max_memory_reserved(device))
