@@ -36,7 +36,9 @@ def test_stages_data_hours_and_money_of_the_largest_run(steady: None) -> None:
     assert found.as_json()["money"] == pytest.approx(2 * found.gpu_hours)
     assert 0 < found.communication < 1
     assert found.memory == 3_000_000_000
-    assert found.host_memory > 17_300_000 * 500, "every utterance is in memory"
+    assert 17_300_000 * 150 < found.host_memory < 17_300_000 * 400, (
+        "utterances are on disk, lengths in memory"
+    )
     assert found.disk["speech as FLAC"] == pytest.approx(60e6 * (57_706.4 + 100.6 + 5.4 + 5.3 + 5.4 + 5.1))
 
 

@@ -17,6 +17,7 @@ from priormatch.config import AudioSettings, Settings
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.audio import recording_at
 from priormatch.data.corpus import Corpus
+from priormatch.data.index import MOST_IN_MEMORY
 from priormatch.data.manifest import SUFFIX, utterance
 from priormatch.device import find_device
 from priormatch.distributed import ranks
@@ -31,9 +32,12 @@ from priormatch.progress import count_text, duration_text, say
 from priormatch.runs.results import START
 
 FLAC = 60e6  # bytes of an hour of speech
+PLANNED = 40  # bytes of an utterance that stays on disk: its columns in the index, and its place in an epoch
+IN_COLUMNS = 33  # bytes of an utterance in the columns of an index, and of its id
+REFERENCE = 160  # bytes of a reference length with the id of its utterance
 SAMPLE = 300  # utterances that stand for a corpus in memory
 NOT_COUNTED = (
-    "preparing data, waiting for disks, tuning, the prior's text in memory, and validating the prior"
+    "preparing data, waiting for disks, tuning, and validating the prior"
 )
 
 
@@ -84,8 +88,17 @@ def thinned(amounts: Amounts, settings: Settings) -> float:
     )
 
 
-def bytes_an_utterance() -> tuple[float, float]:
-    """The bytes of an utterance in the memory of a process, and in a manifest."""
+@dataclass(frozen=True)
+class Utterance:
+    """The bytes of an utterance in the memory of a process, in a manifest, and in the index of a large manifest."""
+
+    in_memory: float
+    in_manifest: float
+    in_index: float
+
+
+def measured_utterance() -> Utterance:
+    """Sizes of utterances like those of real corpora."""
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder) / f"sample{SUFFIX}"
         draw = random.Random(0).randrange  # names and lengths that compress as badly as real ones
@@ -99,7 +112,8 @@ def bytes_an_utterance() -> tuple[float, float]:
         corpus = Corpus.load(manifest, AudioSettings(shortest=0.0))
         in_memory, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        return in_memory / len(corpus), manifest.stat().st_size / len(corpus)
+        line = sum(len(json.dumps(each.to_dict())) for each in cuts) / len(cuts)
+        return Utterance(in_memory / len(corpus), manifest.stat().st_size / len(corpus), line + IN_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -165,15 +179,15 @@ def plan(
     works = of_run(settings, amounts, done)
     note_idle(works, cluster)
     say(f"measuring updates on {name_of(device)}, with noise as input ...")
-    lines, (in_memory, in_manifest) = lines_of(works, cluster), bytes_an_utterance()
+    lines, utterance = lines_of(works, cluster), measured_utterance()
     return Plan(
         settings.name,
         name_of(device),
         replace(cluster, unit=unit_of(device)),
         amounts,
         lines,
-        disk_of(works, amounts, in_manifest),
-        host_memory(amounts, in_memory),
+        disk_of(works, amounts, utterance),
+        host_memory(amounts, utterance),
         price,
     )
 
@@ -189,23 +203,31 @@ def note_idle(works: Sequence[Work], cluster: Cluster) -> None:
             )
 
 
-def utterances_of_training(amounts: Amounts) -> int:
-    """The number of labeled and unlabeled utterances."""
-    return sum(each.utterances for role in ("labeled", "unlabeled") for each in amounts.get(role, []))
+def sets_of_training(amounts: Amounts) -> list[Amount]:
+    """The labeled and the unlabeled speech."""
+    return [each for role in ("labeled", "unlabeled") for each in amounts.get(role, [])]
 
 
-def host_memory(amounts: Amounts, in_memory: float) -> float:
+def host_memory(amounts: Amounts, utterance: Utterance) -> float:
     """The bytes that a process needs in the memory of its machine: those of this one, and those of the utterances."""
     here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return here + in_memory * utterances_of_training(amounts)
+    cuts = sum(
+        each.utterances * (utterance.in_memory if each.utterances <= MOST_IN_MEMORY else PLANNED)
+        for each in sets_of_training(amounts)
+    )
+    return here + cuts + REFERENCE * sum(each.utterances for each in amounts.get("unlabeled", []))
 
 
-def disk_of(works: Sequence[Work], amounts: Amounts, in_manifest: float) -> dict[str, float]:
+def disk_of(works: Sequence[Work], amounts: Amounts, utterance: Utterance) -> dict[str, float]:
     """The bytes on disk, by what they are."""
     hours = sum(each.hours for sets in amounts.values() for each in sets)
     return {
         "speech as FLAC": FLAC * hours,
-        "manifests": in_manifest * utterances_of_training(amounts),
+        "manifests": sum(
+            each.utterances
+            * (utterance.in_manifest + (utterance.in_index if each.utterances > MOST_IN_MEMORY else 0))
+            for each in sets_of_training(amounts)
+        ),
         "models and checkpoints": float(sum(map(bytes_kept, works))),
     }
 
