@@ -34,7 +34,7 @@ from priormatch.doctor.recipe import (
     text_finding,
     transcript_findings,
 )
-from priormatch.prepare.overview import Speech, survey_speech
+from priormatch.prepare.overview import Speech, durations_of, survey_speech
 from priormatch.prepare.source import Utterance
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -95,13 +95,26 @@ def test_every_unusable_file_of_many_is_named(tmp_path: Path) -> None:
     assert all(f"{number}.wav (the file is empty)" in bad.what for number in (7, 33, 59))
 
 
+def test_long_untranscribed_speech_does_not_count_as_transcribed(tmp_path: Path) -> None:
+    for name, seconds in (("short", 1), ("long", 100)):
+        soundfile.write(tmp_path / f"{name}.wav", np.zeros(8000 * seconds), 8000)
+    (tmp_path / "short.txt").write_text("hello")
+    (found,) = amount_findings(survey_speech(tmp_path), None)
+    assert found.what == "labeled: 1s of transcribed speech is too little to train a recognizer"
+
+
+def test_a_rate_that_training_cannot_change_is_named(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.zeros(15_013), 15_013)
+    assert "15013 Hz cannot be resampled" in survey_speech(tmp_path).bad[tmp_path / "a.wav"]
+
+
 @pytest.mark.parametrize(
     ("speakers", "said"),
     [([None, None], "no speakers are named, so"), (["ann", None], "only one speaker is named, so")],
 )
 def test_too_few_speakers_are_counted_as_they_are(speakers: list[str | None], said: str) -> None:
     utterances = [Utterance(Path, "at ten", each, 1.0) for each in speakers]
-    found = list(speech_findings("labeled", Speech(utterances, [1.0, 1.0]), Settings()))
+    found = list(speech_findings("labeled", Speech(utterances, [1.0, 1.0], [1.0, 1.0]), Settings()))
     assert said in found[-1].what
     assert ("speakers unknown" in found[0].what) == (speakers[0] is None)
 
@@ -162,7 +175,8 @@ def test_only_what_is_transcribed_counts() -> None:
 
 def speech(seconds: Any, transcripts: Any = ("at", "ten")) -> Any:
     each = seconds / len(transcripts)
-    return Speech([Utterance(Path, text, None, each) for text in transcripts], [each] * len(transcripts))
+    utterances = [Utterance(Path, text, None, each) for text in transcripts]
+    return Speech(utterances, *durations_of([(utterance, each) for utterance in utterances]))
 
 
 def test_the_recipe_sets_the_normalizer_of_another_language() -> None:

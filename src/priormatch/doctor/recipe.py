@@ -265,7 +265,7 @@ def overlap_findings(
 
 def amount_findings(labeled: Speech, unlabeled: Speech | None) -> Iterator[Finding]:
     """Warn about little transcribed speech, or less untranscribed than transcribed speech."""
-    seconds = 3600 * labeled.hours * labeled.transcribed / max(len(labeled.utterances), 1)
+    seconds = 3600 * labeled.transcribed_hours
     amount = f"labeled: {duration_text(seconds)} of transcribed speech"
     if seconds < HARDLY_ANY_SPEECH:
         yield Finding("warning", f"{amount} is too little to train a recognizer", MORE_SPEECH)

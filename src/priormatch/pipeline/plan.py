@@ -36,9 +36,7 @@ PLANNED = 40  # bytes of an utterance that stays on disk: its columns in the ind
 IN_COLUMNS = 33  # bytes of an utterance in the columns of an index, and of its id
 REFERENCE = 160  # bytes of a reference length with the id of its utterance
 SAMPLE = 300  # utterances that stand for a corpus in memory
-NOT_COUNTED = (
-    "preparing data, waiting for disks, tuning, and validating the prior"
-)
+NOT_COUNTED = "preparing data, waiting for disks, tuning, and validating the prior"
 
 
 def of_run(settings: Settings, amounts: Amounts, done: Collection[str] = ()) -> list[Work]:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from lhotse import MonoCut
 
 from priormatch.config import AudioSettings
-from priormatch.data.audio import BadAudio, Header, check_audio, read_header
+from priormatch.data.audio import BadAudio, Header, check_audio, read_header, why_not_resampled
 from priormatch.data.corpus import cut_text
 from priormatch.data.ffmpeg import playable
 from priormatch.data.manifest import map_in_threads, summary
@@ -37,11 +37,12 @@ RARE = 1e-4  # share of all letters below which a letter of a derived alphabet i
 class Speech:
     """Utterances found, the durations in seconds of those with a usable header, and the unusable files with reasons.
 
-    With `sampled`, only some of the headers were read.
+    `spoken` are the durations of those with a transcript. With `sampled`, only some of the headers were read.
     """
 
     utterances: list[Utterance]
     durations: list[float]
+    spoken: list[float]
     bad: dict[Path, str] = field(default_factory=dict)
     files: int = 0
     sampled: bool = False
@@ -49,8 +50,16 @@ class Speech:
     @property
     def hours(self) -> float:
         """Hours of all usable utterances, estimated if only some headers were read."""
-        share = len(self.durations) / len(self.utterances) if self.sampled and self.durations else 1.0
-        return sum(self.durations) / share / 3600
+        return sum(self.durations) / self._share / 3600
+
+    @property
+    def transcribed_hours(self) -> float:
+        """Hours of those with a transcript."""
+        return sum(self.spoken) / self._share / 3600
+
+    @property
+    def _share(self) -> float:
+        return len(self.durations) / len(self.utterances) if self.sampled and self.durations else 1.0
 
     @property
     def speakers(self) -> int:
@@ -78,9 +87,9 @@ class Speech:
 def sample_speech(path: Path) -> Speech:
     """List the utterances at a path, in any known format; read at most some of their headers."""
     found = utterances_at(path)
-    known = [each.seconds for each in found if each.seconds is not None]
+    known = [(each, each.seconds) for each in found if each.seconds is not None]
     if len(known) == len(found):
-        return Speech(found, known)
+        return Speech(found, *durations_of(known))
     some = spread(found, MOST_DURATIONS)
     return replace(read_headers(some), utterances=found, sampled=len(some) < len(found))
 
@@ -105,7 +114,7 @@ def read_headers(utterances: Sequence[Utterance], description: str = "") -> Spee
             file = utterance.find_audio(folder)
             if file not in known:
                 with playable(file) as playing:
-                    known[file] = read_header(playing)
+                    known[file] = header_to_train_on(file, playing)
             return known[file]
         except BadAudio as bad:
             known[bad.path] = bad
@@ -119,13 +128,27 @@ def read_headers(utterances: Sequence[Utterance], description: str = "") -> Spee
     looked: Iterable[Header | BadAudio] = chain.from_iterable(map_in_threads(look_at, parts))
     if description:
         looked = track(looked, description, len(utterances))
-    durations = [
-        header.seconds if utterance.seconds is None else utterance.seconds
+    usable = [
+        (utterance, header.seconds if utterance.seconds is None else utterance.seconds)
         for utterance, header in zip(utterances, looked, strict=True)
         if isinstance(header, Header)
     ]
     bad = {file: each.reason for file, each in known.items() if isinstance(each, BadAudio)}
-    return Speech(list(utterances), durations, bad, len(known))
+    return Speech(list(utterances), *durations_of(usable), bad, len(known))
+
+
+def header_to_train_on(path: Path, playing: Path) -> Header:
+    """Read the header of a file; raise `BadAudio` also for a rate that training cannot change."""
+    header = read_header(playing)
+    if reason := why_not_resampled(header.rate):
+        raise BadAudio(path, reason)
+    return header
+
+
+def durations_of(usable: Sequence[tuple[Utterance, float]]) -> tuple[list[float], list[float]]:
+    """The durations of utterances, and of those with a transcript."""
+    spoken = [seconds for utterance, seconds in usable if utterance.transcript is not None]
+    return [seconds for _, seconds in usable], spoken
 
 
 def decode_some(speech: Speech, most: int) -> tuple[int, list[tuple[Path, str]]]:
