@@ -73,6 +73,10 @@ def test_attention_has_a_row_for_each_token_that_sums_to_one(tiny_recognizer: Sp
     assert found.left >= 0 and found.left + found.width <= 100
 
 
+def test_a_sound_shorter_than_a_frame_has_no_alignment(tiny_recognizer: SpeechRecognizer) -> None:
+    assert align_text(tiny_recognizer, np.zeros(100, np.float32), "monday") is None
+
+
 def test_the_drawn_weights_are_those_of_the_decoder(tiny_recognizer: SpeechRecognizer) -> None:
     decoder = present(tiny_recognizer.decoder)
     encoded, lengths = torch.randn(2, 7, 2 * decoder.size), torch.tensor([7, 4])

@@ -52,7 +52,7 @@ def model_of(folder: Path) -> SpeechRecognizer | str:
 
 @torch.no_grad()
 def align_text(model: SpeechRecognizer, samples: np.ndarray, text: str) -> Alignment | None:
-    """Align a text with samples (N,) at 16 kHz; None if it has no words or does not fit."""
+    """Align a text with samples (N,) at 16 kHz; None if there is nothing to align or it does not fit."""
     classes = model.tokenizer.encode(text)
     if not classes:
         return None
@@ -61,6 +61,8 @@ def align_text(model: SpeechRecognizer, samples: np.ndarray, text: str) -> Align
     lengths = torch.tensor([labels.shape[1]], device=model.device)
     with evaluating(model):
         frames = encode_clips(model, [clip])
+        if not int(frames.lengths):
+            return None
         if model.ctc_head is None or model.head.limited:
             return of_attention(model, frames, labels, text, clip.seconds)
         (found,) = align_words(model, frames, labels, lengths)
