@@ -121,6 +121,19 @@ def test_an_interrupted_check_resumes(cuts: Path, monkeypatch: pytest.MonkeyPatc
     assert lists() == (GOOD, BAD)
 
 
+def test_a_call_that_ended_between_the_two_lists_resumes(cuts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("priormatch.pipeline.check.replacing", killed)
+        assert command("check", cuts) == 130
+    assert Path("tiny-good.bad.tsv").exists()
+    monkeypatch.setattr(check, "fault_of", killed)  # nothing is decoded again
+    assert command("check", cuts, "--jobs", 1) == 1
+    assert lists() == (GOOD, BAD)
+
+
 def test_what_was_checked_of_another_manifest_does_not_count(cuts: Path) -> None:
     journal = check.Journal(Path("tiny-good.jsonl.gz"), "another")
     with journal.open() as note:

@@ -147,7 +147,9 @@ def require_places(cuts: Path, good: Path, overwrite: bool) -> None:
         raise UserError(f"the name of the manifest {good} must end in {SUFFIX}.")
     if good.exists() and good.samefile(cuts):
         raise UserError(f"--out {good} is the manifest itself: give another name")
-    if is_main() and not overwrite:
+    if is_main() and not (
+        overwrite or partial_folder(good).exists()
+    ):  # else a call may have ended between the two
         for file in (good, bad_listing(good)):
             if file.exists():
                 raise UserError(f"{file} exists already: delete it, give another --out, or add --overwrite.")
@@ -225,6 +227,11 @@ def bytes_of(cut: MonoCut) -> float:
     return 0.0
 
 
+def partial_folder(out: Path) -> Path:
+    """The folder for what an unfinished call has found."""
+    return out.with_name(f"{out.name}.partial")
+
+
 class Journal:
     """The parts checked by calls that were interrupted, in the folder `OUT.partial`: a file for each process.
 
@@ -232,7 +239,7 @@ class Journal:
     """
 
     def __init__(self, out: Path, key: str) -> None:
-        self.folder = out.with_name(f"{out.name}.partial")
+        self.folder = partial_folder(out)
         named = self.folder / "key"
         if is_main() and not (named.is_file() and named.read_bytes() == key.encode()):
             self.remove()

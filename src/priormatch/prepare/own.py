@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lhotse import CutSet
 
-from priormatch.data.audio import SUFFIXES, audio_in
+from priormatch.data.audio import FOREIGN, SUFFIXES, audio_in
 from priormatch.data.columns import AUDIO, usual
 from priormatch.data.text_files import read_sentences
 from priormatch.errors import UserError
@@ -73,7 +73,7 @@ def recognize(path: Path) -> tuple[str, Callable[[Path], Source]]:
         return ("a NeMo manifest", list_nemo) if _is_nemo(path) else ("a Lhotse manifest", list_cuts)
     if PARQUET in suffixes:
         return "a Hugging Face dataset in Parquet", list_parquet
-    if suffixes & set(SUFFIXES):
+    if suffixes & {*SUFFIXES, *FOREIGN}:
         raise UserError(f"{path} is one audio file: give its folder, or a table that names it.")
     raise UserError(
         f"{path} is not a list of audio in a known format: give a .csv, .tsv, .jsonl, .jsonl.gz or .parquet."
