@@ -17,6 +17,7 @@ SMALL = {
     "coverage": "--sets 2",
     "ctc": "--device cpu --utterances 2 --frames 20 --tokens 5 --classes 12 --repetitions 1",
     "growth": "--device cpu --repetitions 1 --steps 2",
+    "large_corpus": "--utterances 400 --pieces 30000 --workers 1",
     "loader": "--device cpu --hours 0.01 --workers 1 --seconds 20 --batches 2",
     "prior": "--device cpu --repetitions 1",
     "step": "--device cpu --repetitions 1",

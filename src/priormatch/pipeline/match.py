@@ -38,6 +38,7 @@ from priormatch.pipeline.work import (
 )
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import mean_cer, note_rescoring, validation_errors
+from priormatch.recognizers.load import load_prior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -125,7 +126,7 @@ class MatchJob:
         """Load the inputs from files; `lengths` are transcripts, which give reference lengths and contexts."""
         device = find_device(settings.device)
         online = SpeechRecognizer.load(model, device)
-        judge: Prior | None = None if prior is None else ConvPrior.load(prior, device)
+        judge: Prior | None = None if prior is None else load_prior(prior, device)
         heard = None if lengths is None else read_transcripts(lengths)
         speech = Corpus.load(unlabeled, settings.audio)
         contexts = heard_before(speech, heard) if settings.matching.context else None
@@ -164,11 +165,7 @@ class MatchJob:
             say(
                 f"{out.name}: the prior has no effect; set matching.prior_exponent=1 to weigh hypotheses by it"
             )
-        if (
-            isinstance(start, SpeechRecognizer)
-            and isinstance(prior, ConvPrior)
-            and matching.hypotheses != "asr"
-        ):
+        if isinstance(start, SpeechRecognizer) and prior is not None and matching.hypotheses != "asr":
             note_rescoring(start, prior)
         averaged = matching.baseline == "topipl"
         proposal = (AveragedProposal if averaged else Proposal)(start, cer, matching.refresh)

@@ -18,6 +18,7 @@ from priormatch.matching.lpm import keep_all
 from priormatch.pipeline.match import heard_before, weighing_of
 from priormatch.pipeline.work import thin
 from priormatch.recognizers.decode import note_rescoring
+from priormatch.recognizers.load import load_prior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.alignment import AlignedWord
@@ -40,7 +41,7 @@ def inspect_files(
 ) -> list[Inspection]:
     """The beams of the utterances with the given ids, or of a fixed sample of `count` utterances (0 for all)."""
     device, matching = find_device(settings.device), settings.matching
-    recognizer, judge = SpeechRecognizer.load(model, device), ConvPrior.load(prior, device)
+    recognizer, judge = SpeechRecognizer.load(model, device), load_prior(prior, device)
     if matching.hypotheses == "asr_lm":
         note_rescoring(recognizer, judge)
     heard = read_transcripts(lengths) if lengths else []
@@ -50,7 +51,8 @@ def inspect_files(
         raise UserError(f"{lengths} has no lengths of these utterances: make it with `priormatch decode`")
     contexts: dict[str, str] = {}
     if matching.context:
-        judge.require_context()
+        if isinstance(judge, ConvPrior):
+            judge.require_context()
         contexts = heard_before(Corpus.load(cuts, settings.audio), heard)
     weighing = weighing_of(settings, known, contexts)
     if not lengths:

@@ -18,7 +18,8 @@ from priormatch.pipeline.transcribed import Transcribed
 from priormatch.progress import Meter, duration_text, say
 from priormatch.recognizers.decode import Search, note_rescoring
 from priormatch.recognizers.formats import FORMATS, Origin
-from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.protocols import Prior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import Transcription, transcribe_all
 
@@ -31,14 +32,14 @@ OriginOf = Callable[[Path], Origin]
 
 def load_models(
     model: Path, prior: Path | None, device: str, threads: int = 0
-) -> tuple[SpeechRecognizer, ConvPrior | None]:
+) -> tuple[SpeechRecognizer, Prior | None]:
     """Load a recognizer and, if given, a prior."""
     use_threads(threads)
     place = find_device(device)
     recognizer = SpeechRecognizer.load(model, place)
     if prior is None:
         return recognizer, None
-    judge = ConvPrior.load(prior, place)
+    judge = load_prior(prior, place)
     note_rescoring(recognizer, judge)
     return recognizer, judge
 

@@ -34,9 +34,10 @@ from priormatch.recognizers.decode import (
     mean_rate,
     note_rescoring,
     search_with_prior,
+    takes_part,
     transcribe,
 )
-from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.load import load_prior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import digest, fingerprint
 
@@ -64,9 +65,9 @@ def tune(
     Every set is encoded once. Trials are recorded in `OUT.trials.jsonl`, and the same call resumes from it.
     """
     device = find_device(settings.device)
-    recognizer, judge = SpeechRecognizer.load(model, device), ConvPrior.load(prior, device)
+    recognizer, judge = SpeechRecognizer.load(model, device), load_prior(prior, device)
     note_rescoring(recognizer, judge)
-    limited = recognizer.head.limited and recognizer.tokenizer == judge.tokenizer
+    limited = recognizer.head.limited and takes_part(judge, recognizer)
     sets = load_validation(validation, settings)
     sizes = {name: len(corpus) for name, corpus in sets.items()}
     key = digest([sizes, *map(fingerprint, (model, prior, *validation.values()))])

@@ -25,6 +25,7 @@ from priormatch.progress import count_text, duration_text, say
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frames_needed, way_to_fit
+from priormatch.recognizers.load import load_prior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import fingerprint
@@ -266,7 +267,7 @@ def decode_to(
     recognizer, search = SpeechRecognizer.load(model, device), plain_search(beam_size)
     key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
     if prior is not None:
-        judge = ConvPrior.load(prior, device)
+        judge = load_prior(prior, device)
         note_rescoring(recognizer, judge)
         search = search_with_prior(judge, settings.fusion)
         fusion = str(settings.fusion).replace("centered=", "centred=")  # as in the keys of older versions

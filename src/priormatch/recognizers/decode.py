@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from priormatch.errors import UserError
 from priormatch.progress import Meter, say
 from priormatch.recognizers.heads import Frames, rescored_by
 from priormatch.recognizers.prior import ConvPrior
-from priormatch.recognizers.protocols import Recognizer
+from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.error_rates import character_errors, word_errors
 from priormatch.scoring.transcripts import PartialTranscripts, Transcript, both_sides, write_transcripts
@@ -43,28 +44,32 @@ def plain_search(beam_size: int) -> Search:
     return lambda model, frames: model.search(frames, beam_size)
 
 
-def search_with_prior(prior: ConvPrior, settings: FusionSettings) -> Search:
-    """Search with the recognizer and the prior; scores combine both.
+def takes_part(prior: Prior, model: Recognizer) -> TypeGuard[ConvPrior]:
+    """Whether a prior can take part in the search of a recognizer; any other rescores its hypotheses."""
+    return isinstance(prior, ConvPrior) and prior.tokenizer == model.tokenizer
 
-    A prior with the recognizer's tokenizer takes part in the search by shallow fusion, any other rescores hypotheses.
-    """
-    lm = prior.for_search()
+
+def search_with_prior(prior: Prior, settings: FusionSettings) -> Search:
+    """Search with the recognizer and the prior, by shallow fusion or rescoring; scores combine both."""
+    lm = prior.for_search() if isinstance(prior, ConvPrior) else None
 
     def search(model: SpeechRecognizer, frames: Frames) -> Beam:
-        if model.tokenizer == prior.tokenizer:
+        if lm is not None and takes_part(prior, model):
             return model.search_with(lm, frames, settings)
         return rescored_by(prior, model.search(frames, settings.beam_size), model.tokenizer, settings)
 
     return search
 
 
-def note_rescoring(model: SpeechRecognizer, prior: ConvPrior) -> None:
+def note_rescoring(model: SpeechRecognizer, prior: Prior) -> None:
     """Report a prior that cannot take part in the search of a recognizer."""
-    if model.tokenizer != prior.tokenizer:
-        say(
-            f"the prior has another tokenizer ({prior.tokenizer.classes} classes) than the recognizer"
-            f" ({model.tokenizer.classes}): it rescores the fusion.beam_size best hypotheses"
-        )
+    if takes_part(prior, model):
+        return
+    why = "scores whole hypotheses"
+    if isinstance(prior, ConvPrior):
+        classes = f"{prior.tokenizer.classes} classes) than the recognizer ({model.tokenizer.classes}"
+        why = f"has another tokenizer ({classes})"
+    say(f"the prior {why}: it rescores the fusion.beam_size best hypotheses")
 
 
 GREEDY = plain_search(1)
@@ -72,7 +77,7 @@ GREEDY = plain_search(1)
 
 def search_of(
     model: SpeechRecognizer,
-    prior: ConvPrior | None = None,
+    prior: Prior | None = None,
     fusion: FusionSettings | str | PathLike[str] | None = None,
     beam_size: int | None = None,
 ) -> Search:
@@ -83,7 +88,7 @@ def search_of(
         if fusion is not None:
             raise UserError("fusion is only used with a prior: give prior too")
         return plain_search(beam_size or 1)
-    if prior.device != model.device:
+    if isinstance(prior, ConvPrior) and prior.device != model.device:
         raise UserError(
             f"the prior is on {prior.device}, the recognizer on {model.device}: load both on one device"
         )

@@ -205,7 +205,7 @@ class SpeechRecognizer(nn.Module):
         audio: Any,
         rate: int | None = None,
         *,
-        prior: ConvPrior | None = None,
+        prior: Prior | None = None,
         fusion: FusionSettings | str | os.PathLike[str] | None = None,
         beam_size: int | None = None,
         longest: float | None = None,

@@ -21,7 +21,7 @@ from priormatch.errors import UserError
 from priormatch.matching.lpm import weigh
 from priormatch.progress import duration_text
 from priormatch.recognizers.decode import Search, batch_seconds, evaluating, plain_search, search_with_prior
-from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Prior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import Segment as Heard
 from priormatch.recognizers.transcribing import encode_clips, hear_all, segments_of
@@ -145,7 +145,7 @@ class Transcriber:
     def __init__(
         self,
         model: SpeechRecognizer,
-        prior: ConvPrior | None,
+        prior: Prior | None,
         beam_size: int,
         fusion: FusionSettings,
         cutting: Cutting,
@@ -229,7 +229,7 @@ class Transcriber:
 
 @torch.no_grad()
 def decode_beams(
-    model: SpeechRecognizer, prior: ConvPrior | None, search: Search, clips: Sequence[Clip]
+    model: SpeechRecognizer, prior: Prior | None, search: Search, clips: Sequence[Clip]
 ) -> list[Segment]:
     """Decode one batch of clips, keeping the whole beam of each."""
     with evaluating(model):
