@@ -358,8 +358,8 @@ def pack(
 
 
 def manifests_in(folder: Path) -> dict[str, Path]:
-    """The manifests in a folder by file name."""
-    return {path.name: path for path in sorted(folder.glob("*.jsonl.gz"))}
+    """The manifests in a folder by name, without the suffix."""
+    return dict(sorted((path.name.removesuffix(".jsonl.gz"), path) for path in folder.glob("*.jsonl.gz")))
 
 
 def said(manifests: dict[str, Path], as_json: bool) -> None:
