@@ -180,7 +180,7 @@ def matching(
         training=training,
         matching=settings,
     )
-    task.unpaired = stream  # type: ignore[assignment]
+    task.streams["unpaired"] = stream  # type: ignore[assignment]
     return task
 
 

@@ -32,7 +32,7 @@ Cuts = AnyPath | Iterable[Any]
 def match(
     model: Recognizer | AnyPath,
     prior: Prior | AnyPath,
-    labeled: Cuts,
+    labeled: Cuts | None,
     unlabeled: Cuts,
     validation: Mapping[str, Cuts],
     out: AnyPath,
@@ -43,7 +43,8 @@ def match(
 ) -> Recognizer:
     """Train a recognizer on unlabeled speech by local prior matching, and return the best model.
 
-    The best model has the lowest mean CER on the validation sets. `model` itself is not changed. Checkpoints, metrics
+    The best model has the lowest mean CER on the validation sets. `model` itself is not changed. Without labeled speech
+    (None), every update follows the prior. Checkpoints, metrics
     and the best model are saved in the folder `out`; an interrupted call resumes from there if the models have the
     same classes and weights.
 
@@ -66,7 +67,7 @@ def match(
         raise UserError(
             "validation is empty: give at least one set of transcribed cuts to select the best model"
         )
-    paired = _corpus(labeled, settings, "labeled", transcribed=True)
+    paired = None if labeled is None else _corpus(labeled, settings, "labeled", transcribed=True)
     speech = _corpus(unlabeled, settings, "unlabeled")
     if contexts is not None and not any(cut.id in contexts for cut in speech.cuts):
         raise UserError(
@@ -90,6 +91,7 @@ def match(
         "cuts": [
             digest([(cut.id, cut_text(cut)) for cut in each.cuts])
             for each in (paired, speech, *sets.values())
+            if each is not None
         ],
     }
     with Stage(out, used, {}).work(together=True) as todo:

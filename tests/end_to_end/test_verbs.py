@@ -11,6 +11,7 @@ import pytest
 import soundfile
 from tiny_run import command, files, make_folders
 
+from priormatch.data.corpus import read_cuts
 from priormatch.data.tokenizer import train_tokenizer
 
 
@@ -448,8 +449,6 @@ def test_matching_without_prior_and_lengths_where_the_settings_need_none(
     without = ("matching.prior_exponent=0", "matching.length_filter=[]")
     said = refused(*words, "--out", "exp/m1", without[1])
     assert "there is no prior: give one" in said
-    said = refused(*words, "--out", "exp/m1", without[0])
-    assert "there are no reference lengths: give them" in said
     said = refused(*words, "--out", "exp/m1", *without, "matching.hypotheses=asr_lm")
     assert "there is no prior: give one, or search without it" in said
     assert command(*words, "--out", "exp/m1", *without, "--proposal", "exp/lpm/model") == 0
@@ -487,3 +486,47 @@ def test_labels_are_written_and_learned(refused: Callable[..., str], at_home: Pa
         assert "leave them out" in refused(*words, "--out", "exp/given", option, "exp/prior/model")
     assert command(*words, "--out", "exp/given") == 0
     assert (at_home / "exp/given/model/model.safetensors").is_file()
+
+
+def test_matching_converts_folders_holds_out_speakers_and_decodes_for_the_length_filter(
+    at_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("match", *MODELS, "--labeled", "labeled", "--unlabeled", "unlabeled", "--out", "exp/folders")
+    words = (*words, "--recipe", "tiny.yaml", "matching.updates=2", "validation_share=0.25")
+    assert command(*words) == 0
+    data = at_home / "exp/folders/data"
+    cuts = {
+        name: list(read_cuts(data / f"{name}.jsonl.gz")) for name in ("labeled", "validation", "unlabeled")
+    }
+    assert {name: len(each) for name, each in cuts.items()} == {
+        "labeled": 18,
+        "validation": 6,
+        "unlabeled": 20,
+    }
+    speakers = [{each.supervisions[0].speaker for each in cuts[name]} for name in ("labeled", "validation")]
+    assert not speakers[0] & speakers[1]
+    lengths = [json.loads(line) for line in (at_home / "exp/folders/lengths.jsonl").read_text().splitlines()]
+    assert len(lengths) == 20
+    assert (at_home / "exp/folders/model/model.safetensors").is_file()
+    before = files(at_home / "exp/folders")
+    assert command(*words) == 0
+    assert files(at_home / "exp/folders") == before
+
+
+def test_matching_without_labels_warns_and_follows_the_prior_alone(
+    at_home: Path, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("match", *MODELS, "--unlabeled", "data/unlabeled.jsonl.gz", "--recipe", "tiny.yaml")
+    words = (*words, "matching.updates=2", "training.report_every=1")
+    assert "there are no transcripts at all" in refused(*words, "--out", "exp/nothing")
+    sets = ("--validation", "data/test.jsonl.gz")
+    by_rate = "matching.reference_lengths=speaking_rate"
+    assert command(*words, *sets, "--out", "exp/unlabeled", by_rate) == 0
+    assert "no labeled speech: every update follows the prior" in capsys.readouterr().err
+    lines = map(json.loads, (at_home / "exp/unlabeled/metrics.jsonl").read_text().splitlines())
+    losses = [line for line in lines if "loss" in line]
+    assert len(losses) == 2
+    assert all("unpaired_loss" in line and "paired_loss" not in line for line in losses)
+    card = (at_home / "exp/unlabeled/model/README.md").read_text()
+    assert "untranscribed speech" in card
+    assert "\n- transcribed speech" not in card

@@ -64,7 +64,7 @@ def make(
             proposal=proposal,
             transcribed=transcribed,
         )
-        return task, record(task.paired), record(task.unpaired)
+        return task, record(task.streams["paired"]), record(task.streams["unpaired"])
 
     return make
 
@@ -246,12 +246,12 @@ def test_pseudo_labels_are_the_supervised_loss(
     make: Callable[..., tuple[Matching, list[Any], list[Any]]], corpora: tuple[Corpus, Corpus]
 ) -> None:
     task, _, _ = make(given_labels, combine="alternate", loss_weight=1.0)
-    task.unpaired = BatchStream(
+    task.streams["unpaired"] = BatchStream(
         UtteranceReader(corpora[0], task.model.tokenizer), BatchSettings(utterances=6), 0
     )
     loss, _ = task.backward(0, WATCH)
-    task.unpaired.position, task.unpaired._batches = 0, None
-    batch = task.unpaired.take()[0]
+    task.streams["unpaired"].position, task.streams["unpaired"]._batches = 0, None
+    batch = task.streams["unpaired"].take()[0]
     torch.testing.assert_close(loss, paired_sum(own(task), batch) / len(batch))
 
 
@@ -259,7 +259,7 @@ def test_a_transcript_without_a_known_piece_still_counts(
     make: Callable[..., tuple[Matching, list[Any], list[Any]]],
 ) -> None:
     task, paired, _ = make(two_hypotheses, combine="sum", loss_weight=0.0)
-    take = task.paired.take
+    take = task.streams["paired"].take
 
     def emptied() -> list[Batch]:
         (batch,) = take()
@@ -267,7 +267,7 @@ def test_a_transcript_without_a_known_piece_still_counts(
         lengths[0] = 1
         return [replace(batch, label_lengths=lengths)]
 
-    task.paired.take = emptied  # type: ignore[method-assign]
+    task.streams["paired"].take = emptied  # type: ignore[method-assign]
     loss, _ = task.backward(0, WATCH)
     batch = replace(paired[0], label_lengths=torch.tensor([1, *paired[0].label_lengths[1:]]))
     torch.testing.assert_close(loss, (paired_sum(own(task), batch) / 6).detach())
@@ -400,3 +400,27 @@ def test_the_labels_scored_are_those_of_the_proposal(
     said = [present(cut_text(cut)).split() for cut in corpora[0].cuts]
     errors = sum(len(words) - ("nine" in words) for words in said)
     assert figures["label_wer"] == pytest.approx(100 * errors / sum(map(len, said)))
+
+
+def test_without_labeled_speech_the_whole_batch_is_unpaired(
+    corpora: tuple[Corpus, Corpus], tiny_recognizer: SpeechRecognizer
+) -> None:
+    for combine in ("sum", "alternate"):
+        size = BatchSettings(utterances=6)
+        task = Matching(
+            tiny_recognizer,
+            None,
+            corpora[1],
+            {"dev": corpora[0]},
+            targets=two_hypotheses,
+            training=QUIET,
+            matching=MatchingSettings(batch=size, mixing=[1, 2], combine=combine),
+        )
+        taken = record(task.streams["unpaired"])
+        for update in range(3):
+            _, figures = task.backward(update, WATCH)
+            assert "paired_loss" not in figures
+        assert [len(batch) for batch in taken] == [6, 6, 6][: len(taken)]
+        tensors, state = task.state()
+        assert state == {"unpaired": 3}
+        task.restore(tensors, state)

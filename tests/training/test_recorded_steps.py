@@ -115,7 +115,7 @@ def test_proposals_of_changing_shapes_are_those_of_the_plain_search(
     frozen = of_type(SpeechRecognizer, Proposal(model, 0.0).model)
     task, proposer = matching(model, speech, tiny_prior), frozen.recorded()
     for _ in range(4):  # each shape twice: when its steps are recorded, and from the recording
-        batch = task.unpaired.take()[0].to(DEVICE)
+        batch = task.streams["unpaired"].take()[0].to(DEVICE)
         with torch.no_grad():
             found = proposer.propose(batch, 3)
             with plainly():
@@ -129,7 +129,7 @@ def test_proposals_with_the_prior_are_those_of_the_plain_search(
     proposal, prior = Proposal(model, 0.0), tiny_prior.to(DEVICE)
     fusion = FusionSettings(beam_size=4, lm_weight=0.5, attention_jump=20.0)
     proposer = BeamTargets(proposal, prior, 3, Weighing(fusion=fusion)).proposer
-    stream = matching(model, speech, tiny_prior).unpaired
+    stream = matching(model, speech, tiny_prior).streams["unpaired"]
     for _ in range(4):
         batch = stream.take()[0].to(DEVICE)
         with torch.no_grad():
@@ -163,6 +163,6 @@ def test_audio_stays_on_the_gpu_until_its_stream_is_closed(
     model: SpeechRecognizer, speech: Corpus, tiny_prior: ConvPrior
 ) -> None:
     alone, both = supervised(model, speech, tiny_prior), matching(model, speech, tiny_prior)
-    for stream in (alone.stream, both.paired, both.unpaired):
+    for stream in (alone.stream, both.streams["paired"], both.streams["unpaired"]):
         assert stream.audio is not None
         assert stream.take()[0].waveforms.is_cuda

@@ -13,7 +13,6 @@ from priormatch.cli.options import (
     Overrides,
     Recipe,
     TokenizerFolder,
-    Unlabeled,
     Validation,
     matching_settings_of,
     model_option,
@@ -121,6 +120,22 @@ def train(
             work.train_supervised([labeled], sets, pieces, wanted, out, out)
 
 
+UnlabeledSpeech = Annotated[
+    Path,
+    typer.Option("--unlabeled", help="Speech without transcripts: cuts, or any format of `prepare audio`."),
+]
+LabeledSpeech = Annotated[
+    Path | None,
+    typer.Option(
+        "--labeled", help="Transcribed speech in these formats; without it, every update follows the prior."
+    ),
+]
+ValidationSpeech = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--validation", help="Validation speech; may be repeated; otherwise labeled speakers are held out."
+    ),
+]
 MatchingPrior = Annotated[
     Path | None,
     model_option(
@@ -156,10 +171,10 @@ LabelsGiven = Annotated[
 def match(
     *,
     model: Model,
-    labeled: Labeled,
-    unlabeled: Unlabeled,
-    validation: Validation,
+    unlabeled: UnlabeledSpeech,
     out: Out,
+    labeled: LabeledSpeech = None,
+    validation: ValidationSpeech = None,
     prior: MatchingPrior = None,
     lengths: Lengths = None,
     fusion: MatchingFusion = None,
@@ -171,8 +186,11 @@ def match(
 ) -> None:
     """Train a recognizer further by local prior matching; or, with the same schedule, on given labels.
 
+    Speech in other formats than cuts is converted in OUT/data. Without --validation, some of the labeled speakers are
+    held out. Without --lengths, the unlabeled speech is decoded first if the length filter needs it.
+
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labeled train.jsonl.gz
-    --unlabeled more.jsonl.gz --lengths exp/lengths.jsonl --validation dev.jsonl.gz --out exp/lpm
+    --unlabeled more.jsonl.gz --validation dev.jsonl.gz --out exp/lpm
     """
     if labels_given and (prior or lengths or fusion or proposal or transcribed):
         raise UserError(
@@ -181,31 +199,37 @@ def match(
     wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.data.manifest import named_sets
     from priormatch.pipeline import match as matching
+    from priormatch.pipeline.match_inputs import Speech, greedy_lengths
     from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
     from priormatch.runs.stage import Stage
 
     matching.refuse_names(wanted)
-    sets = named_sets(validation)
-    inputs = {"model": model, "labeled": labeled}
-    inputs |= {f"validation/{name}": path for name, path in sets.items()}
+    given = Speech(labeled, unlabeled, named_sets(validation or []))
     if labels_given:
-        inputs["pseudo_labeled"] = unlabeled
+        if labeled is None or validation is None:
+            raise UserError("--labels-given needs --labeled and --validation: give both")
+        sets = given.validation
+        inputs = {"model": model, "pseudo_labeled": unlabeled}
+        inputs |= {name: path for name, path in given.inputs.items() if name != "unlabeled"}
         with Stage(out, recipe_of_schedule(wanted), inputs).work(together=True) as todo:
             if todo:
                 matching.train_on_pseudo_labels(
                     model, labeled, unlabeled, sets, settings=wanted, out=out, log=out
                 )
         return
-    matching.require_inputs(prior, lengths, wanted)
-    others = {"unlabeled": unlabeled, "prior": prior, "lengths": lengths, "proposal": proposal}
-    inputs |= {name: path for name, path in others.items() if path is not None}
-    with Stage(out, recipe_of_matching(wanted), inputs).work(together=True) as todo:
+    matching.require_prior(prior, wanted)
+    given.check()
+    models = {"model": model, "prior": prior, "lengths": lengths, "proposal": proposal}
+    inputs = {**given.inputs, **{name: path for name, path in models.items() if path is not None}}
+    with Stage(out, recipe_of_matching(wanted) | given.recipe(wanted), inputs).work(together=True) as todo:
         if todo:
+            speech = given.prepared(wanted, out / "data")
+            lengths = lengths or greedy_lengths(model, speech.unlabeled, wanted, out / "lengths.jsonl")
             matching.MatchJob.from_files(
                 model=model,
-                labeled=labeled,
-                unlabeled=unlabeled,
-                validation=sets,
+                labeled=speech.labeled,
+                unlabeled=speech.unlabeled,
+                validation=speech.validation,
                 settings=wanted,
                 out=out,
                 log=out,

@@ -86,15 +86,16 @@ class MatchJob:
     """One training by local prior matching: models, speech, settings and output folder.
 
     The online model is trained in place; its best version is saved in `out/model`. Without a `proposal`, the online
-    model is also the first proposal. The prior may be missing if neither the weights nor the search use it.
-    `reference_lengths` are tokens per utterance; they may be missing if there is no length filter, or to use the
-    speaking rate of the labeled speech. `contexts` are the texts that the prior reads before utterances. The proposal
-    is scored on `transcribed` utterances. Beams of a few utterances, transcribed ones if there are any, are written to
-    `out/inspected.jsonl`. The model's card includes facts from the prior's card in `prior_folder`.
+    model is also the first proposal. The prior may be missing if neither the weights nor the search use it. Without
+    labeled speech every update is unpaired. `reference_lengths` are tokens per utterance; they may be missing if there
+    is no length filter, or to use the speaking rate of the transcribed speech. `contexts` are the texts that the prior
+    reads before utterances. The proposal is scored on `transcribed` utterances. Beams of a few utterances, transcribed
+    ones if there are any, are written to `out/inspected.jsonl`. The model's card includes facts from the prior's card
+    in `prior_folder`.
     """
 
     online: Recognizer
-    labeled: Corpus
+    labeled: Corpus | None
     unlabeled: Corpus
     validation: Mapping[str, Corpus]
     settings: Settings
@@ -112,7 +113,7 @@ class MatchJob:
         cls,
         *,
         model: Path,
-        labeled: Path,
+        labeled: Path | None,
         unlabeled: Path,
         validation: Mapping[str, Path],
         settings: Settings,
@@ -134,7 +135,7 @@ class MatchJob:
             judge, contexts = OraclePrior(), transcripts_of_all(transcribed)
         return cls(
             online=online,
-            labeled=Corpus.load(labeled, settings.audio, transcribed=True),
+            labeled=None if labeled is None else Corpus.load(labeled, settings.audio, transcribed=True),
             unlabeled=speech,
             validation=load_validation(validation, settings),
             settings=settings,
@@ -194,11 +195,12 @@ class MatchJob:
             proposal.model.save(out / "proposal")
         if not isinstance(self.online, SpeechRecognizer):
             return
+        transcribed = {} if self.labeled is None else {"transcribed speech": self.labeled}
         leave_recognizer_card(
             out,
             self.online,
             f"Trained further on untranscribed speech by {PAPER}.",
-            {"transcribed speech": self.labeled, "untranscribed speech": speech},
+            {**transcribed, "untranscribed speech": speech},
             self.validation,
             best=best,
             recipe=recipe_of_matching(settings),
@@ -217,9 +219,10 @@ class MatchJob:
             )
 
     def _lengths(self) -> Mapping[str, int]:
-        """The given reference lengths, or those from the speaking rate of the labeled speech."""
+        """The given reference lengths, or those from the speaking rate of the labeled or the validation speech."""
         if self.reference_lengths is None and self.settings.matching.reference_lengths == "speaking_rate":
-            rate = pieces_a_second(self.labeled.cuts, self.online.tokenizer)
+            heard = self.validation.values() if self.labeled is None else [self.labeled]
+            rate = pieces_a_second([cut for each in heard for cut in each.cuts], self.online.tokenizer)
             return lengths_by_rate(self.unlabeled.ids, self.unlabeled.durations, rate)
         return self.reference_lengths or {}
 
@@ -245,8 +248,8 @@ def refuse_names(settings: Settings) -> None:
             )
 
 
-def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
-    """Refuse to match without the inputs that the settings need."""
+def require_prior(prior: object, settings: Settings) -> None:
+    """Refuse to match without a prior where the settings need one, and in several processes where they cannot."""
     matching = settings.matching
     if matching.baseline == "slimipl" and ranks() > 1:
         raise UserError("matching.baseline=slimipl keeps its labels in one process: run it without torchrun")
@@ -256,6 +259,12 @@ def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
         raise UserError(
             "there is no prior: give one, or weigh hypotheses without it (matching.prior_exponent=0)"
         )
+
+
+def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
+    """Refuse to match without the inputs that the settings need."""
+    matching = settings.matching
+    require_prior(prior, settings)
     if lengths is None and matching.length_filter and matching.reference_lengths != "speaking_rate":
         raise UserError(
             "there are no reference lengths: give them, use the speaking rate of the labeled speech"

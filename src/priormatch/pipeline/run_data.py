@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from lhotse import CutSet
 
@@ -98,18 +99,22 @@ def own_stage(settings: Settings) -> Wanted:
         **{f"test/{name}": path for name, path in settings.test.items()},
         **({"topline": settings.topline} if settings.topline else {}),
     }
-    wanted = {
-        "audio.max_bad_share": settings.audio.max_bad_share,
-        "validation_share": settings.validation_share,
-        "prior.validation_share": settings.prior.validation_share,
-        "seed": settings.training.seed,
-        **recipe_of_text(settings),
-    }
-    if settings.audio.segment:
-        wanted["audio.segment"] = settings.audio.segment
+    wanted = {**recipe_of_speech(settings), "prior.validation_share": settings.prior.validation_share}
     if settings.prior.model.context:
         wanted["prior.model.context"] = True
     return Wanted("data", wanted, {name: existing(name, value) for name, value in given.items()})
+
+
+def recipe_of_speech(settings: Settings) -> dict[str, Any]:
+    """Settings that converted speech depends on."""
+    segment = {"audio.segment": settings.audio.segment} if settings.audio.segment else {}
+    return {
+        "audio.max_bad_share": settings.audio.max_bad_share,
+        "validation_share": settings.validation_share,
+        "seed": settings.training.seed,
+        **recipe_of_text(settings),
+        **segment,
+    }
 
 
 def validation_sets(settings: Settings) -> dict[str, Path]:

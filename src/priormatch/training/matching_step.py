@@ -35,18 +35,23 @@ def share_of(size: BatchSettings, share: float) -> BatchSettings:
     )
 
 
+Kind = tuple[str, BatchStream, TargetsOf, float]
+"""One kind of speech in an update: its name, its batches, their targets, and the weight of its loss."""
+
+
 class Matching:
     """Trains the online model toward transcripts on labeled speech and toward targets on unlabeled speech.
 
     With `combine=alternate` each update is either paired or unpaired; with `sum` it has both, and the mixing sets
-    their shares of the batch. After each validation the proposal, if given, may be refreshed. New proposals are scored
-    on `transcribed` utterances, whose transcripts are not trained on, and the inspector, if given, records their beams.
+    their shares of the batch. Without labeled speech every update is unpaired. After each validation the proposal, if
+    given, may be refreshed. New proposals are scored on `transcribed` utterances, whose transcripts are not trained on,
+    and the inspector, if given, records their beams.
     """
 
     def __init__(
         self,
         online: Recognizer,
-        labeled: Corpus,
+        labeled: Corpus | None,
         unlabeled: Corpus,
         validation: Mapping[str, Corpus],
         *,
@@ -61,15 +66,20 @@ class Matching:
         self.training, self.matching, self.transcribed = training, matching, transcribed
         self.inspector = inspector
         if isinstance(online, SpeechRecognizer):
-            online.longest_heard = max(online.longest_heard, labeled.longest, unlabeled.longest)
+            heard = [each.longest for each in (labeled, unlabeled) if each is not None]
+            online.longest_heard = max(online.longest_heard, *heard)
             first = proposal.model if proposal is not None and proposal.policy != "never" else None
             if isinstance(first, SpeechRecognizer):
                 first.longest_heard = online.longest_heard
-        share = paired_share(*matching.mixing) if matching.combine == "sum" else 1.0
-        self.paired = labeled_stream(labeled, online, training, share_of(matching.batch, share))
+        size, paired_size = matching.batch, matching.batch
+        self.streams: dict[str, BatchStream] = {}
+        if labeled is not None:
+            if matching.combine == "sum":
+                share = paired_share(*matching.mixing)
+                paired_size, size = share_of(size, share), share_of(size, 1 - share)
+            self.streams["paired"] = labeled_stream(labeled, online, training, paired_size)
         reader = UtteranceReader(unlabeled, online.tokenizer, noise=noise_of(training))
-        size = share_of(matching.batch, 1 - share) if matching.combine == "sum" else matching.batch
-        self.unpaired = BatchStream(
+        self.streams["unpaired"] = BatchStream(
             reader, size, training.seed, workers=unlabeled.audio.workers, device=online.device
         )
         self.ids: list[str] = []
@@ -80,11 +90,12 @@ class Matching:
         if self.proposal is not None:
             self.proposal.follow(self.model)
         eos, device = self.model.tokenizer.eos, self.model.device
-        paired = ("paired", self.paired, given_labels, 1.0)
-        unpaired = ("unpaired", self.unpaired, self.targets, self.matching.loss_weight)
-        kinds = [paired] if is_paired(update, *self.matching.mixing) else [unpaired]
-        if self.matching.combine == "sum":
-            kinds = [paired, unpaired]
+        unpaired: Kind = ("unpaired", self.streams["unpaired"], self.targets, self.matching.loss_weight)
+        kinds = [unpaired]
+        if "paired" in self.streams:
+            paired: Kind = ("paired", self.streams["paired"], given_labels, 1.0)
+            alone = paired if is_paired(update, *self.matching.mixing) else unpaired
+            kinds = [paired, unpaired] if self.matching.combine == "sum" else [alone]
         taken = [stream.take() for _, stream, *_ in kinds]
         utterances = sum(stream.whole for _, stream, *_ in kinds)
         self.ids = [name for parts in taken for batch in parts for name in batch.ids]
@@ -139,8 +150,8 @@ class Matching:
 
     def close(self) -> None:
         """Stop processes that read ahead."""
-        self.paired.close()
-        self.unpaired.close()
+        for stream in self.streams.values():
+            stream.close()
 
     def save(self, folder: Path) -> None:
         """Save the online model in a folder."""
@@ -149,7 +160,7 @@ class Matching:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The proposal, cached targets and positions of the batch streams."""
         tensors: dict[str, Tensor] = {}
-        state: dict[str, Any] = {"paired": self.paired.position, "unpaired": self.unpaired.position}
+        state: dict[str, Any] = {name: stream.position for name, stream in self.streams.items()}
         if self.proposal is not None:
             tensors |= with_prefix("proposal", self.proposal.model.state_dict())
             state["proposal"] = self.proposal.state()
@@ -160,7 +171,8 @@ class Matching:
 
     def restore(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Restore what `state` returned."""
-        self.paired.position, self.unpaired.position = state["paired"], state["unpaired"]
+        for name, stream in self.streams.items():
+            stream.position = state[name]
         if self.proposal is not None:
             self.proposal.model.load_state_dict(of_prefix("proposal", tensors))
             self.proposal.restore(state["proposal"])
