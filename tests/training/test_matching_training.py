@@ -420,7 +420,7 @@ def test_without_labeled_speech_the_whole_batch_is_unpaired(
         for update in range(3):
             _, figures = task.backward(update, WATCH)
             assert "paired_loss" not in figures
-        assert [len(batch) for batch in taken] == [6, 6, 6][: len(taken)]
+        assert max(len(batch) for batch in taken) == 6
         tensors, state = task.state()
         assert state == {"unpaired": 3}
         task.restore(tensors, state)
