@@ -150,11 +150,17 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def load_network(found: Pretrained, auto: str, what: str, dtype: torch.dtype = torch.float32) -> Any:
+def load_network(
+    found: Pretrained,
+    auto: str,
+    what: str,
+    may_lack: tuple[str, ...] = (),
+    dtype: torch.dtype = torch.float32,
+) -> Any:
     """Load the network with a class of transformers such as AutoModelForCausalLM, in evaluation mode.
 
     `what` names the kind of model that is expected, for messages. Sizes are checked before memory is allocated, and
-    weights that are missing or left over are refused.
+    weights that are missing or left over are refused, except that those whose names end as in `may_lack` are zero.
     """
     transformers = import_transformers(f"{found.source} is a Hugging Face model, which")
     with opening(found):
@@ -180,10 +186,14 @@ def load_network(found: Pretrained, auto: str, what: str, dtype: torch.dtype = t
         ("unexpected_keys", "has weights that the architecture does not"),
     ):
         found_keys = (each if isinstance(each, str) else each[0] for each in info[problem])
-        if wrong := sorted(key for key in found_keys if not key.endswith(OLD_TABLES)):
+        if wrong := sorted(key for key in found_keys if not key.endswith((*OLD_TABLES, *may_lack))):
             more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             raise UserError(f"{found.source} is not {what}: it {text} ({wrong[0]}{more})")
-    if broken := not_finite(network.state_dict()):
+    weights = network.state_dict()
+    for key in info["missing_keys"]:
+        if key.endswith(may_lack):
+            weights[key].zero_()
+    if broken := not_finite(weights):
         raise UserError(f"{found.source}: the weights hold NaN or infinity ({broken[0]}): copy them again")
     return network.eval()
 
