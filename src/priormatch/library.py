@@ -18,7 +18,7 @@ from priormatch.pipeline.recipe import recipe_of_matching
 from priormatch.pipeline.work import thin
 from priormatch.progress import say
 from priormatch.recognizers.decode import greedy_transcripts
-from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -61,7 +61,11 @@ def match(
     if fusion_of_hypotheses(settings) == FusionSettings():
         say(f"{untuned(settings.fusion, feeds_back(settings.matching))} settings.fusion")
     device = find_device(settings.device)
-    online = SpeechRecognizer.load(model) if isinstance(model, str | os.PathLike) else model.copy()
+    online = (
+        load_recognizer(model, pretrained=settings.pretrained)
+        if isinstance(model, str | os.PathLike)
+        else model.copy()
+    )
     judge = load_prior(prior) if isinstance(prior, str | os.PathLike) else prior
     if not validation:
         raise UserError(

@@ -51,8 +51,14 @@ def export(
     from priormatch.progress import say
     from priormatch.recognizers.export import check
     from priormatch.recognizers.export import export as write
+    from priormatch.recognizers.hf_files import is_huggingface
     from priormatch.recognizers.recognizer import SpeechRecognizer
 
+    if is_huggingface(model):
+        raise UserError(
+            f"{model} is a model of transformers, which `priormatch export` does not support: export it with"
+            " `optimum-cli export onnx`"
+        )
     recognizer = SpeechRecognizer.load(model)
     if recognizer.decoder is not None and not recognizer.head.limited:
         say(

@@ -62,7 +62,7 @@ def serve(
     require_free(host, port)
     from priormatch.pipeline.transcribe import load_models
     from priormatch.progress import say
-    from priormatch.recognizers.recognizer import SpeechRecognizer
+    from priormatch.recognizers.load import load_recognizer
     from priormatch.recognizers.transcribing import cutting_for
     from priormatch.serve.beams import Transcriber
     from priormatch.serve.server import serve as serve_page
@@ -74,7 +74,7 @@ def serve(
             f"WARNING: listening on {host} without a password: anyone who reaches this machine can use the page"
         )
     cutting = cutting_for(recognizer, longest)
-    other = None if compare is None else SpeechRecognizer.load(compare, recognizer.device)
+    other = None if compare is None else load_recognizer(compare, recognizer.device)
     most_seconds = 60 * most_minutes
     transcriber = Transcriber(recognizer, judge, beam_size, fused, cutting, most_seconds, other=other)
     about = head(model, prior, most_seconds, most_megabytes, compare)

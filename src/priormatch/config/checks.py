@@ -33,7 +33,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         model.n_mels model.channels model.kernel model.size model.longest_output
         model.conformer.width model.conformer.layers model.conformer.heads model.conformer.kernel
         prior.model.embedding prior.model.width prior.model.head prior.model.kernel prior.batch_tokens
-        matching.beam_size fusion.beam_size *.batch.accumulate
+        matching.beam_size fusion.beam_size *.batch.accumulate pretrained.lora_rank
         """,
     ),
     (

@@ -99,6 +99,22 @@ class ConvLMSettings:
 
 
 @dataclass
+class PretrainedSettings:
+    """A recognizer of Hugging Face to start from, in place of `model`; needs the extra `hf`."""
+
+    recognizer: str = ""  # its folder, or its name on the Hub (owner/name[@revision]); empty: train `model`
+    # full: all weights but convolutions over waveforms; decoder: those after the encoder, or the output layer of CTC;
+    # lora: low-rank adapters of all layers, and the output layer of CTC
+    train: Literal["full", "decoder", "lora"] = "full"
+    lora_rank: int = 16  # lora: rank of the adapters; more can learn more
+    gradient_checkpointing: bool = (
+        False  # compute layers again for the gradient: less memory, a third more time
+    )
+    language: str = ""  # Whisper: the language to write, for example en
+    task: Literal["transcribe", "translate"] = "transcribe"  # Whisper: translate writes English
+
+
+@dataclass
 class OptimizerSettings:
     """SGD with step decay, as in the paper, or AdamW with warm-up and cosine decay to zero."""
 
@@ -301,6 +317,7 @@ class Settings:
     language: LanguageSettings = field(default_factory=LanguageSettings)
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
+    pretrained: PretrainedSettings = field(default_factory=PretrainedSettings)
     prior: PriorSettings = field(default_factory=PriorSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     matching: MatchingSettings = field(default_factory=MatchingSettings)

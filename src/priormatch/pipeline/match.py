@@ -38,7 +38,7 @@ from priormatch.pipeline.work import (
 )
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import mean_cer, note_rescoring, validation_errors
-from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -126,7 +126,7 @@ class MatchJob:
     ) -> "MatchJob":
         """Load the inputs from files; `lengths` are transcripts, which give reference lengths and contexts."""
         device = find_device(settings.device)
-        online = SpeechRecognizer.load(model, device)
+        online = load_recognizer(model, device, settings.pretrained)
         judge: Prior | None = None if prior is None else load_prior(prior, device)
         heard = None if lengths is None else read_transcripts(lengths)
         speech = Corpus.load(unlabeled, settings.audio)
@@ -142,7 +142,7 @@ class MatchJob:
             out=out,
             log=log,
             prior=judge,
-            proposal=None if proposal is None else SpeechRecognizer.load(proposal, device),
+            proposal=None if proposal is None else load_recognizer(proposal, device, settings.pretrained),
             reference_lengths=None if heard is None else {each.id: each.pieces for each in heard},
             contexts=contexts,
             transcribed=None if transcribed is None else transcribed_sample(transcribed, speech, settings),
@@ -332,7 +332,7 @@ def train_on_pseudo_labels(
     log: Path,
 ) -> None:
     """Train `model` further on transcripts and fixed pseudo-labels, with the mixing and schedule of matching."""
-    online = SpeechRecognizer.load(model, find_device(settings.device))
+    online = load_recognizer(model, find_device(settings.device), settings.pretrained)
     paired = Corpus.load(labeled, settings.audio, transcribed=True)
     speech = Corpus.load(pseudo_labeled, settings.audio, transcribed=True)
     sets = load_validation(validation, settings)

@@ -18,9 +18,8 @@ from priormatch.matching.lpm import keep_all
 from priormatch.pipeline.match import heard_before, weighing_of
 from priormatch.pipeline.work import thin
 from priormatch.recognizers.decode import note_rescoring
-from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.prior import ConvPrior
-from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.alignment import AlignedWord
 from priormatch.scoring.transcripts import read_transcripts
 
@@ -41,7 +40,7 @@ def inspect_files(
 ) -> list[Inspection]:
     """The beams of the utterances with the given ids, or of a fixed sample of `count` utterances (0 for all)."""
     device, matching = find_device(settings.device), settings.matching
-    recognizer, judge = SpeechRecognizer.load(model, device), load_prior(prior, device)
+    recognizer, judge = load_recognizer(model, device), load_prior(prior, device)
     if matching.hypotheses == "asr_lm":
         note_rescoring(recognizer, judge)
     heard = read_transcripts(lengths) if lengths else []

@@ -18,7 +18,7 @@ from priormatch.pipeline.transcribed import Transcribed
 from priormatch.progress import Meter, duration_text, say
 from priormatch.recognizers.decode import Search, note_rescoring
 from priormatch.recognizers.formats import FORMATS, Origin
-from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.protocols import Prior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import Transcription, transcribe_all
@@ -36,7 +36,7 @@ def load_models(
     """Load a recognizer and, if given, a prior."""
     use_threads(threads)
     place = find_device(device)
-    recognizer = SpeechRecognizer.load(model, place)
+    recognizer = load_recognizer(model, place)
     if prior is None:
         return recognizer, None
     judge = load_prior(prior, place)

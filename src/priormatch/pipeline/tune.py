@@ -37,7 +37,7 @@ from priormatch.recognizers.decode import (
     takes_part,
     transcribe,
 )
-from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import digest, fingerprint
 
@@ -65,7 +65,7 @@ def tune(
     Every set is encoded once. Trials are recorded in `OUT.trials.jsonl`, and the same call resumes from it.
     """
     device = find_device(settings.device)
-    recognizer, judge = SpeechRecognizer.load(model, device), load_prior(prior, device)
+    recognizer, judge = load_recognizer(model, device), load_prior(prior, device)
     note_rescoring(recognizer, judge)
     limited = recognizer.head.limited and takes_part(judge, recognizer)
     sets = load_validation(validation, settings)

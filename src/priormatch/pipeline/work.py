@@ -25,7 +25,7 @@ from priormatch.progress import count_text, duration_text, say
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frames_needed, way_to_fit
-from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import fingerprint
@@ -123,7 +123,10 @@ def train_supervised(
     training, matching = settings.training, settings.matching
     device = find_device(settings.device)
     torch.manual_seed(training.seed)
-    model = SpeechRecognizer(settings.model, tokenizer) if start is None else SpeechRecognizer.load(start)
+    if start is None:
+        model = SpeechRecognizer(settings.model, tokenizer)
+    else:
+        model = load_recognizer(start, pretrained=settings.pretrained)
     model.to(device)
     corpus = joined([Corpus.load(path, settings.audio, transcribed=True) for path in labeled])
     say(
@@ -179,7 +182,7 @@ def report_misfits(model: SpeechRecognizer, corpus: Corpus) -> None:
             f"{cut_off:,} of {len(spelled):,} transcripts have more {tokenizer.unit}s than a hypothesis can have: raise"
             f" model.longest_output={longest} above {most}"
         )
-    if model.ctc is None:
+    if model.ctc_head is None:
         return
     frames = np.ceil(corpus.durations[::step] / model.frame_seconds)
     if misfits := int((np.array(list(map(frames_needed, spelled))) > frames).sum()):
@@ -187,7 +190,7 @@ def report_misfits(model: SpeechRecognizer, corpus: Corpus) -> None:
             f"{misfits:,} of {len(spelled):,} transcripts have more {tokenizer.unit}s than the encoder has frames,"
             f" and CTC cannot learn them: {way_to_fit(model.settings, tokenizer.unit)}"
         )
-        if model.decoder is None and misfits == len(spelled):
+        if not model.head.limited and model.settings.kind == "ctc" and misfits == len(spelled):
             raise UserError(what)
         say(what)
 
@@ -264,7 +267,7 @@ def decode_to(
 ) -> None:
     """Transcribe the cuts of a manifest into a JSON Lines file; with a prior, as set in settings.fusion."""
     device = find_device(settings.device)
-    recognizer, search = SpeechRecognizer.load(model, device), plain_search(beam_size)
+    recognizer, search = load_recognizer(model, device, settings.pretrained), plain_search(beam_size)
     key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
     if prior is not None:
         judge = load_prior(prior, device)

@@ -108,8 +108,7 @@ class Encoded:
 
     def to(self, device: str | torch.device) -> "Encoded":
         """Move to another device."""
-        frames = Frames(self.frames.values.to(device), self.frames.lengths.to(device))
-        return replace(self, frames=frames)
+        return replace(self, frames=self.frames.to(device))
 
 
 def batch_seconds(device: torch.device) -> float:

@@ -130,8 +130,8 @@ def export(model: SpeechRecognizer, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     facts: dict[str, float] = {"sample_rate": SAMPLE_RATE, "end": model.tokenizer.eos}
     head = model.head
-    if isinstance(head, CtcHead):
-        write_encoder(folder, CtcEncoder(model, head.output), list(CTC_OUTPUTS))
+    if isinstance(head, CtcHead) and model.ctc is not None:
+        write_encoder(folder, CtcEncoder(model, model.ctc), list(CTC_OUTPUTS))
         facts |= {"blank": head.blank, "frame_seconds": model.frame_seconds}
     else:
         write_encoder(folder, Encoder(model), list(ATTENTION_OUTPUTS))

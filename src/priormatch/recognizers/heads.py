@@ -33,10 +33,24 @@ RESCORED = 4  # CTC hypotheses that a hybrid rescores for each one that it retur
 
 @dataclass(frozen=True)
 class Frames:
-    """Encoded utterances: values (B, T, D), zero after the end, and the number of frames of each utterance (B,)."""
+    """Encoded utterances: values (B, T, D), zero after the end, and the number of frames of each utterance (B,).
+
+    `mask` (B, N) has the valid inputs of the encoder, which the decoders of Hugging Face models need; None if all are.
+    """
 
     values: Tensor
     lengths: Tensor
+    mask: Tensor | None = None
+
+    def rows(self, part: slice) -> "Frames":
+        """Some of the utterances."""
+        mask = None if self.mask is None else self.mask[part]
+        return Frames(self.values[part], self.lengths[part], mask)
+
+    def to(self, device: str | torch.device) -> "Frames":
+        """Move to another device."""
+        mask = None if self.mask is None else self.mask.to(device)
+        return Frames(self.values.to(device), self.lengths.to(device), mask)
 
 
 class Head(Protocol):
@@ -126,36 +140,46 @@ class AttentionHead:
 
 @dataclass(frozen=True)
 class CtcHead:
-    """Connectionist temporal classification: log q(y|x) is summed over all alignments of y with the frames."""
+    """Connectionist temporal classification: log q(y|x) is summed over all alignments of y with the frames.
 
-    output: nn.Linear
+    `output` maps frames to logits; it is the identity where the frames are logits. The search never proposes a class
+    that is True in `never` (C,); log q includes all classes.
+    """
+
+    output: nn.Module
     blank: int
+    never: Tensor | None = None
     limited = False
 
     def log_probabilities(self, frames: Frames) -> Tensor:
         """log q of every class at every frame, in float32: -> (B, T, C)."""
         return self.output(frames.values).float().log_softmax(dim=-1)
 
+    def proposable(self, log_q: Tensor) -> Tensor:
+        """log q (B, T, C) with -inf for classes that are never proposed."""
+        return log_q if self.never is None else log_q.masked_fill(self.never, -torch.inf)
+
     def search(self, frames: Frames, k: int) -> Beam:
         """The best path for k = 1; otherwise a prefix search, whose hypotheses get their exact log q."""
-        if k == 1:
-            return greedy_ctc(self.log_probabilities(frames), frames.lengths, self.blank)
-        if self.searches_on_gpu(k):
+        if k > 1 and self.searches_on_gpu(k, frames.values.device):
             return self.search_on_gpu(frames, k).best(k)
-        log_q, settings = self.log_probabilities(frames), PrefixSettings(k, max(PREFIXES, k))
-        beam = prefix_search(log_q, frames.lengths, self.blank, settings)
+        log_q = self.log_probabilities(frames)
+        allowed, settings = self.proposable(log_q), PrefixSettings(k, max(PREFIXES, k))
+        if k == 1:
+            return greedy_ctc(allowed, frames.lengths, self.blank)
+        beam = prefix_search(allowed, frames.lengths, self.blank, settings)
         return rescored(beam, log_q, frames.lengths, self.blank)
 
-    def searches_on_gpu(self, beam_size: int) -> bool:
+    def searches_on_gpu(self, beam_size: int, device: torch.device) -> bool:
         """Whether the GPU search supports this device and this beam size."""
-        return beam_size <= MOST_HYPOTHESES and has_kernels(self.output.weight.device)
+        return beam_size <= MOST_HYPOTHESES and has_kernels(device)
 
     def search_on_gpu(self, frames: Frames, k: int) -> Beam:
         """The prefix search in kernels, which can be recorded: its hypotheses are padded to T + 1."""
         from priormatch.kernels import ctc
 
         log_q, settings = self.log_probabilities(frames), PrefixSettings(k, max(PREFIXES, k))
-        beam = ctc.padded_prefix_search(log_q, frames.lengths, self.blank, settings)
+        beam = ctc.padded_prefix_search(self.proposable(log_q), frames.lengths, self.blank, settings)
         scores = ctc.ctc_log_likelihood(log_q, frames.lengths, beam.classes, beam.lengths, self.blank)
         return beam.rescored(scores)
 
@@ -165,7 +189,8 @@ class CtcHead:
         values = settings.lm_weight, settings.token_bonus
         fusion = PrefixFusion(lm.step, first, *values, centered=settings.centered)
         size = PrefixSettings(settings.beam_size, settings.beam_size)
-        return prefix_search(self.log_probabilities(frames), frames.lengths, self.blank, size, fusion)
+        log_q = self.proposable(self.log_probabilities(frames))
+        return prefix_search(log_q, frames.lengths, self.blank, size, fusion)
 
     def log_q(self, frames: Frames, labels: Tensor, lengths: Tensor) -> Tensor:
         """The full likelihood; -inf for a sequence with more tokens than frames."""

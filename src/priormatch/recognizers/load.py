@@ -5,7 +5,11 @@ from pathlib import Path
 
 import torch
 
+from priormatch.config import PretrainedSettings
 from priormatch.recognizers.folder import kind_of
+from priormatch.recognizers.hf_files import is_huggingface
+from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
+from priormatch.recognizers.hub import model_folder
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -13,7 +17,21 @@ from priormatch.recognizers.recognizer import SpeechRecognizer
 
 def load_model(folder: Path) -> SpeechRecognizer | ConvPrior:
     """Load the recognizer or prior in a folder."""
-    return ConvPrior.load(folder) if kind_of(folder) == "prior" else SpeechRecognizer.load(folder)
+    return ConvPrior.load(folder) if kind_of(folder) == "prior" else load_recognizer(folder)
+
+
+def load_recognizer(
+    given: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    pretrained: PretrainedSettings | None = None,
+) -> SpeechRecognizer:
+    """Load a recognizer of any kind from its folder or from the Hub (`owner/name[@revision]`), ready to use.
+
+    `pretrained` says what of a Hugging Face model is trained; it has no effect on our own.
+    """
+    if is_huggingface(model_folder(given)):
+        return HuggingFaceRecognizer.load(given, device, pretrained)
+    return SpeechRecognizer.load(given, device)
 
 
 def load_prior(given: str | os.PathLike[str], device: str | torch.device = "cpu") -> Prior:

@@ -1,6 +1,7 @@
 """The recognizer: features, encoder and output head in one module, with its folder on disk."""
 
 import copy
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,11 @@ class SpeechRecognizer(nn.Module):
     """q(y|x): maps waveforms to tokens, word pieces or characters.
 
     Matching uses three operations: `propose` hypotheses, compute `log_prob` of given ones, and `copy` the model.
-    `longest_heard` is the longest training utterance in seconds; 0 if unknown.
+    `longest_heard` is the longest training utterance in seconds; 0 if unknown. Audio of more than `longest_audio`
+    seconds cannot be encoded as a whole.
     """
+
+    longest_audio = math.inf
 
     def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -309,7 +313,7 @@ class RecordedProposals:
 
     def propose(self, batch: Batch, k: int) -> Beam:
         """The k best hypotheses of each utterance."""
-        if self.ctc is not None and self.ctc.searches_on_gpu(k):
+        if self.ctc is not None and self.ctc.searches_on_gpu(k, batch.waveforms.device):
             return self.ctc_search(batch.waveforms, batch.samples, k=k).best(k).clone()
         width = k if self.fused is None else wide_enough(self.fused.settings, k).beam_size
         if self.attention is None or not self.attention.searches_on_gpu(width):

@@ -125,7 +125,7 @@ def cutting_for(
     if longest is None:
         known = max(model.longest_heard, Cutting.shortest) if model.longest_heard else Cutting.longest
         longest = min(known, Cutting.longest)
-    return Cutting(longest, pause=pause)
+    return Cutting(min(longest, model.longest_audio), pause=pause)
 
 
 def transcribe_all(

@@ -12,6 +12,7 @@ from priormatch.data.tokenizer import MARK
 from priormatch.errors import UserError
 from priormatch.recognizers.decode import evaluating
 from priormatch.recognizers.heads import Frames
+from priormatch.recognizers.load import load_recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import align_words, edge_seconds, encode_clips, in_recording
 from priormatch.report.pictures import shaded
@@ -45,7 +46,7 @@ def model_of(folder: Path) -> SpeechRecognizer | str:
     if not places:
         return "matching has left no model yet"
     try:
-        return SpeechRecognizer.load(places[0])
+        return load_recognizer(places[0])
     except (UserError, OSError) as error:
         return f"{places[0]} cannot be loaded: {error}"
 
@@ -63,7 +64,7 @@ def align_text(model: SpeechRecognizer, samples: np.ndarray, text: str) -> Align
         frames = encode_clips(model, [clip])
         if not int(frames.lengths):
             return None
-        if model.ctc_head is None or model.head.limited:
+        if model.decoder is not None and (model.ctc_head is None or model.head.limited):
             return of_attention(model, frames, labels, text, clip.seconds)
         (found,) = align_words(model, frames, labels, lengths)
     words = [place_of(each.start, each.end, clip.seconds, each.text) for each in in_recording(found, clip)]

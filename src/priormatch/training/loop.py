@@ -112,7 +112,7 @@ def fit_until(stop: Stop, task: Task, schedule: Schedule, folder: Path, log_fold
     """Train until the schedule ends, or save and stop if requested; return the best validation score so far."""
     stage = folder.name
     distributed.at(f"the start of {stage}")
-    parameters = list(task.model.parameters())
+    parameters = [each for each in task.model.parameters() if each.requires_grad]
     optimizer = make_optimizer(parameters, schedule.optimizer)
     update, best, state = resume(task, optimizer, folder)
     plan = schedule.wandb if distributed.is_main() else None
