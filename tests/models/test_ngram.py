@@ -77,7 +77,7 @@ def test_impossible_discounts_are_not_estimated(counts: list[int]) -> None:
 @settings(max_examples=60)
 def test_small_texts_have_the_probabilities_of_the_slow_way(sentences: list[str], order: int) -> None:
     model, _ = estimate(sentences, order)
-    p, backoff = kneser_ney(known(sentences), model.order)
+    p, _ = kneser_ney(known(sentences), model.order)
     assert {len(gram) for gram in p} == set(range(1, model.order + 1))
     assert model.ngrams == len(p) + 1  # and the beginning
     for gram, value in p.items():

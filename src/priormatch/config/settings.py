@@ -179,8 +179,11 @@ class TrainingSettings:
 
 @dataclass
 class PriorSettings:
-    """The language model and its training."""
+    """The language model and its training; of an n-gram model, only `order` and `validation_share` have an effect."""
 
+    # conv: the paper's convolutional network over tokens; ngram: a word n-gram model, which scores hypotheses as text
+    kind: Literal["conv", "ngram"] = "conv"
+    order: int = 4  # ngram: number of words of the longest n-grams
     model: ConvLMSettings = field(default_factory=ConvLMSettings)
     updates: int = 100_000  # number of updates; raise it if the validation perplexity still falls at the end
     batch_tokens: int = 8192  # tokens in a batch; lower it if memory runs out

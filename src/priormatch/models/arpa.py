@@ -10,12 +10,21 @@ import numpy as np
 from priormatch.data.text_files import CONVERT, MOST_BYTES, UNREADABLE, decompressed
 from priormatch.errors import UserError
 from priormatch.files import open_regular, replacing
-from priormatch.models.ngram import BEGIN, END, MOST_ORDER, SPECIAL, UNKNOWN, NgramModel, find
+from priormatch.models.ngram import (
+    BEGIN,
+    END,
+    MOST_BACKOFF,
+    MOST_LOG,
+    MOST_ORDER,
+    SPECIAL,
+    UNKNOWN,
+    NgramModel,
+    find,
+)
 from priormatch.progress import Meter, count_text
 
 SUFFIXES = (".arpa", ".arpa.gz", ".arpa.xz")
 MOST_WORDS, MOST_NGRAMS = 1 << 24, 1 << 31  # of each order
-MOST_LOG = 1e6  # of log10 p and log10 backoff, in either direction
 HEADER_LINES = 10_000  # comments and counts
 AT_ONCE = 50_000  # lines
 WITHOUT_UNKNOWN = -100.0  # log10 p of unknown words in a file that has none, as in KenLM
@@ -101,7 +110,7 @@ class _Reader:
 
     def section(self, order: int, total: int, meter: Meter) -> None:
         """Read and sort the n-grams of one order."""
-        parts = []
+        parts: list[tuple[np.ndarray, ...]] = []
         for _ in range(0, total, AT_ONCE):
             wanted = min(total - AT_ONCE * len(parts), AT_ONCE)
             rows = [*islice(self.rows, wanted)]
@@ -129,8 +138,9 @@ class _Reader:
         )
         log_p = np.array([_number(fields[0]) for _, fields in rows])
         backoff = np.array([_number(fields[-1]) if len(fields) > order + 1 else 0.0 for _, fields in rows])
-        self.refuse(~((log_p >= -MOST_LOG) & (log_p <= 0)), "log10 p is not a number up to 0", rows)
-        self.refuse(~(abs(backoff) <= MOST_LOG), "log10 backoff is not a number", rows)
+        for what, values, most in (("log10 p", log_p, 0.0), ("log10 backoff", backoff, MOST_BACKOFF)):
+            wrong = ~((values >= -MOST_LOG) & (values <= most))
+            self.refuse(wrong, f"{what} is not a number from {-MOST_LOG:g} to {most:g}", rows)
         lines = np.fromiter((line for line, _ in rows), np.int64)
         return self.keys_of(order, rows), log_p.astype(np.float32), backoff.astype(np.float32), lines
 

@@ -9,6 +9,7 @@ UNKNOWN, BEGIN, END = 0, 1, 2
 SPECIAL = ("<unk>", "<s>", "</s>")
 """The first words of every vocabulary: any unknown word, and the beginning and the end of a sentence."""
 MOST_ORDER = 10
+MOST_LOG, MOST_BACKOFF = 1e6, 10.0  # bounds of log10 p, downward, and of log10 backoff
 NEVER = -99.0  # log10 p of the beginning of a sentence, which is never predicted
 LN_10 = float(np.log(10))
 

@@ -70,5 +70,6 @@ def memory_finding(settings: Settings, there: int) -> Finding:
 
 def least_memory(settings: Settings) -> int:
     """The bytes of the weights in matching: online model with gradient and optimizer, proposal, and prior."""
-    recognizer, prior = (weights_of(step, settings) for step in ("supervised", "prior"))
+    recognizer = weights_of("supervised", settings)
+    prior = weights_of("prior", settings) if settings.prior.kind == "conv" else 0  # n-grams depend on the text
     return NUMBER * (recognizer * (3 + numbers_in(settings.matching.optimizer)) + prior)
