@@ -1,12 +1,13 @@
 """Tiny things that many tests want: a tokenizer, a corpus of tones, a recognizer and a prior."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import soundfile
 import torch
+from hub_stub import TOKEN, Hub, running_hub
 from hypothesis import settings
 from tiny_language import sentences, speak
 
@@ -121,3 +122,20 @@ def tiny_prior(tiny_prior_settings: ConvLMSettings, tiny_tokenizer: Tokenizer) -
     from priormatch.recognizers.prior import ConvPrior
 
     return ConvPrior(tiny_prior_settings, tiny_tokenizer).eval()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A Hub to which this process is logged in, with a cache of its own."""
+    from huggingface_hub import constants
+
+    with running_hub() as hub:
+        address = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        yield hub

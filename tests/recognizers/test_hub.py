@@ -1,12 +1,12 @@
 """Models that travel: pushed to a stand-in of the Hub and loaded from there, and what is said when they cannot."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from hub_stub import TOKEN, Hub, running_hub
+from hub_stub import Hub
 from narrowing import present
 from tiny_run import command
 
@@ -21,23 +21,6 @@ from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 FILES = {"model.safetensors", "model.yaml", "tokenizer.model", CARD}
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A Hub to which this process is logged in, with a cache of its own."""
-    from huggingface_hub import constants
-
-    with running_hub() as hub:
-        address = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        yield hub
 
 
 @pytest.fixture

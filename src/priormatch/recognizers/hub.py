@@ -12,7 +12,22 @@ from priormatch import __version__
 from priormatch.errors import UserError
 from priormatch.files import replace_text
 
-FETCHED = ("*.safetensors", "*.yaml", "tokenizer.model", "README.md")
+FETCHED = (
+    "model.safetensors",
+    "model-*.safetensors",
+    "model.safetensors.index.json",
+    "*.yaml",
+    "*config.json",  # also of the tokenizer, the features and the decoding of Hugging Face models
+    "*.model",
+    "tokenizer.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "normalizer.json",
+    "README.md",
+)
+"""The files of a model, of this package or of Hugging Face; no pickles and no code."""
 NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
 
 
@@ -25,7 +40,7 @@ def model_folder(given: str | os.PathLike[str]) -> Path:
 
 
 def fetch(name: str, revision: str | None = None) -> Path:
-    """Download a model into the Hub's cache, or find it there; only weights, settings, tokenizer and card."""
+    """Download a model into the Hub's cache, or find it there; only the files in `FETCHED`."""
     hub = import_hub(f"there is no folder {name} here, and downloading the model of that name from the Hub")
     errors = hub.errors
     try:
@@ -42,8 +57,8 @@ def fetch(name: str, revision: str | None = None) -> Path:
             f"there is no folder {name} here, and the download from the Hub failed ({reason(error)}): check the path,"
             " or the connection"
         ) from error
-    if not (folder / "model.yaml").is_file():
-        what = "holds no priormatch model" if any(folder.glob("*")) else "is empty"
+    if not any((folder / file).is_file() for file in ("model.yaml", "config.json")):
+        what = "holds no priormatch model and no Hugging Face model" if any(folder.glob("*")) else "is empty"
         raise UserError(f"{name} on the Hub {what}: check the name, or push a model there")
     return folder
 
