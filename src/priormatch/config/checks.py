@@ -43,6 +43,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         threads audio.workers model.blocks *.batch.seconds *.batch.utterances *.batch.buckets training.augment.*_masks
         training.augment.*_width training.window_updates training.validate_on training.ctc_weight training.consistency
         matching.loss_weight matching.*_exponent matching.score_labels_on matching.inspect_on
+        matching.length_normalization
         *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
         fusion.token_margin fusion.attention_jump fusion.beam_threshold prior.pieces
         """,
