@@ -41,6 +41,22 @@ def gpus_for(name: str) -> list[str]:
     return [each.strip() for each in visible.split(",")][:count] if visible else list(map(str, range(count)))
 
 
+def memory_of(device: torch.device) -> int:
+    """The bytes that a model may take at most: free on a GPU, installed for the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def require_memory(needed: int, device: torch.device, what: str) -> None:
+    """Refuse what needs more bytes than a device has."""
+    if needed > (there := memory_of(device)):
+        raise UserError(
+            f"{what} needs {needed / 1e9:.1f} GB of memory, but {device} has {there / 1e9:.1f} GB: use a smaller model"
+            " or another machine"
+        )
+
+
 def use_threads(count: int) -> None:
     """Set the number of CPU threads; 0 keeps PyTorch's default."""
     if count:

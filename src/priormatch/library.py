@@ -19,6 +19,7 @@ from priormatch.pipeline.work import thin
 from priormatch.progress import say
 from priormatch.recognizers.decode import greedy_transcripts
 from priormatch.recognizers.load import load_prior, load_recognizer
+from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -137,7 +138,7 @@ def _digest_of(model: object) -> str:
     hashed = hashlib.sha256()
     if not isinstance(model, SpeechRecognizer | ConvPrior):
         hashed.update(type(model).__qualname__.encode())
-    weights = model.state_dict() if isinstance(model, torch.nn.Module) else {}
+    weights = model.state_dict() if isinstance(model, torch.nn.Module | NgramPrior) else {}
     for name, value in sorted(weights.items()):
         hashed.update(name.encode())
         hashed.update(value.cpu().contiguous().numpy().tobytes())

@@ -491,8 +491,9 @@ def test_labels_are_written_and_learned(refused: Callable[..., str], at_home: Pa
 def test_matching_converts_folders_holds_out_speakers_and_decodes_for_the_length_filter(
     at_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("match", *MODELS, "--labeled", "labeled", "--unlabeled", "unlabeled", "--out", "exp/folders")
-    words = (*words, "--recipe", "tiny.yaml", "matching.updates=2", "validation_share=0.25")
+    speech = ("--labeled", "labeled", "--unlabeled", "unlabeled")
+    settings = ("--recipe", "tiny.yaml", "matching.updates=2", "validation_share=0.25")
+    words = ("match", *MODELS, *speech, "--out", "exp/folders", *settings)
     assert command(*words) == 0
     data = at_home / "exp/folders/data"
     cuts = {
@@ -516,8 +517,8 @@ def test_matching_converts_folders_holds_out_speakers_and_decodes_for_the_length
 def test_matching_without_labels_warns_and_follows_the_prior_alone(
     at_home: Path, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("match", *MODELS, "--unlabeled", "data/unlabeled.jsonl.gz", "--recipe", "tiny.yaml")
-    words = (*words, "matching.updates=2", "training.report_every=1")
+    settings = ("--recipe", "tiny.yaml", "matching.updates=2", "training.report_every=1")
+    words = ("match", *MODELS, "--unlabeled", "data/unlabeled.jsonl.gz", *settings)
     assert "there are no transcripts at all" in refused(*words, "--out", "exp/nothing")
     sets = ("--validation", "data/test.jsonl.gz")
     by_rate = "matching.reference_lengths=speaking_rate"

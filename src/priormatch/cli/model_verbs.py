@@ -35,12 +35,14 @@ def push(
 
 
 def export(
-    model: Annotated[Path, model_argument("Folder of a recognizer.")],
+    model: Annotated[Path, model_argument("Folder of a recognizer or an n-gram prior.")],
     *,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the ONNX files.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the exported files.")],
     overwrite: Force = False,
 ) -> None:
     """Export a recognizer to ONNX: encoder, tokens and, if there is one, decoder, checked with onnxruntime.
+
+    An n-gram prior is written as an ARPA file, lm.arpa.
 
     Example: priormatch export exp/lpm/model --out exported
     """
@@ -49,6 +51,13 @@ def export(
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise UserError(f"{out} exists: give another --out, or --overwrite")
     from priormatch.progress import say
+    from priormatch.recognizers.folder import NGRAM, kind_of
+
+    if kind_of(model) == NGRAM:
+        from priormatch.recognizers.ngram_prior import export_arpa
+
+        say(f"{export_arpa(model, out)}: done")
+        return
     from priormatch.recognizers.export import check
     from priormatch.recognizers.export import export as write
     from priormatch.recognizers.hf_files import is_huggingface

@@ -56,7 +56,10 @@ def score(
     overwrite: Force = False,
     as_json: Json = False,
     prior: Annotated[
-        Path | None, model_option("--prior", "Folder of a prior, to show its perplexity per token.")
+        Path | None,
+        model_option(
+            "--prior", "Folder of a prior, to show its perplexity per token, or per word of an n-gram prior."
+        ),
     ] = None,
 ) -> None:
     """Compute word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.

@@ -65,25 +65,34 @@ def train_prior(
         Path, typer.Option("--text", help="Sentences, one per line, as `prepare text` writes them.")
     ],
     validation_text: Annotated[Path, typer.Option("--validation-text", help="Held-out sentences.")],
-    tokenizer: TokenizerFolder,
     out: Out,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", help="Folder of a tokenizer; not needed with prior.kind=ngram."),
+    ] = None,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train the prior, a language model, on text.
+    """Train the prior, a language model, on text: a convolutional network, or with prior.kind=ngram an n-gram model.
 
     Example: priormatch train-prior --text books.txt --validation-text dev.txt --tokenizer exp/tokenizer --out exp/prior
     """
     wanted = settings_of(recipe, overrides)
     from priormatch.data.tokenizer import Tokenizer
     from priormatch.pipeline import work
-    from priormatch.pipeline.recipe import recipe_of_prior
+    from priormatch.pipeline.recipe import recipe_of_prior_stage
     from priormatch.runs.stage import Stage
 
+    used, inputs = recipe_of_prior_stage(wanted), {"text": text, "validation_text": validation_text}
+    if wanted.prior.kind == "ngram":
+        with Stage(out, used, inputs).work() as todo:
+            if todo:
+                work.estimate_prior(text, validation_text, wanted, out)
+        return
+    if tokenizer is None:
+        raise UserError("prior.kind=conv needs a tokenizer: give --tokenizer, or set prior.kind=ngram")
     pieces = Tokenizer.load(tokenizer)
-    inputs = {"text": text, "validation_text": validation_text, "tokenizer": tokenizer}
-    used = {"prior": recipe_of_prior(wanted.prior), "seed": wanted.training.seed}
-    with Stage(out, used, inputs).work(together=True) as todo:
+    with Stage(out, used, {**inputs, "tokenizer": tokenizer}).work(together=True) as todo:
         if todo:
             work.train_prior(text, validation_text, pieces, wanted, out, out)
 

@@ -43,6 +43,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         threads audio.workers model.blocks *.batch.seconds *.batch.utterances *.batch.buckets training.augment.*_masks
         training.augment.*_width training.window_updates training.validate_on training.ctc_weight training.consistency
         matching.loss_weight matching.*_exponent matching.score_labels_on matching.inspect_on
+        matching.length_normalization
         *.optimizer.decay_every *.optimizer.warm_up *.optimizer.weight_decay
         fusion.token_margin fusion.attention_jump fusion.beam_threshold prior.pieces
         """,
@@ -94,6 +95,7 @@ BOUNDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ),
     ("must be 4 or 8", lambda factor: factor in (4, 8), "model.conformer.subsampling"),
     (f"must be at most {MOST_LAYERS:,}", lambda number: number <= MOST_LAYERS, "model.conformer.layers"),
+    ("must be from 1 to 10", lambda order: 1 <= order <= 10, "prior.order"),
     ("must be at most 1,000", lambda number: number <= 1000, "model.n_mels"),
     ("must be at least 4, because three are control pieces", lambda pieces: pieces >= 4, "tokenizer.pieces"),
     ("must be 0 or more and below 2**31", lambda seed: 0 <= seed < 1 << 31, "training.seed demo.seed"),
@@ -106,6 +108,7 @@ def check(settings: Settings) -> None:
     _check_names(settings)
     _check_kept(settings)
     _check_models(settings)
+    _check_ngram(settings.prior)
     _check_training(settings)
 
 
@@ -223,6 +226,13 @@ def _is_bottleneck(entry: Any) -> bool:
     return numbers and len(entry) == 3 and min(entry) >= 1 and max(entry) <= MOST_SIZE
 
 
+def _check_ngram(prior: PriorSettings) -> None:
+    """Refuse copies and a tokenizer of an n-gram prior, which has neither."""
+    for name, value in (("pieces", prior.pieces), ("keep", prior.keep)):
+        what = "has no effect on prior.kind=ngram, which reads words and has no updates; leave it out"
+        _need(prior.kind == "conv" or not value, f"prior.{name}", value, what)
+
+
 def _check_training(settings: Settings) -> None:
     training, matching, audio = settings.training, settings.matching, settings.audio
     _need(audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
@@ -260,7 +270,7 @@ def _check_training(settings: Settings) -> None:
         "give a lower and an upper bound, such as [0.95,1.05], or [] for no filter",
     )
     _need(
-        not matching.context or settings.prior.model.context,
+        not matching.context or settings.prior.model.context or settings.prior.kind == "ngram",
         "matching.context",
         matching.context,
         "needs a prior trained with context; set prior.model.context=true",

@@ -27,6 +27,9 @@ ORACLE = "oracle"
 NormalizerKind = Literal["english", "unicode", "turkic"]
 
 
+TextForm = Literal["as_written", "lower", "sentence"]
+
+
 @dataclass
 class LanguageSettings:
     """Text normalization, the same for transcripts, the prior's text and scoring."""
@@ -195,8 +198,11 @@ class TrainingSettings:
 
 @dataclass
 class PriorSettings:
-    """The language model and its training."""
+    """The language model and its training; of an n-gram model, only `order` and `validation_share` have an effect."""
 
+    # conv: the paper's convolutional network over tokens; ngram: a word n-gram model, which scores hypotheses as text
+    kind: Literal["conv", "ngram"] = "conv"
+    order: int = 4  # ngram: number of words of the longest n-grams
     model: ConvLMSettings = field(default_factory=ConvLMSettings)
     updates: int = 100_000  # number of updates; raise it if the validation perplexity still falls at the end
     batch_tokens: int = 8192  # tokens in a batch; lower it if memory runs out
@@ -209,6 +215,12 @@ class PriorSettings:
     # text. 0: the recognizer's tokenizer
     pieces: int = 0
     keep: dict[str, KeepSettings] = field(default_factory=dict)  # copies of the prior to keep, as in training
+    # a trained prior to use instead: a folder, or `owner/name[@revision]` on the Hub, of this package or a causal
+    # language model of Hugging Face; empty: a run trains one on `text`
+    pretrained: str = ""
+    # how a Hugging Face prior reads what the recognizer writes; sentence: with a capital at the start and a period at
+    # the end, and not all in capitals, for models of written text; other priors normalize text themselves
+    text_form: TextForm = "as_written"
 
 
 @dataclass
@@ -226,8 +238,13 @@ class MatchingSettings:
     # how the proposal lists hypotheses: alone, or by shallow fusion with the prior, with tuned `fusion` settings
     hypotheses: Literal["asr", "asr_lm"] = "asr"
     beam_size: int = 4  # k, hypotheses per utterance; more need more memory
-    prior_exponent: float = 1.0  # a in the weights p_y^a · r^b; 0 removes the prior from them
+    # a in the weights p_y^a · r^b: 1 / T, where T is the temperature of the prior; below 1 its weights are flatter; 0
+    # removes the prior from them
+    prior_exponent: float = 1.0
     proposal_exponent: float = 0.0  # b in the weights; with a = b = 0 they are uniform
+    # x: log p_y is divided by the length of the hypothesis in tokens to this power; 0 as in the paper; 1: the mean per
+    # token, for a prior that prefers short hypotheses
+    length_normalization: float = 0.0
     # r_lb and r_ub, bounds on a hypothesis's length relative to the reference length; [] disables. Widen them if few
     # hypotheses pass; narrow them if outputs keep getting shorter
     length_filter: list[float] = field(default_factory=lambda: [0.95, 1.05])

@@ -129,7 +129,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """Yield the decoded lines of a file without surrounding whitespace; raise `UserError` if it cannot be read."""
     offset = 0
     try:
-        with open_regular(path) as file, _decompressed(path, file) as stream:
+        with open_regular(path) as file, decompressed(path, file) as stream:
             while line := stream.readline(MOST_BYTES + 1):
                 if len(line) > MOST_BYTES:
                     raise UserError(
@@ -178,7 +178,8 @@ def read_book_ids(path: Path) -> frozenset[str]:
     return ids
 
 
-def _decompressed(path: Path, file: IO[bytes]) -> IO[bytes]:
+def decompressed(path: Path, file: IO[bytes]) -> IO[bytes]:
+    """The content of an open file, decompressed if its name ends in .gz or .xz."""
     if path.suffix == ".gz":
         return gzip.open(file)  # type: ignore[return-value]
     return lzma.open(file) if path.suffix == ".xz" else file

@@ -18,6 +18,7 @@ from priormatch.progress import count_text, duration_text
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frame_seconds_of, way_to_fit
 from priormatch.recognizers.load import load_model
+from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.runs.verdict import LITTLE_VALIDATION, Size, too_little_validation
 
@@ -335,6 +336,9 @@ def model_findings(folder: Path) -> Iterator[Finding]:
         name = str(place.relative_to(folder))
         try:
             model = load_model(place)
+            if isinstance(model, NgramPrior):
+                yield Finding("ok", f"{name} in {folder}: complete, {model.model.ngrams:,} n-grams")
+                continue
             own = isinstance(model, ConvPrior) and "tokenizer-prior" in groups
             group = groups.setdefault("tokenizer-prior" if own else "tokenizer", {})
             group[name] = model.tokenizer

@@ -73,7 +73,11 @@ def work_of(request: Request) -> list[Work]:
     models = shared_models(places, list(systems.values()))
     if systems:
         models.setdefault(places.folder / "prior", places.settings)  # needed for all figures
-    trainings = [of_model(path.relative_to(places.folder), settings) for path, settings in models.items()]
+    trainings = [
+        of_model(path.relative_to(places.folder), settings)
+        for path, settings in models.items()
+        if path.name != "prior" or settings.prior.kind == "conv"
+    ]
     trainings += [
         of_system(name, system.kind, places.settings_of(system))
         for name, system in systems.items()

@@ -44,8 +44,8 @@ from priormatch.pipeline.recipe import (
 from priormatch.pipeline.show_hypotheses import marked
 from priormatch.pipeline.work import kept_copy
 from priormatch.progress import say
+from priormatch.recognizers.load import load_prior
 from priormatch.recognizers.perplexity import in_order, likelihoods
-from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import digest, kept_aside, plain
 from priormatch.scoring.bootstrap import ScoredTexts
@@ -121,7 +121,7 @@ def errors_of(transcripts: Sequence[Transcript], rate: str) -> ErrorCounts:
 
 def scored_by(study: Study, prior: Path, texts: Sequence[str]) -> ScoredTexts:
     """The prior's score of each text."""
-    judge = ConvPrior.load(prior, find_device(study.settings.device))
+    judge = load_prior(prior, find_device(study.settings.device))
     return in_order(likelihoods(judge, texts), texts)
 
 
@@ -206,7 +206,7 @@ def beams(study: Study) -> Grid:
     """Table 1: the reference, and each model's hypotheses with marked errors, log q, log p_y and weights."""
     device = find_device(study.settings.device)
     models = {"Supervised": study.models.supervised(), "LPM": study.train(SHOWN)}
-    prior, size = ConvPrior.load(study.models.prior(), device), study.settings.matching.beam_size
+    prior, size = load_prior(study.models.prior(), device), study.settings.matching.beam_size
     corpus = some_of(study.data.validation["dev-other"], study)
     found = {
         name: inspect(SpeechRecognizer.load(model, device), prior, corpus, size, Weighing())

@@ -13,10 +13,11 @@ from priormatch import __version__
 from priormatch.config import CardSettings, ModelSettings, Settings
 from priormatch.data.corpus import Corpus
 from priormatch.data.manifest import SUFFIX
-from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE
+from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE, Normalizer
 from priormatch.distributed import is_main
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.card import CARD, Card, read_card, write_card
+from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import plain, versions
@@ -27,10 +28,11 @@ NO_LICENSE = (
     " add a line such as `license: cc-by-4.0` to the metadata at the top of this file and remove this section."
 )
 TEXT = "- text: "
+Model = SpeechRecognizer | ConvPrior | NgramPrior
 TASKS = {"automatic-speech-recognition": "Automatic Speech Recognition", "text-generation": "Text Generation"}
 
 
-def plain_card(name: str, model: SpeechRecognizer | ConvPrior) -> Card:
+def plain_card(name: str, model: Model) -> Card:
     """The card of any model, from the model alone."""
     hears = isinstance(model, SpeechRecognizer)
     facts = {
@@ -38,16 +40,34 @@ def plain_card(name: str, model: SpeechRecognizer | ConvPrior) -> Card:
         "pipeline_tag": "automatic-speech-recognition" if hears else "text-generation",
         "tags": ["priormatch", "speech-recognition" if hears else "language-model"],
     }
-    what = (
-        f"A speech recognizer for audio at 16 kHz: {network(model.settings)}"
-        if isinstance(model, SpeechRecognizer)
-        else "A prior: a gated convolutional language model that scores the hypotheses of a speech recognizer"
-    )
-    classes = f"{model.tokenizer.classes} classes, {model.tokenizer.unit}s and the end of sentence"
-    summary = f"{what}. {parameters(model)} parameters, {classes}."
-    if (normalizer := model.tokenizer.normalizer) != ENGLISH:
+    summary = f"{kind_in_words(model)}. {size_in_words(model)}."
+    if (normalizer := normalizer_of_model(model)) != ENGLISH:
         summary += f" Its text uses the normalizer `{normalizer.name}` ({LANGUAGE_FILE})."
     return Card(facts, name, summary, {"Use": usage(model), "Limits": limits(model), "License": NO_LICENSE})
+
+
+def kind_in_words(model: Model) -> str:
+    """What a model is."""
+    if isinstance(model, SpeechRecognizer):
+        return f"A speech recognizer for audio at 16 kHz: {network(model.settings)}"
+    if isinstance(model, NgramPrior):
+        lm = f"a word {model.model.order}-gram language model"
+    else:
+        lm = "a gated convolutional language model"
+    return f"A prior: {lm} that scores the hypotheses of a speech recognizer"
+
+
+def size_in_words(model: Model) -> str:
+    """The size of a model, and of its vocabulary."""
+    if isinstance(model, NgramPrior):
+        return f"{model.model.ngrams:,} n-grams of {len(model.model.words):,} words"
+    classes = f"{model.tokenizer.classes} classes, {model.tokenizer.unit}s and the end of sentence"
+    return f"{parameters(model)} parameters, {classes}"
+
+
+def normalizer_of_model(model: Model) -> Normalizer:
+    """The text normalizer of a model."""
+    return model.normalizer if isinstance(model, NgramPrior) else model.tokenizer.normalizer
 
 
 def network(settings: ModelSettings) -> str:
@@ -63,7 +83,7 @@ def network(settings: ModelSettings) -> str:
     return f"{encoder}, {outputs[settings.kind]}"
 
 
-def usage(model: SpeechRecognizer | ConvPrior, name: str = "MODEL") -> str:
+def usage(model: Model, name: str = "MODEL") -> str:
     """How to use a model; without a name it is called MODEL."""
     kind = type(model).__name__
     hears = isinstance(model, SpeechRecognizer)
@@ -79,8 +99,13 @@ def usage(model: SpeechRecognizer | ConvPrior, name: str = "MODEL") -> str:
     return f"```python\n{code}\n```\n\nOn the command line: `priormatch transcribe {words}`.{where}"
 
 
-def limits(model: SpeechRecognizer | ConvPrior) -> str:
+def limits(model: Model) -> str:
     """The limits of a model."""
+    if isinstance(model, NgramPrior):
+        return (
+            "It models text like its training text, in the same spelling. Words that do not occur there are all alike"
+            " to it, and improbable. It scores whole hypotheses and takes part in no search."
+        )
     if isinstance(model, ConvPrior):
         return (
             "It models text like its training text, in the same spelling. In a search it works only with recognizers"
@@ -107,14 +132,12 @@ class Trained:
     recipe: Mapping[str, Any]
 
 
-def trained_card(
-    name: str, model: SpeechRecognizer | ConvPrior, trained: Trained, wanted: CardSettings
-) -> Card:
+def trained_card(name: str, model: Model, trained: Trained, wanted: CardSettings) -> Card:
     """The card of a newly trained model."""
     card = plain_card(name, model)
     given = {key: value for key, value in plain(wanted).items() if value}
     used = {key: plain(value) for key, value in trained.recipe.items()}
-    written = f"normalizer `{model.tokenizer.normalizer.name}`"
+    written = f"normalizer `{normalizer_of_model(model).name}`"
     language = f"language: {wanted.language or 'not set (card.language)'}, {written}"
     listing = yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=100)
     sections = {
@@ -166,10 +189,11 @@ def called(file: Path, settings: Settings) -> str:
     return Path(sources.get(name) or name).name.removesuffix(SUFFIX)
 
 
-def judged(prior: ConvPrior, folder: Path | None) -> str:
+def judged(prior: ConvPrior | NgramPrior, folder: Path | None) -> str:
     """A line about a recognizer's prior: its size, and the name and text in its own card."""
     card = None if folder is None else read_card(folder)
-    size = f"a language model of {parameters(prior)} parameters"
+    amount = size_in_words(prior) if isinstance(prior, NgramPrior) else f"{parameters(prior)} parameters"
+    size = f"a language model of {amount}"
     if card is None:
         return f"prior: {size}"
     learned = [line for line in card.sections.get("Data", "").splitlines() if line.startswith(TEXT)]

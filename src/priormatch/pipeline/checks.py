@@ -1,13 +1,10 @@
 """The checks of `priormatch doctor` that a run makes before it trains."""
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
-
 from priormatch.config import Settings
-from priormatch.device import find_device
+from priormatch.device import find_device, memory_of
 from priormatch.doctor.findings import Finding, guarded
 from priormatch.doctor.machine import GB
 from priormatch.doctor.machine import findings as machine_findings
@@ -50,13 +47,6 @@ def findings(settings: Settings, with_data: bool) -> Iterator[Finding]:
         yield from guarded(data_findings(settings))
 
 
-def memory_of(device: torch.device) -> int:
-    """The bytes that a training may take at most: free on a GPU, installed for the CPU."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def memory_finding(settings: Settings, there: int) -> Finding:
     """Check whether the models of matching and the optimizer fit into memory, without any speech."""
     needed = least_memory(settings)
@@ -70,5 +60,8 @@ def memory_finding(settings: Settings, there: int) -> Finding:
 
 def least_memory(settings: Settings) -> int:
     """The bytes of the weights in matching: online model with gradient and optimizer, proposal, and prior."""
-    recognizer, prior = (weights_of(step, settings) for step in ("supervised", "prior"))
+    recognizer = weights_of("supervised", settings)
+    prior = (
+        weights_of("prior", settings) if settings.prior.kind == "conv" else 0
+    )  # n-grams depend on the text
     return NUMBER * (recognizer * (3 + numbers_in(settings.matching.optimizer)) + prior)

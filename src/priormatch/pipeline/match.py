@@ -39,6 +39,7 @@ from priormatch.pipeline.work import (
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import mean_cer, note_rescoring, validation_errors
 from priormatch.recognizers.load import load_prior, load_recognizer
+from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -205,7 +206,7 @@ class MatchJob:
             best=best,
             recipe=recipe_of_matching(settings),
             settings=settings,
-            more=[judged(prior, self.prior_folder)] if isinstance(prior, ConvPrior) else [],
+            more=[judged(prior, self.prior_folder)] if isinstance(prior, ConvPrior | NgramPrior) else [],
         )
 
     def _check(self) -> None:

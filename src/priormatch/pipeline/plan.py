@@ -36,7 +36,7 @@ PLANNED = 40  # bytes of an utterance that stays on disk: its columns in the ind
 IN_COLUMNS = 33  # bytes of an utterance in the columns of an index, and of its id
 REFERENCE = 160  # bytes of a reference length with the id of its utterance
 SAMPLE = 300  # utterances that stand for a corpus in memory
-NOT_COUNTED = "preparing data, waiting for disks, tuning, and validating the prior"
+NOT_COUNTED = "preparing data, waiting for disks, tuning, validating the prior, and counting n-grams for one"
 
 
 def of_run(settings: Settings, amounts: Amounts, done: Collection[str] = ()) -> list[Work]:
@@ -46,7 +46,7 @@ def of_run(settings: Settings, amounts: Amounts, done: Collection[str] = ()) -> 
     """
     training, matching = settings.training.updates, settings.matching.updates
     wanted: list[tuple[bool, str, Step, int]] = [
-        (True, "prior", "prior", settings.prior.updates),
+        (settings.prior.kind == "conv", "prior", "prior", settings.prior.updates),
         (True, "supervised", "supervised", training),
         (settings.longer_supervised, "supervised-longer", "further", matching),
         (settings.pseudo_labels, "pseudo_label", "labels", matching),

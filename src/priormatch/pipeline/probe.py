@@ -25,9 +25,12 @@ from priormatch.data.sentences import Sentences
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.device import find_device
 from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_paired, keep_all, paired_share
+from priormatch.models.kneser_ney import estimate
 from priormatch.pipeline.match import weighing_of
 from priormatch.recognizers.decode import batch_seconds, validation_errors
+from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Prior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Task, make_update
@@ -112,7 +115,12 @@ class Probe:
             case "validation":
                 key += [settings.model]
             case "further" | "labels" | "matching":
-                key += [settings.model, settings.matching.batch, settings.matching.mixing]
+                key += [
+                    settings.model,
+                    settings.matching.batch,
+                    settings.matching.mixing,
+                    settings.prior.kind,
+                ]
         if work.step == "matching":
             key += [settings.matching.beam_size, settings.matching.prior_exponent != 0]
             key += [settings.matching.hypotheses, settings.fusion.beam_size]
@@ -194,14 +202,23 @@ def task_of(step: Step, model: SpeechRecognizer, corpus: Corpus, settings: Setti
         return Supervised(model, corpus, {}, training, size)
     if step == "labels":
         return Matching(model, corpus, corpus, {}, targets=given_labels, training=training, matching=matching)
-    judge = ConvPrior(settings.prior.model, model.tokenizer)
-    judge.lm.fuse()
     proposal = Proposal(endless(model), 0.0)
     weighing = replace(weighing_of(settings, {}, {}), keep=keep_all)
-    targets = BeamTargets(proposal, judge.to(model.device), matching.beam_size, weighing)
+    judge = judge_for(model, settings)
+    targets = BeamTargets(proposal, judge, matching.beam_size, weighing)
     return Matching(
         model, corpus, corpus, {}, targets=targets, proposal=proposal, training=training, matching=matching
     )
+
+
+def judge_for(model: SpeechRecognizer, settings: Settings) -> Prior:
+    """An untrained prior of the size in the settings, or one of the n-grams of random texts."""
+    if settings.prior.kind == "ngram":
+        texts = random_texts(utterances_of("matching", settings), model.tokenizer, tokens_of(settings))
+        return NgramPrior(estimate(texts, settings.prior.order)[0])
+    judge = ConvPrior(settings.prior.model, model.tokenizer)
+    judge.lm.fuse()
+    return judge.to(model.device)
 
 
 def endless(model: SpeechRecognizer) -> SpeechRecognizer:

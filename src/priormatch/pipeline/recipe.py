@@ -90,8 +90,22 @@ def recipe_of_tokenizer(tokenizer: TokenizerSettings) -> dict[str, Any]:
 
 
 def recipe_of_prior(prior: PriorSettings) -> dict[str, Any]:
-    """Settings that the prior depends on; `pieces` is omitted if it has the recognizer's tokenizer."""
-    return {name: value for name, value in plain(prior).items() if (name, value) != ("pieces", 0)}
+    """Settings that the prior depends on; `pieces` is omitted if it has the recognizer's tokenizer.
+
+    Older versions knew one kind only, without `order`.
+    """
+    if prior.kind == "ngram":
+        return {"kind": prior.kind, "order": prior.order}
+    left_out = [("pieces", 0), ("kind", prior.kind), ("order", prior.order)]
+    return {name: value for name, value in plain(prior).items() if (name, value) not in left_out}
+
+
+def recipe_of_prior_stage(settings: Settings) -> dict[str, Any]:
+    """Settings that the stage of the prior depends on: nothing is random in an n-gram model, but it normalizes text."""
+    used = {"prior": recipe_of_prior(settings.prior)}
+    if settings.prior.kind == "ngram":
+        return used | recipe_of_text(settings)
+    return used | {"seed": settings.training.seed}
 
 
 def recipe_of_schedule(settings: Settings) -> dict[str, Any]:

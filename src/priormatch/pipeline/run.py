@@ -108,12 +108,17 @@ class Run:
         return out
 
     def prior(self, tokenizer: Tokenizer) -> Path:
-        """Train the prior, with the recognizer's tokenizer unless it has one of its own."""
-        out, pieces = self.folder / "prior", self.tokenizer_of_prior()
+        """Train the prior, with the recognizer's tokenizer unless it has one of its own or reads words."""
+        out, text, held_out = self.folder / "prior", self.data.text, self.data.held_out_text
+        if self.settings.prior.kind == "ngram":
+            with self.begin(self.wanted.prior()).work() as todo:
+                if todo:
+                    work.estimate_prior(text, held_out, self.settings, out)
+            return out / "model"
+        pieces = self.tokenizer_of_prior()
         with self.begin(self.wanted.prior()).work(together=True) as todo:
             if todo:
                 tokenizer = tokenizer if pieces == self.wanted.pieces else Tokenizer.load(pieces)
-                text, held_out = self.data.text, self.data.held_out_text
                 work.train_prior(text, held_out, tokenizer, self.settings, out, self.folder)
         return out / "model"
 

@@ -12,8 +12,8 @@ from priormatch.device import find_device
 from priormatch.errors import UserError
 from priormatch.pipeline.score_files import UNITS, Resampled, found_sets, pairs_of, read_scored, units_for
 from priormatch.progress import track
+from priormatch.recognizers.load import load_prior
 from priormatch.recognizers.perplexity import likelihoods, perplexity
-from priormatch.recognizers.prior import ConvPrior
 from priormatch.scoring.alignment import AlignedUtterance, misheard
 from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
 from priormatch.scoring.error_rates import NORMALIZERS, ErrorCounts, character_errors, grouped, word_errors
@@ -112,7 +112,7 @@ def score(
 ) -> Scoring:
     """Score files, or all files in folders, under each normalizer; with two paths, compare the second with the first.
 
-    A prior adds the perplexity per piece of the hypotheses and of the references.
+    A prior adds the perplexity of the hypotheses and of the references, per piece, or per word if it reads words.
     """
     unit = require_known(resampled, UNITS, "not a unit to resample")
     normalizers = [
@@ -268,8 +268,8 @@ def compared(name: str, first: Heard, second: Heard, resampled: Resampled) -> Co
 
 
 def perplexities(decoded: Sequence[list[Transcript]], folder: Path) -> list[tuple[float, float]]:
-    """The prior's perplexity per piece of each file's hypotheses and references."""
-    prior = ConvPrior.load(folder, find_device("auto"))
+    """The prior's perplexity per piece or word of each file's hypotheses and references."""
+    prior = load_prior(folder, find_device("auto"))
     pairs = [both_sides(transcripts) for transcripts in decoded]
     scored = likelihoods(prior, [text for pair in pairs for texts in pair for text in texts])
     return [

@@ -15,7 +15,7 @@ from priormatch.pipeline.recipe import (
     audible,
     recipe_of_fusion,
     recipe_of_matching,
-    recipe_of_prior,
+    recipe_of_prior_stage,
     recipe_of_schedule,
     recipe_of_tokenizer,
     recipe_of_training,
@@ -67,13 +67,10 @@ class Stages:
 
     def prior(self) -> Wanted:
         """The prior."""
-        recipe = {"prior": recipe_of_prior(self.settings.prior), "seed": self.settings.training.seed}
-        inputs = {
-            "text": self.data.text,
-            "held_out": self.data.held_out_text,
-            "tokenizer": self.pieces_of_prior,
-        }
-        return Wanted("prior", recipe, inputs)
+        inputs = {"text": self.data.text, "held_out": self.data.held_out_text}
+        if self.settings.prior.kind == "conv":
+            inputs["tokenizer"] = self.pieces_of_prior
+        return Wanted("prior", recipe_of_prior_stage(self.settings), inputs)
 
     def supervised(self, name: str, updates: int, more: Path | None = None) -> Wanted:
         """A recognizer trained on the labeled speech, and on `more` if given."""

@@ -12,20 +12,32 @@ import torch
 
 from priormatch.config import BatchSettings, PriorSettings, Settings, TokenizerSettings, TrainingSettings
 from priormatch.data.corpus import Corpus, cut_text, joined, read_cuts
-from priormatch.data.normalizer import ENGLISH, Normalizer
+from priormatch.data.normalizer import ENGLISH, Normalizer, normalizer_of
 from priormatch.data.sentences import Sentences
 from priormatch.data.text_files import SentenceFiles
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.device import find_device
 from priormatch.distributed import is_main, ranks
 from priormatch.errors import UserError
-from priormatch.pipeline.cards import Trained, called, heard, leave_card, parameters, title_of, trained_card
-from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_schedule, recipe_of_training
-from priormatch.progress import count_text, duration_text, say
+from priormatch.models.kneser_ney import FALLBACK, estimate
+from priormatch.pipeline.cards import (
+    Trained,
+    called,
+    heard,
+    leave_card,
+    parameters,
+    size_in_words,
+    title_of,
+    trained_card,
+)
+from priormatch.pipeline.recipe import recipe_of_prior_stage, recipe_of_schedule, recipe_of_training
+from priormatch.progress import count_text, duration_text, say, track
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frames_needed, way_to_fit
 from priormatch.recognizers.load import load_prior, load_recognizer
+from priormatch.recognizers.ngram_prior import NgramPrior
+from priormatch.recognizers.perplexity import likelihoods, perplexity
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import fingerprint
@@ -72,7 +84,7 @@ def sentences_of(path: Path) -> list[str]:
 def train_prior(
     text: Path, held_out: Path, tokenizer: Tokenizer, settings: Settings, out: Path, log: Path
 ) -> None:
-    """Train the prior on the sentences of a text file."""
+    """Train a convolutional prior on the sentences of a text file."""
     torch.manual_seed(settings.training.seed)
     prior = ConvPrior(settings.prior.model, tokenizer).to(find_device(settings.device))
     sentences = Sentences.of_file(text, tokenizer, out / "tokenized")
@@ -87,7 +99,28 @@ def train_prior(
         "Trained on text.",
         data=[f"text: {called(text, settings)} ({amount})"],
         score=f"perplexity per {tokenizer.unit} on {len(validation.lengths):,} held-out sentences: {best:.2f}",
-        recipe={"prior": recipe_of_prior(settings.prior), "seed": settings.training.seed},
+        recipe=recipe_of_prior_stage(settings),
+    )
+    leave_card(out / "model", trained_card(title_of(out, settings), prior, trained, settings.card))
+
+
+def estimate_prior(text: Path, held_out: Path, settings: Settings, out: Path) -> None:
+    """Estimate an n-gram prior from the sentences of a text file."""
+    normalizer = normalizer_of(settings.language)
+    sentences = track(map(normalizer, SentenceFiles([text])), "counting n-grams of sentences")
+    model, fallen_back = estimate(sentences, settings.prior.order)
+    if fallen_back:
+        orders, used = (", ".join(map(str, each)) for each in (fallen_back, FALLBACK))
+        say(f"prior: too little text to estimate the discounts of order {orders}: {used} are used")
+    prior, validation = NgramPrior(model, normalizer), sentences_of(held_out)
+    found = perplexity(likelihoods(prior, validation), validation)
+    say(f"prior: {size_in_words(prior)}, perplexity per word {found:.2f} on held-out text")
+    prior.save(out / "model")
+    trained = Trained(
+        "Estimated from text.",
+        data=[f"text: {called(text, settings)}"],
+        score=f"perplexity per word on {len(validation):,} held-out sentences: {found:.2f}",
+        recipe=recipe_of_prior_stage(settings),
     )
     leave_card(out / "model", trained_card(title_of(out, settings), prior, trained, settings.card))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from priormatch.config import ConvLMSettings, ModelSettings
 from priormatch.config.checks import check_model
-from priormatch.data.normalizer import LANGUAGE_FILE
+from priormatch.data.normalizer import LANGUAGE_FILE, Normalizer
 from priormatch.data.tokenizer import MODEL_FILE, Tokenizer
 from priormatch.errors import UserError
 from priormatch.files import replace_text, replacing
@@ -27,16 +27,26 @@ MATCHED = "lpm"
 MOST_PROPOSED = 5
 MOST_SECONDS = 1e6  # maximum length of an utterance: eleven days
 AGAIN = "copy it again, or remove it and train it again"
-AnySettings = TypeVar("AnySettings", ModelSettings, ConvLMSettings)
+NGRAM = "ngram"
+PRIORS = ("prior", NGRAM)
+"""The kinds of priors in `model.yaml`: the convolutional one, and n-grams."""
+AnySettings = TypeVar("AnySettings")
+NetworkSettings = TypeVar("NetworkSettings", ModelSettings, ConvLMSettings)
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def write_model(
-    folder: Path, kind: str, weights: dict[str, Tensor], settings: Any, tokenizer: Tokenizer, **known: float
+    folder: Path,
+    kind: str,
+    weights: dict[str, Tensor],
+    settings: Any,
+    text: Tokenizer | Normalizer,
+    **known: float,
 ) -> None:
     """Write a model folder; the weights are written last and atomically, so a folder with weights is complete.
 
-    `known` values of the model are stored next to its settings. Weights that are not finite are refused.
+    `text` is the model's tokenizer, or the normalizer of a model that has none. `known` values of the model are stored
+    next to its settings. Weights that are not finite are refused.
     """
     from omegaconf import OmegaConf
 
@@ -46,7 +56,7 @@ def write_model(
             " lower the learning rate"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(folder)
+    text.save(folder)
     tree = OmegaConf.create(
         {"kind": kind, **known, "settings": OmegaConf.to_container(OmegaConf.structured(settings))}
     )
@@ -67,8 +77,8 @@ def hashes_beside(folder: Path) -> dict[str, str]:
 def read_model(
     folder: Path,
     kind: str,
-    schema: type[AnySettings],
-    build: Callable[[AnySettings, Tokenizer, Collection[str]], Model],
+    schema: type[NetworkSettings],
+    build: Callable[[NetworkSettings, Tokenizer, Collection[str]], Model],
 ) -> Model:
     """Read a model of the given kind; `build` makes it from settings, tokenizer and the names of the weights.
 
@@ -76,7 +86,7 @@ def read_model(
     allocated.
     """
     require_files(folder, kind)
-    settings = read_settings(folder, kind, schema)
+    settings = read_settings(folder, kind, schema, check_model)
     tokenizer = Tokenizer.load(folder)
     file = folder / WEIGHTS
     try:
@@ -111,14 +121,18 @@ def _proposal(folder: Path, kind: str) -> str:
 
 
 def models_below(folder: Path, kind: str) -> list[Path]:
-    """The models of a kind at most three levels below a folder; those of matching first."""
+    """The models of a kind at most three levels below a folder, or priors of any kind; those of matching first."""
+    wanted = PRIORS if kind in PRIORS else (kind,)
     found = {file.parent for depth in (1, 2, 3) for file in folder.glob("*/" * depth + WEIGHTS)}
     return sorted(
-        (each for each in found if kind_of(each) == kind), key=lambda each: (MATCHED not in each.parts, each)
+        (each for each in found if kind_of(each) in wanted),
+        key=lambda each: (MATCHED not in each.parts, each),
     )
 
 
-def read_settings(folder: Path, kind: str, schema: type[AnySettings]) -> AnySettings:
+def read_settings(
+    folder: Path, kind: str, schema: type[AnySettings], check: Callable[[AnySettings], None]
+) -> AnySettings:
     """Read the settings in a model folder of the given kind, and check that the model can be built."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -138,7 +152,7 @@ def read_settings(folder: Path, kind: str, schema: type[AnySettings]) -> AnySett
             raise UserError("it has no settings")
         merged = OmegaConf.merge(OmegaConf.structured(schema), with_kind(tree["settings"]))
         settings = cast(AnySettings, OmegaConf.to_object(merged))
-        check_model(settings)
+        check(settings)
     except (OmegaConfBaseException, UserError, ValueError, TypeError, OverflowError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise UserError(f"{folder / SETTINGS} cannot be used ({reason}): {AGAIN}") from error

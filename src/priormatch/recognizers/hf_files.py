@@ -22,6 +22,7 @@ from priormatch.recognizers.hf_folder import (
     import_transformers,
     load_network,
     load_part,
+    load_tokenizer,
     pretrained,
     quietly,
     read_json,
@@ -70,7 +71,7 @@ def read_parts(given: str | os.PathLike[str], settings: PretrainedSettings) -> P
     network = load_network(found, CTC if ctc else DECODER, "a speech recognizer", MAY_LACK)
     extractor = load_part(found, "AutoFeatureExtractor", "feature extractor")
     require_fitting(found, network, extractor)
-    own = load_part(found, "AutoTokenizer", "tokenizer")
+    own = load_tokenizer(found)
     source, commit = known.get("source") or found.source, known.get("commit") or found.commit
     prompt = [] if ctc else prompt_of(found, network, settings)
     if ctc and settings.language:

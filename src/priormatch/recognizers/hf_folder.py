@@ -24,6 +24,7 @@ MOST_LAYERS = 1000
 MOST_MORE = (
     1 << 26
 )  # elements that a network may have beyond twice those of its file, for tables that are not stored
+TOKENIZERS = ("tokenizer.json", "*.model", "vocab.*", "*-vocab.json")
 SHARDS = "shard-*.safetensors"  # of a distributed checkpoint, which transformers would prefer
 CHOOSES_CODE = {
     "_attn_implementation",
@@ -196,6 +197,16 @@ def load_network(
     if broken := not_finite(weights):
         raise UserError(f"{found.source}: the weights hold NaN or infinity ({broken[0]}): copy them again")
     return network.eval()
+
+
+def load_tokenizer(found: Pretrained) -> Any:
+    """Load the tokenizer; refuse a folder without one, for which transformers would make an empty one."""
+    if not any(file for pattern in TOKENIZERS for file in found.folder.glob(pattern)):
+        raise UserError(
+            f"{found.source} has no tokenizer ({', '.join(TOKENIZERS)}): save it to the same folder with"
+            " `save_pretrained`"
+        )
+    return load_part(found, "AutoTokenizer", "tokenizer")
 
 
 def load_part(found: Pretrained, auto: str, what: str) -> Any:

@@ -6,18 +6,26 @@ from pathlib import Path
 import torch
 
 from priormatch.config import PretrainedSettings
-from priormatch.recognizers.folder import kind_of
+from priormatch.models.arpa import is_arpa
+from priormatch.recognizers.folder import NGRAM, kind_of
 from priormatch.recognizers.hf_files import is_huggingface
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.hub import model_folder
+from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 
-def load_model(folder: Path) -> SpeechRecognizer | ConvPrior:
+def load_model(folder: Path) -> SpeechRecognizer | ConvPrior | NgramPrior:
     """Load the recognizer or prior in a folder."""
-    return ConvPrior.load(folder) if kind_of(folder) == "prior" else load_recognizer(folder)
+    match kind_of(folder):
+        case "prior":
+            return ConvPrior.load(folder)
+        case "ngram":
+            return NgramPrior.load(folder)
+        case _:
+            return load_recognizer(folder)
 
 
 def load_recognizer(
@@ -35,5 +43,8 @@ def load_recognizer(
 
 
 def load_prior(given: str | os.PathLike[str], device: str | torch.device = "cpu") -> Prior:
-    """Load a prior of any kind from its folder or from the Hub (`owner/name[@revision]`), ready to score."""
-    return ConvPrior.load(given, device)
+    """Load a prior of any kind, ready to score: from its folder, the Hub (`owner/name[@revision]`) or an ARPA file."""
+    if is_arpa(Path(given)):
+        return NgramPrior.load(given)
+    folder = model_folder(given)
+    return NgramPrior.load(folder) if kind_of(folder) == NGRAM else ConvPrior.load(folder, device)

@@ -90,6 +90,14 @@ class Prior(Protocol):
 
 
 @runtime_checkable
+class ScoresTexts(Protocol):
+    """Optional: scores of texts without a recognizer, for perplexities."""
+
+    def score_texts(self, texts: Sequence[str]) -> Tensor:
+        """log p_y of sentences, including the end of sentence: -> (N,)."""
+
+
+@runtime_checkable
 class ScoresCentered(Protocol):
     """Optional: scores of hypotheses found without the prior, for `fusion.centered`."""
 

@@ -25,7 +25,7 @@ Runs = ErrorCounts | Sequence[ErrorCounts]
 
 @dataclass(frozen=True, eq=False)
 class ScoredTexts:
-    """log p_y and the number of pieces of each text, (texts,), both including the end of sentence."""
+    """log p_y and the number of pieces or words of each text, (texts,), both including the end of sentence."""
 
     log_p: np.ndarray
     pieces: np.ndarray
