@@ -11,7 +11,6 @@ from rich.console import Console
 from priormatch.runs.results import (
     difference_in_words,
     draw,
-    p_in_words,
     same_systems,
     score_systems,
     table,
