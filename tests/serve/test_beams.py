@@ -158,7 +158,7 @@ def test_a_second_recognizer_hears_the_same_once(
     tiny_recognizer: SpeechRecognizer, tiny_model_settings: ModelSettings, talk: Path
 ) -> None:
     ctc = SpeechRecognizer(replace(tiny_model_settings, kind="ctc"), tiny_recognizer.tokenizer).eval()
-    both = Transcriber(tiny_recognizer, None, 1, FUSION, Cutting(), 60.0, ctc)
+    both = Transcriber(tiny_recognizer, None, 1, FUSION, Cutting(), 60.0, other=ctc)
     seen = Visit(talk).decoded(PriorUse.none, both, lambda done, total: None)
     alone = Transcriber(ctc, None, 1, FUSION, Cutting(), 60.0).decode(talk, PriorUse.none)
     assert present(seen.other) == alone

@@ -76,7 +76,7 @@ def serve(
     cutting = cutting_for(recognizer, longest)
     other = None if compare is None else SpeechRecognizer.load(compare, recognizer.device)
     most_seconds = 60 * most_minutes
-    transcriber = Transcriber(recognizer, judge, beam_size, fused, cutting, most_seconds, other)
+    transcriber = Transcriber(recognizer, judge, beam_size, fused, cutting, most_seconds, other=other)
     about = head(model, prior, most_seconds, most_megabytes, compare)
     serve_page(transcriber, about, host, port, most_megabytes)
 

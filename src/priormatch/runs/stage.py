@@ -160,7 +160,9 @@ class Stage:
         if found.place is not None and found.place != folder:
             self._bring_back(found.place)
         elif found.reason:
-            say(f"{self.name}: made again because {found.reason}; the old folder is kept as {put_aside(folder)}")
+            say(
+                f"{self.name}: made again because {found.reason}; the old folder is kept as {put_aside(folder)}"
+            )
         self.record = None if found.place is None else read_record(folder)
 
     def _bring_back(self, place: Path) -> None:

@@ -150,6 +150,7 @@ class Transcriber:
         fusion: FusionSettings,
         cutting: Cutting,
         most_seconds: float,
+        *,
         other: SpeechRecognizer | None = None,
     ) -> None:
         self.model, self.prior, self.fusion, self.other = model, prior, fusion, other
