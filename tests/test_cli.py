@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 import priormatch
 from priormatch import config
-from priormatch.cli.app import GOES_ON, app
+from priormatch.cli.app import RESUMES, app
 from priormatch.cli.help import plain, purpose
 from priormatch.cli.options import matching_settings_of, settings_of
 from priormatch.config import FusionSettings
@@ -361,7 +361,7 @@ def test_messages_name_only_verbs_that_there_are() -> None:
 
 
 def test_only_verbs_that_there_are_go_on() -> None:
-    assert set(verbs()) > GOES_ON
+    assert set(verbs()) > RESUMES
 
 
 @pytest.fixture

@@ -78,10 +78,11 @@ def test_a_run_prints_its_results_alone(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from priormatch.pipeline import run
+    from priormatch.pipeline.run_results import RESULTS
 
     def pretend(settings: object, force: bool) -> Path:
         print("a table")
-        (tmp_path / run.RESULTS).write_text('{"systems": {"lpm": {}}}\n')
+        (tmp_path / RESULTS).write_text('{"systems": {"lpm": {}}}\n')
         return tmp_path
 
     monkeypatch.setattr(run, "run", pretend)

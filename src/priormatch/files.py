@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from priormatch.distributed import from_main, is_main
 from priormatch.errors import UserError
 
 TEMPORARY = ".tmp-"
@@ -144,6 +145,35 @@ def _mode_of_new(path: Path) -> int:
     mode = path.stat().st_mode
     path.unlink()
     return mode
+
+
+def partial_folder(out: Path) -> Path:
+    """The folder for the parts of an output that is not finished."""
+    return out.with_name(f"{out.name}.partial")
+
+
+def begin_parts(out: Path, key: str) -> Path:
+    """Make or find the folder for the parts of an output, which interrupted work has left; return its path.
+
+    `key` identifies the work: parts of other work are removed. The main process of a job does this for all.
+    """
+    folder = partial_folder(out)
+    if is_main():
+        named = folder / "key"
+        if not (named.is_file() and named.read_bytes() == key.encode()):
+            remove_parts(folder)
+            folder.mkdir(parents=True)
+            replace_text(named, key)
+    from_main(None)  # the others wait for the folder
+    return folder
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove a folder of parts, or the file that earlier versions wrote in its place."""
+    if folder.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)  # another process may still write into it
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:

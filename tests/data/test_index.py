@@ -123,13 +123,26 @@ def test_a_bad_line_is_named_and_leaves_no_index(manifest: Path, monkeypatch: py
     assert not index_of(manifest).exists()
 
 
-@pytest.mark.parametrize("damage", ["index.json", "lines.jsonl"])
+@pytest.mark.parametrize("damage", ["index.json", "lines.jsonl", "begins.npy", "durations.npy"])
 def test_a_damaged_index_is_named(manifest: Path, damage: str) -> None:
     open_cuts(manifest)
     file = index_of(manifest) / damage
     file.write_bytes(b"\xff" * file.stat().st_size)
     with pytest.raises(UserError, match=r"tiny.jsonl.gz.index is damaged \(.*\): remove it"):
         open_cuts(manifest)[0]
+
+
+def test_columns_of_different_lengths_are_damage(manifest: Path) -> None:
+    open_cuts(manifest)
+    np.save(index_of(manifest) / "durations.npy", np.ones(6))
+    with pytest.raises(UserError, match=r"damaged \(its columns have different lengths\)"):
+        open_cuts(manifest)
+
+
+def test_an_index_that_lacks_a_file_is_made_again(manifest: Path) -> None:
+    open_cuts(manifest)
+    (index_of(manifest) / "lines.jsonl").unlink()
+    assert [each.id for each in open_cuts(manifest)] == [f"tiny-{number}" for number in range(5)]
 
 
 def test_a_folder_that_cannot_be_written_is_named(manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:

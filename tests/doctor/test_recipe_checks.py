@@ -140,6 +140,10 @@ def test_letters_of_transcripts_and_text() -> None:
     assert statuses(letter_findings(["да"] * 5000, ["yes"] * 5000, "text")) == ["problem", "problem"]
 
 
+def test_little_of_another_language_is_a_problem_too() -> None:
+    assert statuses(letter_findings(["да нет"] * 20, ["yes no"] * 20, "text")) == ["problem", "problem"]
+
+
 def test_letters_missing_in_a_few_words_are_no_matter_of_spelling() -> None:
     (few,) = letter_findings(["at ten"], ["at ten", "quiz"] * 2000, "text")
     assert few.status == "warning"

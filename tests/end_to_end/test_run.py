@@ -203,7 +203,7 @@ def test_a_setting_of_matching_redoes_matching_alone(home: Path, capsys: pytest.
     before = weights(home)
     assert command(*TESTED, f"runs={home / 'runs'}", "matching.beam_size=2") == 0
     said = capsys.readouterr().err
-    assert redone(said) == {"lpm"}  # training and decoding are both called so
+    assert redone(said) == {"lpm", "decoded/lpm"}
     assert "matching.beam_size changed" in said
     assert folders(home) >= {"lpm", "lpm.1"}
     after = weights(home)
@@ -266,7 +266,7 @@ def test_a_setting_of_the_prior_redoes_the_prior_and_matching(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(*TESTED, f"runs={home / 'runs'}", "prior.updates=10") == 0
-    assert redone(capsys.readouterr().err) == {"prior", "lpm"}
+    assert redone(capsys.readouterr().err) == {"prior", "lpm", "decoded/lpm"}
 
 
 def test_other_text_redoes_all_that_hangs_on_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -446,17 +446,17 @@ def test_ctrl_c_in_every_stage_and_the_same_command_goes_on(
         said = capsys.readouterr().err
         assert f"stopped; run the same command again to resume: priormatch {' '.join(TESTED)}" in said
         expected = {
-            "supervised": "saved: data, tokenizer; supervised goes on after update 20",
-            "prior": "supervised; prior goes on after update 10",
-            unlabeled: "supervised, prior; lengths goes on",
-            "lpm": "lengths; lpm goes on after update 4",
-            "supervised-longer": "lpm; supervised-longer begins again",
-            test: "supervised-longer; decoded/supervised_start goes on",
+            "supervised": "saved: data, tokenizer; supervised resumes after update 20",
+            "prior": "supervised; prior resumes after update 10",
+            unlabeled: "supervised, prior; lengths resumes",
+            "lpm": "lengths; lpm resumes after update 4",
+            "supervised-longer": "lpm; supervised-longer starts again",
+            test: "supervised-longer; decoded/supervised_start resumes",
         }
         assert expected.get(where, "") in said
     assert command(*TESTED) == 0
     said = capsys.readouterr().err
-    assert redone(said) == {"supervised_start", "supervised", "lpm"}  # the decoding of all
+    assert redone(said) == {f"decoded/{each}" for each in ("supervised_start", "supervised", "lpm")}
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]
     assert not [name for name in folders(fresh) if name.endswith(".1")]
@@ -566,7 +566,7 @@ def test_a_stop_of_all_processes_saves_and_the_same_command_resumes(
     assert ended.returncode == 128 + number, ended.stderr
     assert "supervised: saved at update 34 of 60" in ended.stderr
     assert "priormatch: stopped; run the same command again" in ended.stderr
-    assert "saved: data, tokenizer; supervised goes on after update 34" in ended.stderr
+    assert "saved: data, tokenizer; supervised resumes after update 34" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert command(*words) == 0
     assert "resuming from update 34" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from priormatch.errors import UserError
-from priormatch.pipeline.beside import Beside
+from priormatch.pipeline.pool import Beside
 
 
 def note(file: Path, word: str) -> None:

@@ -10,8 +10,8 @@ from tiny_run import command, files, make_folders
 
 from priormatch.config import KeepSettings, Settings, load_settings, recipe_path
 from priormatch.pipeline import estimate, plan
-from priormatch.pipeline.amounts import PUBLISHED, Amount, amounts_of
 from priormatch.pipeline.estimate import Cluster
+from priormatch.pipeline.plan import PUBLISHED, Amount, amounts_of
 from priormatch.pipeline.probe import SECONDS, Probe, Taken, Work
 
 LARGE = recipe_path("librilight-60kh")

@@ -36,7 +36,7 @@ from priormatch.recognizers.decode import (
 )
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
-from priormatch.scoring.transcripts import PartialTranscripts, Transcript, read_transcripts
+from priormatch.scoring.transcripts import Transcript, read_transcripts
 
 
 @pytest.fixture
@@ -229,7 +229,8 @@ def killed(
         with pytest.raises(KeyboardInterrupt):
             decode_to_file(tiny_recognizer, corpus, out, "key", plain_search(2))
     assert not out.exists()
-    assert PartialTranscripts(out, "key").missing(7) == [3, 4, 5, 6]
+    parts = Path(f"{out}.partial").glob("*.jsonl")
+    assert sorted(each.name for each in parts) == [f"{part:06d}.jsonl" for part in range(3)]
     return [cut.id for cut in corpus.cuts[:3]]
 
 
@@ -280,6 +281,27 @@ def test_another_key_begins_anew(
 ) -> None:
     decode_to_file(tiny_recognizer, corpus, out, "other", plain_search(2))
     assert sorted(decoded) == sorted(cut.id for cut in corpus.cuts)
+
+
+def test_processes_wait_for_the_slowest_at_the_end_of_decoding(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be half an hour of audio behind the others."""
+    shared = Mock(side_effect=lambda value, patient=False: [value])
+    monkeypatch.setattr(module, "from_all", shared)
+    decode_to_file(tiny_recognizer, corpus, out, "key")
+    greedy_transcripts(tiny_recognizer, corpus)
+    assert [call.kwargs.get("patient", call.args[-1]) for call in shared.call_args_list] == [True, True]
+
+
+def test_utterances_of_other_lengths_begin_anew(
+    tiny_recognizer: SpeechRecognizer, corpus: Corpus, out: Path, killed: list[str], decoded: list[str]
+) -> None:
+    """Their parts are others: those of the interrupted call would bring utterances back, and others twice."""
+    shorter = Corpus(corpus.cuts, AudioSettings(workers=0, longest=corpus.longest - 0.01))
+    decode_to_file(tiny_recognizer, shorter, out, "key", plain_search(2))
+    assert [each.id for each in read_transcripts(out)] == [cut.id for cut in shorter.cuts]
+    assert sorted(decoded) == sorted(cut.id for cut in shorter.cuts)
 
 
 def test_decoding_stopped_at_its_very_end_decodes_nothing_again(

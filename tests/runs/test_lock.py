@@ -147,6 +147,17 @@ def test_a_process_of_another_machine_that_is_silent_counts_as_gone(
     assert elsewhere.read_text() == ""
 
 
+def test_the_clock_of_a_file_server_does_not_prolong_the_wait(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0 + sum(waited))
+    os.utime(elsewhere, (time.time() + 3600,) * 2)
+    assert take(elsewhere.parent) == ""
+    assert sum(waited) == pytest.approx(lock.LEASE, abs=1.0)
+
+
 def test_one_that_is_silent_for_long_is_not_waited_for(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

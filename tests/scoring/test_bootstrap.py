@@ -6,8 +6,10 @@ import pytest
 
 from priormatch.scoring import bootstrap
 from priormatch.scoring.bootstrap import (
+    SAMPLES,
     ScoredTexts,
     bootstrap_interval,
+    p_in_words,
     paired_bootstrap,
     perplexity_interval,
     recovered_interval,
@@ -222,3 +224,9 @@ def test_perplexities_of_draws_weigh_utterances_by_their_pieces() -> None:
 def test_perplexities_of_other_utterances_are_refused() -> None:
     with pytest.raises(ValueError, match="same utterances"):
         perplexity_interval([(scored([2, 2], [3, 3]), scored([2], [3]))])
+
+
+def test_a_p_value_at_the_floor_of_the_bootstrap_is_below_it() -> None:
+    assert p_in_words(1 / (1 + SAMPLES)) == "p < 0.0001"
+    assert p_in_words(2 / (1 + SAMPLES)) == "p = 0.0002"
+    assert p_in_words(1.0) == "p = 1.0000"

@@ -124,6 +124,11 @@ def marked(page: str) -> list[str]:
     ]
 
 
+def test_all_words_differ_where_the_second_recognizer_found_none() -> None:
+    page = transcript(visit(heard(0.0, "at nine"), other=[]), PriorUse.none)
+    assert page.count("<mark>") == 2 + 1  # and that of the key
+
+
 def test_the_transcript_can_be_taken_along_as_subtitles() -> None:
     page = transcript(visit(heard(1.0, 'at "nine" & <ten>'), heard(5.0, "at ten")), PriorUse.none)
     assert 'src="gradio_api/file=/tmp/a%20b/talk%20%3C1%3E.wav"' in page

@@ -25,7 +25,7 @@ from priormatch.stopwatch import Stopwatch
 from priormatch.training import loop
 from priormatch.training.checkpoint import FILE, OLD, read_checkpoint, write_checkpoint
 from priormatch.training.health import MOST_BAD_UPDATES
-from priormatch.training.loop import Schedule, fit, is_late, seed_of
+from priormatch.training.loop import Schedule, fit, is_late, over_processes, seed_of
 
 SGD = OptimizerSettings("sgd", 0.1, clip=1.0)
 
@@ -376,3 +376,8 @@ def test_progress_names_the_score_that_is_best(tmp_path: Path, monkeypatch: pyte
     assert "best validation CER 71.68 %" in notes[-1]
     run(OneNumber({2: 9.5}), tmp_path / "prior", updates=2, score=work.PERPLEXITY)
     assert "best validation perplexity 9.50" in notes[-1]
+
+
+def test_metrics_are_those_of_all_processes_also_of_one_that_had_nothing_to_learn_from() -> None:
+    found = over_processes([{"audio_seconds": 2.0}, {"audio_seconds": 3.0, "loss": 1.0}])
+    assert found == {"audio_seconds": 5.0, "loss": 1.0}

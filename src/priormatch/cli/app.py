@@ -18,13 +18,12 @@ from priormatch import __version__
 from priormatch.cli.decode import decode, label, tune
 from priormatch.cli.help import Verb, Verbs
 from priormatch.cli.model_verbs import export, push
-from priormatch.cli.options import Overrides, complete_recipe, settings_of
-from priormatch.cli.plan import plan
+from priormatch.cli.options import Overrides, RecipeName, settings_of
 from priormatch.cli.prepare import check, pack, prepare
 from priormatch.cli.report import report
 from priormatch.cli.results import compare, hypotheses, score, table
 from priormatch.cli.serve import serve
-from priormatch.cli.start import doctor, new, settings
+from priormatch.cli.start import doctor, new, plan, settings
 from priormatch.cli.train import match, tokenizer, train, train_prior
 from priormatch.cli.transcribe import transcribe
 from priormatch.distributed import is_main, joined, rank, ranks
@@ -102,9 +101,11 @@ def noted_stops() -> Iterator[list[int]]:
 
 def stop(stops: list[int]) -> NoReturn:
     """Exit after Ctrl-C or SIGTERM, with a hint if the command can resume."""
-    goes_on = any(" ".join(sys.argv[1:end]) in GOES_ON for end in (2, 3))
-    how = f"; run the same command again to resume: {own_command()}" if goes_on else ""
-    print(f"\npriormatch: stopped{how}", file=sys.stderr)
+    resumes = any(" ".join(sys.argv[1:end]) in RESUMES for end in (2, 3))
+    again = own_command() if ranks() == 1 else "torchrun with the same arguments"
+    how = f"; run the same command again to resume: {again}" if resumes else ""
+    if is_main():
+        print(f"\npriormatch: stopped{how}", file=sys.stderr)
     sys.exit(128 + stops[-1] if stops else STOPPED)
 
 
@@ -186,13 +187,7 @@ ResultsAsJson = Annotated[
 
 
 def run(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            help="A recipe: a YAML file of settings, or the name of a built-in one.",
-            autocompletion=complete_recipe,
-        ),
-    ],
+    recipe: RecipeName,
     overrides: Overrides = None,
     *,
     dry_run: Annotated[
@@ -213,8 +208,8 @@ def run(
 
         show_dry_run(wanted, as_json)
         return
-    from priormatch.pipeline.run import RESULTS
     from priormatch.pipeline.run import run as run_all
+    from priormatch.pipeline.run_results import RESULTS
 
     if not as_json:
         run_all(wanted, force)
@@ -245,7 +240,7 @@ PREPARE = """Convert corpora to manifests of cuts, and text to sentences.
 Example: priormatch prepare audio speech --out speech.jsonl.gz
 """
 
-GOES_ON = {
+RESUMES = {
     *("run", "demo", "table", "prepare synthetic", "pack", "train-prior", "train", "match"),
     *("label", "tune", "decode", "transcribe", "check"),
 }

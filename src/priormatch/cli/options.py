@@ -42,6 +42,13 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     return [(word, meaning) for word, meaning in words if word.startswith(incomplete)]
 
 
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        help="A recipe: a YAML file of settings, or the name of a built-in one.",
+        autocompletion=complete_recipe,
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", help="Output folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Force = Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")]

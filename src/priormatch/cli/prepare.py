@@ -313,7 +313,7 @@ def check(
         typer.Option("--jobs", min=1, help="Processes that decode; by default one per core."),
     ] = None,
     overwrite: Force = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Decode all audio of a manifest to find bad utterances: truncated, undecodable, mis-declared, silent, clipped.
 
@@ -323,8 +323,8 @@ def check(
     Example: priormatch check data/train.jsonl.gz --out data/train-good.jsonl.gz
     """
     from priormatch.distributed import is_main
-    from priormatch.pipeline.check import check as check_all
-    from priormatch.pipeline.check import cores
+    from priormatch.pipeline.check_audio import check as check_all
+    from priormatch.pipeline.check_audio import cores
 
     found = check_all(cuts, out, jobs or cores(), overwrite)
     if is_main():

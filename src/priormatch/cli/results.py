@@ -153,7 +153,7 @@ def table(
 
     Example: priormatch table 2:1-5 4 --scale demo --seeds 0,1 --jobs 2
     """
-    from priormatch.experiments.estimate import tell
+    from priormatch.experiments.dry_run import tell
     from priormatch.experiments.run_tables import run_tables
     from priormatch.experiments.scales import make_request
 

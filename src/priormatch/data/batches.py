@@ -151,18 +151,26 @@ class UtteranceReader:
 
     def __getitems__(self, request: Request) -> Batch:
         """Read one batch; the loader asks for all its items at once."""
-        read = [samples_of(self.corpus.cuts[visit.utterance]) for visit in request.visits]
-        kept, batch = self.without_audio(request, lengths_of(read))
+        cuts = self.cuts_of(request)
+        read = [*map(samples_of, cuts)]
+        kept, batch = self.without_audio(request, cuts, lengths_of(read))
         waves = [each for each in (read[row] for row in kept) if not isinstance(each, str)]
         return replace(batch, waveforms=stack(waves))
 
     def read_decoded(self, request: Request, audio: DecodedAudio) -> Batch:
         """Read one batch from audio that stays on the device."""
         indices = [visit.utterance for visit in request.visits]
-        kept, batch = self.without_audio(request, [audio.found[index] for index in indices])
+        found = [audio.found[index] for index in indices]
+        kept, batch = self.without_audio(request, self.cuts_of(request), found)
         return replace(batch, waveforms=audio.rows([indices[row] for row in kept]))
 
-    def without_audio(self, request: Request, found: Sequence[int | str]) -> tuple[list[int], Batch]:
+    def cuts_of(self, request: Request) -> "list[Cut]":
+        """The cuts of a request, each of which is parsed anew if they are on disk."""
+        return [self.corpus.cuts[visit.utterance] for visit in request.visits]
+
+    def without_audio(
+        self, request: Request, cuts: "Sequence[Cut]", found: Sequence[int | str]
+    ) -> tuple[list[int], Batch]:
         """The usable rows of a request and their batch, apart from the waveforms.
 
         `found` has the number of samples of each utterance, or the reason why it cannot be read.
@@ -170,8 +178,7 @@ class UtteranceReader:
         kept: list[int] = []
         texts, samples, labels, speeds, bad = [], [], [], [], []
         noise = np.zeros((len(request.visits), self.noise), np.float32)
-        for row, (visit, length) in enumerate(zip(request.visits, found, strict=True)):
-            cut = self.corpus.cuts[visit.utterance]
+        for row, (visit, cut, length) in enumerate(zip(request.visits, cuts, found, strict=True)):
             if isinstance(length, str):
                 bad.append((cut.id, length))
                 continue
@@ -190,8 +197,7 @@ class UtteranceReader:
             speeds.append(visit.speed)
             texts.append(choices[0] if choices else None)
             labels.append(classes)
-        ids = [self.corpus.cuts[request.visits[row].utterance].id for row in kept]
-        batch = collate(ids, texts, samples, labels, self.tokenizer.eos, bad)
+        batch = collate([cuts[row].id for row in kept], texts, samples, labels, self.tokenizer.eos, bad)
         changed = any(speed != 1.0 for speed in speeds)
         width, rows = max([round(request.shape.seconds * SAMPLE_RATE), *samples]), request.shape.rows
         return kept, replace(

@@ -42,6 +42,8 @@ class IndexedCuts(Sequence["MonoCut"]):
         self.begins, durations, transcribed = (
             np.load(folder / name, mmap_mode="r") for name in (BEGINS, DURATIONS, TRANSCRIBED)
         )
+        if not len(self.begins) - 1 == len(durations) == len(transcribed):
+            raise ValueError("its columns have different lengths")
         self.chosen = np.arange(len(durations), dtype=np.int32) if chosen is None else chosen
         self.durations: np.ndarray = durations if chosen is None else durations[chosen]
         self.transcribed: np.ndarray = transcribed if chosen is None else transcribed[chosen]
@@ -63,7 +65,7 @@ class IndexedCuts(Sequence["MonoCut"]):
         try:
             return cut_of(parse_object(self.lines[begin:end].tobytes().decode()))
         except ValueError as error:
-            raise UserError(f"{self.folder} is damaged ({error}): remove it, and it is made again") from error
+            raise damaged(self.folder, error) from error
 
     def __iter__(self) -> Iterator["MonoCut"]:
         return (self[number] for number in range(len(self)))
@@ -94,11 +96,16 @@ def open_index(manifest: Path) -> IndexedCuts | None:
     folder = index_of(manifest)
     try:
         stamp = parse_json((folder / STAMP).read_bytes())
+        return IndexedCuts(folder) if stamp == stamp_of(manifest) else None
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise UserError(f"{folder} is damaged ({error}): remove it, and it is made again") from error
-    return IndexedCuts(folder) if stamp == stamp_of(manifest) else None
+    except (OSError, ValueError) as error:
+        raise damaged(folder, error) from error
+
+
+def damaged(folder: Path, error: Exception) -> UserError:
+    """The error about an index that cannot be read."""
+    return UserError(f"{folder} is damaged ({error}): remove it, and it is made again")
 
 
 def make_index(manifest: Path, cuts: Iterable[tuple[str, "MonoCut"]]) -> IndexedCuts:

@@ -31,6 +31,8 @@ FEW_FRAMES = 0.75  # characters per frame; speech that is faster than the averag
 MUCH_SHARED = 1.0  # percent of the 8-word runs
 SHOWN_LETTERS = 20
 FEW_LETTERS = 5000  # below this, rare letters may be missing by chance
+MOSTLY_FOREIGN, HARDLY_ANY_LETTERS = 0.5, 100
+"""A share of letters that are not missing on the other side by chance, if that has at least so many letters."""
 MORE_SPEECH = (
     "a small grammar such as the demo's needs a quarter of an hour, free speech many hours: transcribe more, or see"
     " docs/start-from.md"
@@ -228,7 +230,8 @@ def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source
         if share < SOME_FOREIGN:
             continue
         agree = False
-        if sides[other].total() < FEW_LETTERS:
+        chance = share < MOSTLY_FOREIGN or sides[other].total() < HARDLY_ANY_LETTERS
+        if sides[other].total() < FEW_LETTERS and chance:
             what = (
                 f"{sides[other].total():,} letters in the {other} are too few to check whether {one} and {other} use"
                 " the same letters"

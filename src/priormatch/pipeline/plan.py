@@ -6,7 +6,7 @@ import resource
 import sys
 import tempfile
 import tracemalloc
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ from priormatch.data.manifest import SUFFIX, utterance
 from priormatch.device import find_device
 from priormatch.distributed import ranks
 from priormatch.errors import UserError
-from priormatch.pipeline.amounts import ROLES, Amount, Amounts, amounts_of
+from priormatch.json_text import to_json
 from priormatch.pipeline.estimate import GB, Cluster, Line, bytes_kept, lines_of, name_of, show_lines, unit_of
 from priormatch.pipeline.probe import SECONDS, Step, Work, utterances_of
 from priormatch.pipeline.run import planned
 from priormatch.pipeline.stages import in_words
-from priormatch.pipeline.stages import name_of as name_of_stage
+from priormatch.prepare.overview import sample_speech
 from priormatch.progress import count_text, duration_text, say
 from priormatch.runs.results import START
+from priormatch.runs.stage import name_of as name_of_stage
 
 FLAC = 60e6  # bytes of an hour of speech
 PLANNED = 40  # bytes of an utterance that stays on disk: its columns in the index, and its place in an epoch
@@ -37,6 +38,87 @@ IN_COLUMNS = 33  # bytes of an utterance in the columns of an index, and of its 
 REFERENCE = 160  # bytes of a reference length with the id of its utterance
 SAMPLE = 300  # utterances that stand for a corpus in memory
 NOT_COUNTED = "preparing data, waiting for disks, tuning, validating the prior, and counting n-grams for one"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Utterances, their hours in total, and whether both are only as published."""
+
+    utterances: int
+    hours: float
+    published: bool = False
+
+
+PUBLISHED = {
+    "train-clean-100": Amount(28_539, 100.6, published=True),
+    "train-clean-360": Amount(104_014, 363.6, published=True),
+    "train-other-500": Amount(148_688, 496.7, published=True),
+    "dev-clean": Amount(2_703, 5.4, published=True),
+    "dev-other": Amount(2_864, 5.3, published=True),
+    "test-clean": Amount(2_620, 5.4, published=True),
+    "test-other": Amount(2_939, 5.1, published=True),
+    "librilight-60kh": Amount(17_300_000, 57_706.4, published=True),  # in segments of about 12 seconds
+}
+"""Amounts by the name of the manifest."""
+DEMO_SECONDS = 3.0
+ROLES = ("labeled", "unlabeled", "validation", "test")
+
+Amounts = Mapping[str, list[Amount]]
+"""The sets of a recipe by role: labeled, unlabeled, validation, test; a role with an unknown set is missing."""
+
+
+def amounts_of(settings: Settings) -> Amounts:
+    """The amounts of speech of a recipe."""
+    found = demo_amounts() if settings.corpus == "demo" else known_amounts(settings)
+    if "labeled" in found and not settings.validation and "validation" not in found:
+        (labeled,), share = found["labeled"], settings.validation_share
+        held_out = Amount(round(share * labeled.utterances), share * labeled.hours, labeled.published)
+        found["validation"] = [held_out]
+    if "validation" in found and not settings.test:
+        found.setdefault("test", found["validation"])
+    return found
+
+
+def known_amounts(settings: Settings) -> dict[str, list[Amount]]:
+    """The amounts of the sets that a recipe names, of roles in which all are known."""
+    named = {
+        "labeled": [settings.labeled],
+        "unlabeled": [settings.unlabeled],
+        "validation": settings.validation,
+        "test": settings.test.values(),
+    }
+    found = {role: known(paths) for role, paths in named.items()}
+    return {role: amounts for role, amounts in found.items() if amounts}
+
+
+def known(paths: Iterable[str]) -> list[Amount]:
+    """The amount at each path; nothing if one of them is unknown."""
+    found = [amount_at(path) for path in paths]
+    amounts = [each for each in found if each is not None]
+    return amounts if len(amounts) == len(found) else []
+
+
+def amount_at(path: str) -> Amount | None:
+    """The amount of speech at a path: counted if it exists, else as published for a manifest of this name."""
+    if path and Path(path).exists():
+        speech = sample_speech(Path(path))
+        return Amount(len(speech.utterances), speech.hours)
+    return PUBLISHED.get(Path(path).name.partition(".")[0])
+
+
+def demo_amounts() -> dict[str, list[Amount]]:
+    """The amounts of the built-in corpus."""
+    from priormatch.prepare.demo import DEFAULT_SIZES as SIZES
+
+    counts = {
+        "labeled": [SIZES.labeled],
+        "unlabeled": [SIZES.unlabeled],
+        "validation": 2 * [SIZES.validation],
+        "test": 2 * [SIZES.test],
+    }
+    return {
+        role: [Amount(count, count * DEMO_SECONDS / 3600) for count in each] for role, each in counts.items()
+    }
 
 
 def of_run(settings: Settings, amounts: Amounts, done: Collection[str] = ()) -> list[Work]:
@@ -233,10 +315,10 @@ def disk_of(works: Sequence[Work], amounts: Amounts, utterance: Utterance) -> di
 def show_dry_run(settings: Settings, as_json: bool) -> None:
     """Print what `priormatch run` would do about each stage, and what the stages that are left take here."""
     found = planned(settings)
-    done = {name_of_stage(each) for each in found if each.finished}
+    done = {name_of_stage(each.folder) for each in found if each.finished}
     left = plan(settings, Cluster(), done=done)
     if as_json:
-        print(json.dumps({"finished": sorted(done), **left.as_json()}, indent=2))
+        print(to_json({"finished": sorted(done), **left.as_json()}))
         return
     for line in in_words(found):
         print(line)
@@ -248,7 +330,7 @@ def show(found: Plan) -> None:
     cluster = found.cluster
     for role, sets in found.amounts.items():
         said = ", as published" if any(each.published for each in sets) else ""
-        print(f"{role}: {sum(each.hours for each in sets):,.1f} hours{said}")
+        print(f"{role}: {hours_text(sum(each.hours for each in sets))}{said}")
     show_lines(f"{found.name} on {cluster}; updates measured on {found.device}", found.lines, cluster)
     time = f"{duration_text(3600 * found.hours)} for one stage after the other"
     print(f"time: {time}, {found.gpu_hours:,.1f} {cluster.unit}-hours{money_text(found)}")
@@ -268,11 +350,11 @@ def show(found: Plan) -> None:
         print("measured without a GPU: for GPUs, run this on a machine with one of their kind")
 
 
+def hours_text(hours: float) -> str:
+    """An amount of speech, in hours unless it is less than one."""
+    return f"{hours:,.1f} hours" if hours >= 1 else duration_text(3600 * hours)
+
+
 def money_text(found: Plan) -> str:
     """The price of all GPU-hours, if one hour has a price."""
     return "" if found.price is None else f", {found.price * found.gpu_hours:,.2f} at {found.price:g} each"
-
-
-def show_json(found: Plan) -> None:
-    """Print a plan for scripts."""
-    print(json.dumps(found.as_json(), indent=2))

@@ -1,4 +1,4 @@
-"""Run tasks one at a time, or several in parallel in separate processes."""
+"""Run tasks one at a time, or several in parallel in separate processes, or some beside the work of this process."""
 
 import contextlib
 import gc
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -17,6 +18,7 @@ from typing import TypeVar
 
 import torch
 
+from priormatch.errors import UserError
 from priormatch.progress import Meter, say
 
 Key = TypeVar("Key", bound=Hashable)
@@ -151,6 +153,42 @@ class Worker:
         self.process.join(PATIENCE)
         self.process.kill()
         self.process.join()
+
+
+class Beside:
+    """Stages that a second process makes, in the order in which they are begun; its messages go to a log file.
+
+    Without `parallel` nothing is begun, and the first process makes all stages itself.
+    """
+
+    def __init__(self, parallel: bool, log: Path) -> None:
+        self.parallel, self.log = parallel, log
+        self.worker: Worker | None = None
+        self.begun: deque[str] = deque()
+
+    def __enter__(self) -> "Beside":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.worker is not None:
+            self.worker.process.terminate()  # a training saves its progress
+            self.worker.end()
+
+    def begin(self, stage: str, make: Callable[[], object]) -> None:
+        """Make a stage after those begun before."""
+        if self.parallel:
+            self.worker = self.worker or Worker()
+            say(f"{stage}: in a second process, log: {self.log}")
+            self.worker.begin(Task(stage, make, self.log))
+            self.begun.append(stage)
+
+    def wait_for(self, stage: str) -> None:
+        """Wait until a stage is made that was begun; raise `UserError` if it failed."""
+        while self.worker is not None and stage in self.begun:
+            now = self.begun.popleft()
+            say(f"waiting for {now}, log: {self.log}")
+            if reason := self.worker.outcome():
+                raise UserError(f"{now}: {reason.removeprefix('UserError: ')} (log: {self.log})")
 
 
 def serve(connection: Connection, gpu: str) -> None:

@@ -1,7 +1,6 @@
 """`priormatch run`: all stages from data to a table of results."""
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,16 +18,15 @@ from priormatch.decoding.tuning import read_tuned
 from priormatch.device import find_device, use_threads
 from priormatch.distributed import is_main, ranks
 from priormatch.errors import Refused, UserError
-from priormatch.files import replace_text, set_aside
+from priormatch.files import replace_text
 from priormatch.matching.reference_lengths import lengths_by_rate, oracle_lengths, pieces_a_second
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
-from priormatch.pipeline.beside import Beside
 from priormatch.pipeline.cards import add_results
-from priormatch.pipeline.checks import require_sound
-from priormatch.pipeline.facts import facts_of, validation_size
 from priormatch.pipeline.label import ALL, label_cuts
 from priormatch.pipeline.match import MatchJob, require_inputs, require_recordings, train_on_pseudo_labels
+from priormatch.pipeline.pool import Beside
+from priormatch.pipeline.preflight import require_sound
 from priormatch.pipeline.run_data import (
     RunData,
     demo_data,
@@ -38,26 +36,16 @@ from priormatch.pipeline.run_data import (
     own_data,
     own_stage,
 )
-from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words, name_of_folder
-from priormatch.progress import duration_text, say
-from priormatch.report.page import FILE as REPORT
-from priormatch.report.page import write_report
+from priormatch.pipeline.run_results import facts_of, finish, validation_size
+from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words
+from priormatch.progress import say
 from priormatch.runs.lock import RUN_LOCK, alone_in
-from priormatch.runs.results import BASE, START, draw, same_systems, score_systems, show, write_results
-from priormatch.runs.stage import MATCHING, Decision, Stage, Wanted, put_aside, read_record
-from priormatch.runs.verdict import LITTLE_VALIDATION, Verdict, too_little_validation, verdict
+from priormatch.runs.results import BASE, START, score_systems
+from priormatch.runs.stage import DECODED, MATCHING, Decision, Stage, Wanted, name_of, put_aside
+from priormatch.runs.verdict import LITTLE_VALIDATION, too_little_validation, verdict
 from priormatch.training.checkpoint import FILE as CHECKPOINT
 from priormatch.training.checkpoint import update_of
 from priormatch.training.wandb_log import wandb_plan
-
-RESULTS = "results.json"
-
-
-LONGER = (
-    "supervised is the model of supervised-longer: trained further for as many updates as matching makes, so that"
-    " matching is compared with the same amount of training"
-)
-"""A note to results with both."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +262,7 @@ class Run:
         self, system: str, model: Path, prior: Path | None = None, fusion: Path | None = None
     ) -> dict[str, Path]:
         """Transcribe the test sets, greedily or with a prior and tuned values."""
-        out = self.folder / "decoded" / system
+        out = self.folder / DECODED / system
         settings = self.settings
         if prior is not None and fusion is not None:
             settings = changed(settings, read_tuned(fusion))
@@ -319,6 +307,11 @@ def stages_of(settings: Settings) -> list[Wanted]:
     return [first, *Stages(folder, settings, data).all()]
 
 
+def unfinished(settings: Settings) -> set[str]:
+    """The names of the stages that are still to be made."""
+    return {name_of(each.folder) for each in planned(settings) if not each.finished}
+
+
 def planned(settings: Settings) -> list[Decision]:
     """What a run with these settings would do about each stage, from the records on disk; nothing is changed."""
     return decisions(Path(settings.runs) / settings.name, stages_of(settings))
@@ -343,15 +336,14 @@ def run_in(folder: Path, settings: Settings, force: bool = False) -> None:
 
 
 def saved_in_words(stages: Sequence[Stage]) -> str:
-    """What an interrupted run has on disk, and where its stage at work begins when the run goes on."""
-    done = [name_of_folder(each.folder) for each in stages if each.finished]
-    begun = [each.folder for each in stages if not each.finished]
+    """What an interrupted run has saved, and where its unfinished stage resumes."""
+    done = [each.name for each in stages if each.finished]
     words = [f"saved: {', '.join(done)}"] if done else []
-    for folder in begun:
-        update = update_of(folder / CHECKPOINT)
-        parts = any([*folder.rglob("*.partial"), *folder.rglob("*.trials.jsonl")])
-        where = f"goes on after update {update}" if update else "goes on" if parts else "begins again"
-        words.append(f"{name_of_folder(folder)} {where}")
+    for stage in (each for each in stages if not each.finished):
+        update = update_of(stage.folder / CHECKPOINT)
+        parts = any([*stage.folder.rglob("*.partial"), *stage.folder.rglob("*.trials.jsonl")])
+        where = f"resumes after update {update}" if update else "resumes" if parts else "starts again"
+        words.append(f"{stage.name} {where}")
     return "; ".join(words)
 
 
@@ -367,7 +359,7 @@ def make_all(this: Run) -> None:
 def train_and_score(this: Run, beside: Beside) -> None:
     """Train the models of a run, some of them beside the others, and score all systems."""
     settings, matching = this.settings, this.settings.matching
-    todo = {each.folder.name for each in planned(settings) if not each.finished}
+    todo = unfinished(settings) if settings.parallel else set()
 
     def begin(stage: str) -> None:
         if stage in todo:
@@ -438,9 +430,9 @@ def warn_of_little_validation(data: RunData, settings: Settings) -> None:
 def score_without_matching(this: Run, systems: Mapping[str, Path], refusal: str) -> None:
     """Score the other systems of a run whose matching was refused; transcripts of an earlier matching make room."""
     del this.stages[MATCHING]
-    old = this.folder / "decoded" / "lpm"
+    old = this.folder / DECODED / MATCHING
     if is_main() and old.exists():
-        say(f"decoded/lpm: the old folder is kept as {put_aside(old)}")
+        say(f"{name_of(old)}: the old folder is kept as {put_aside(old)}")
     score(this, systems, refusal)
 
 
@@ -455,43 +447,3 @@ def score(this: Run, systems: Mapping[str, Path], refusal: str = "") -> None:
     judged = verdict(facts_of(this.folder, this.settings, this.data, results, decoded, refusal=refusal))
     finish(this, results, judged)
     add_results(systems, results)
-
-
-def finish(this: Run, results: dict[str, Any], judged: Verdict) -> None:
-    """Write, plot and print the results and the verdict, and write the report of the run."""
-    folders = {"data": this.folder / "data"} | {name: stage.folder for name, stage in this.stages.items()}
-    records = {
-        name: record for name, folder in folders.items() if (record := read_record(folder)) is not None
-    }
-    seconds = {name: record["seconds"] for name, record in records.items()}
-    results |= {
-        "seconds": {"total": round(sum(seconds.values()), 1), **seconds},
-        "peak_memory_mb": max(record["peak_memory_mb"] for record in records.values()),
-        "seed": this.settings.training.seed,
-        "versions": next(iter(records.values()))["versions"],
-        "notes": [*this.data.notes, *([LONGER] if START in results["systems"] else [])],
-        "verdict": judged.as_json(),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-    path = this.folder / RESULTS
-    if path.exists() and not same_systems(path, results):
-        for old in (path, path.with_suffix(".png"), this.folder / REPORT):
-            if old.exists():
-                say(f"{old.name}: the old file is kept as {set_aside(old)}")
-    write_results(path, results)
-    drawn = draw(results, this.folder / "results.png")
-    show(results, f"{this.settings.name}: word error rates")
-    for line in judged.lines():
-        print(line)
-    for note in results["notes"]:
-        say(note)
-    say(
-        f"{duration_text(results['seconds']['total'])} in total, peak memory {results['peak_memory_mb']:.0f} MB"
-    )
-    picture = f" and {path.with_suffix('.png')}" if drawn else ""
-    say(f"results: {path}{picture}")
-    events = this.folder / "tensorboard"
-    say(
-        f"models: {this.folder / 'lpm' / 'model'} and the other stages{f'; TensorBoard: {events}' * events.is_dir()}"
-    )
-    say(f"report, to open in a browser: {write_report([this.folder])}")

@@ -23,7 +23,7 @@ from priormatch.pipeline.recipe import (
 from priormatch.pipeline.run_data import RunData
 from priormatch.progress import duration_text
 from priormatch.runs.results import BASE, START
-from priormatch.runs.stage import MATCHING, Decision, Wanted, decide, kept_aside, recipe_of
+from priormatch.runs.stage import MATCHING, Decision, Wanted, decide, kept_aside, name_of, recipe_of
 
 FUSION = {False: "fusion", True: "fusion-matching"}
 """Names of the stages that tune the search with the prior, for decoding and for matching."""
@@ -242,28 +242,18 @@ def decisions(folder: Path, wanted: Iterable[Wanted]) -> list[Decision]:
     return list(found.values())
 
 
-def name_of(decision: Decision) -> str:
-    """The name of a stage in its run, such as `prior` or `decoded/lpm`."""
-    return name_of_folder(decision.folder)
-
-
-def name_of_folder(folder: Path) -> str:
-    """The name of the stage in a folder."""
-    return f"{folder.parent.name}/{folder.name}" if folder.parent.name == "decoded" else folder.name
-
-
 def in_words(found: Sequence[Decision]) -> Iterator[str]:
     """Describe decisions in lines: the stages that are used as they are, then the others."""
-    if as_they_are := [name_of(each) for each in found if each.finished and each.place == each.folder]:
+    if as_they_are := [name_of(each.folder) for each in found if each.finished and each.place == each.folder]:
         yield f"finished before and used again: {', '.join(as_they_are)}"
     for each in found:
         if each.place is None and each.reason:
             took = f"; it took {duration_text(each.seconds)} before" if each.seconds else ""
-            yield f"to be made again: {name_of(each)}, because {each.reason}{took}"
+            yield f"to be made again: {name_of(each.folder)}, because {each.reason}{took}"
         elif each.place is not None and each.place != each.folder:
             how = "used again" if each.finished else "continued"
-            yield f"to be {how}: {name_of(each)}, from {each.place.name}, which has these settings"
+            yield f"to be {how}: {name_of(each.folder)}, from {each.place.name}, which has these settings"
         elif each.place is not None and not each.finished:
-            yield f"to be continued: {name_of(each)}"
-    if new := [name_of(each) for each in found if each.place is None and not each.reason]:
+            yield f"to be continued: {name_of(each.folder)}"
+    if new := [name_of(each.folder) for each in found if each.place is None and not each.reason]:
         yield f"to be made: {', '.join(new)}"

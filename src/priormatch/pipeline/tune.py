@@ -93,7 +93,7 @@ def tune(
             best = descend(measured, starts_from(settings.fusion, limited), grid_of(limited))
         without = min(without_prior(settings.fusion, for_matching), key=measured)
         tuned, none = measured(best), measured(without)
-        best, found = (without, none) if none < tuned else (best, tuned)
+        best = without if none < tuned else best
     about = {
         "for": "matching" if for_matching else "decoding",
         "model": str(model),
@@ -102,10 +102,17 @@ def tune(
         "utterances": sizes,
         "greedy": greedy._asdict(),
         "without_prior": none._asdict(),
-        "with_prior": found._asdict(),
+        "with_prior": min(none, tuned)._asdict(),
     }
     if is_main():
         write_tuned(out, best, about)
+    say_found(out, best, greedy, none, tuned, for_matching)
+
+
+def say_found(
+    out: Path, best: FusionSettings, greedy: Errors, none: Errors, tuned: Errors, for_matching: bool
+) -> None:
+    """Report the values taken, and the error rates greedily, without the prior, and with the best values."""
     chosen = {
         name: value if isinstance(value, bool) else f"{value:g}" for name, value in finite(best).items()
     }
@@ -114,8 +121,8 @@ def tune(
         say(
             f"with the prior {tuned} at best, without it {none}: the prior is left out of the search (lm_weight=0)"
         )
-    say(f"{out}: {'without' if none < tuned else 'with'} the prior {found}; {values}")
-    if greedy < found:
+    say(f"{out}: {'without' if none < tuned else 'with'} the prior {min(none, tuned)}; {values}")
+    if greedy < min(none, tuned):
         say(f"greedy decoding without the prior is better ({greedy}): {GREEDY_INSTEAD[for_matching]}")
 
 

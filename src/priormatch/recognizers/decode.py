@@ -1,5 +1,6 @@
 """Decoding of whole corpora, and validation error rates."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -207,9 +208,10 @@ def decode_to_file(
 ) -> None:
     """Transcribe a corpus into a file and show progress; interrupted decoding resumes.
 
-    The processes of a job share the work. `key` identifies the model, the search and the speech.
+    The processes of a job share the work. `key` identifies the model, the search and the manifest.
     """
-    partial, groups = PartialTranscripts(out, key), groups_of(corpus.durations, PART_SECONDS)
+    groups = groups_of(corpus.durations, PART_SECONDS)
+    partial = PartialTranscripts(out, f"{key}, {digest_of_parts(corpus.durations)}")
     rest = partial.missing(len(groups))
     mine = rest[rank() :: ranks()]
     total = sum(len(groups[part]) for part in mine)
@@ -217,7 +219,7 @@ def decode_to_file(
         decoded = decode(model, corpus, search, [groups[part] for part in mine], meter.advance)
         for part, transcripts in zip(mine, decoded, strict=True):
             write_transcripts(partial.file(part), transcripts)
-    from_all(None)  # all parts are there
+    from_all(None, patient=True)  # until all parts are there
     if is_main():
         ends = Counter(each.ended for each in partial.transcripts(len(groups)))
         check_share(len(corpus) - ends.total(), corpus)
@@ -229,6 +231,11 @@ def decode_to_file(
         write_transcripts(out, partial.transcripts(len(groups)))
         partial.remove()
     from_main(None)  # the others wait for the output
+
+
+def digest_of_parts(durations: np.ndarray) -> str:
+    """A text that changes when utterances of these durations (N,) would be split into other parts."""
+    return f"{PART_SECONDS:g} s of {hashlib.sha256(durations.tobytes()).hexdigest()}"
 
 
 def groups_of(durations: np.ndarray, seconds: float) -> list[np.ndarray]:
@@ -281,7 +288,7 @@ def greedy_transcripts(model: Recognizer, corpus: Corpus) -> list[Transcript]:
         for transcripts in decode_greedily(model, corpus.own_part):
             found += transcripts
             meter.advance(len(transcripts))
-    found = everyones(found)
+    found = everyones(found, patient=True)
     check_share(len(corpus) - len(found), corpus)
     return found
 
@@ -313,9 +320,9 @@ def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str
     return {name: error_rates(each) for name, each in validation_transcripts(model, sets).items()}
 
 
-def everyones(transcripts: Iterable[Transcript]) -> list[Transcript]:
-    """The transcripts of all processes of a job, each of which gives its own."""
-    return [each for part in from_all(list(transcripts)) for each in part]
+def everyones(transcripts: Iterable[Transcript], patient: bool = False) -> list[Transcript]:
+    """The transcripts of all processes of a job, each of which gives its own; `patient` as in `from_all`."""
+    return [each for part in from_all(list(transcripts), patient) for each in part]
 
 
 def error_rates(transcripts: Sequence[Transcript]) -> dict[str, float]:

@@ -108,9 +108,11 @@ def _wait_for_lease(descriptor: int, folder: Path) -> None:
     if len(words) < 3 or words[1] == platform.node():
         return  # nobody, or a process of this machine, whose lock has ended with it
     touched = os.fstat(descriptor).st_mtime
-    if (left := touched + LEASE - time.time()) > 0:
+    left = min(touched + LEASE - time.time(), LEASE)  # the clock of a file server may be ahead
+    if left > 0:
         say(f"{folder}: {_in_words(words)} may still be at work; waiting {left:.0f} s for a sign of life")
-    while time.time() < touched + LEASE:
+    end = time.monotonic() + left
+    while time.monotonic() < end:
         time.sleep(min(1.0, LEASE / 4))
         if os.fstat(descriptor).st_mtime != touched:
             raise UserError(

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from priormatch.files import read_text, replace_text
 from priormatch.json_text import parse_json, without_nan
-from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, paired_bootstrap
+from priormatch.scoring.bootstrap import PairedTest, bootstrap_interval, p_in_words, paired_bootstrap
 from priormatch.scoring.error_rates import (
     ErrorCounts,
     character_errors,
@@ -150,11 +150,6 @@ def difference_in_words(difference: float, interval: Sequence[float], p_value: f
     apart = f"{abs(difference):.2f} points of WER {'below' if difference > 0 else 'above'} {other}"
     words = apart if difference else f"equal to {other} in WER"
     return f"{words} (95 % {low:.2f} to {high:.2f}, {p_in_words(p_value)})"
-
-
-def p_in_words(p_value: float) -> str:
-    """Format a p-value: at the floor of the bootstrap, which no number of samples reached, as below 0.0001."""
-    return "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.4f}"
 
 
 def draw(results: Mapping[str, Any], path: Path) -> bool:

@@ -30,6 +30,7 @@ from priormatch.training.metrics import move_lines
 
 FILE = "stage.json"
 MATCHING = "lpm"  # the stage of local prior matching in a run
+DECODED = "decoded"  # the folder with a stage for the transcripts of each system
 OWN = (FILE, f"{TEMPORARY}{FILE}", STAGE_LOCK, RUN_LOCK)
 SAFETENSORS_TEMPORARY = re.compile(r"\.tmp\w{6}")
 TYPES: dict[str, Any] = {"recipe": dict, "finished": bool, "seconds": int | float, "files": dict}
@@ -64,6 +65,11 @@ class Decision:
     finished: bool = False
     reason: str = ""
     seconds: float | None = None
+
+
+def name_of(folder: Path) -> str:
+    """The name of the stage in a folder, such as `prior` or `decoded/lpm`."""
+    return f"{DECODED}/{folder.name}" if folder.parent.name == DECODED else folder.name
 
 
 def decide(folder: Path, recipe: Mapping[str, Any], kept: Sequence[Path] = ()) -> Decision:
@@ -155,7 +161,7 @@ class Stage:
             self._bring_back(found.place)
         elif found.reason:
             say(
-                f"{folder.name}: made again because {found.reason}; the old folder is kept as {put_aside(folder)}"
+                f"{self.name}: made again because {found.reason}; the old folder is kept as {put_aside(folder)}"
             )
         self.record = None if found.place is None else read_record(folder)
 
@@ -165,7 +171,12 @@ class Stage:
         with alone_in(place):
             place.rename(self.folder)
         move_logs(self.folder, self.folder, self.folder.parent)
-        say(f"{self.folder.name}: {place.name} has these settings and is used again{other}")
+        say(f"{self.name}: {place.name} has these settings and is used again{other}")
+
+    @property
+    def name(self) -> str:
+        """The name of the stage in its run."""
+        return name_of(self.folder)
 
     @property
     def finished(self) -> bool:
@@ -197,7 +208,7 @@ class Stage:
         The main process of a job does it for all, or `together` with the others. The recorded seconds include
         interrupted attempts.
         """
-        at(f"the stage {self.folder.name}")
+        at(f"the stage {self.name}")
         if is_main():
             with self._work() as todo:
                 yield from_main(todo)
@@ -208,7 +219,7 @@ class Stage:
     @contextlib.contextmanager
     def _work(self) -> Iterator[bool]:
         if self.finished:
-            say(f"{self.folder.name}: finished before, reused")
+            say(f"{self.name}: finished before, reused")
             yield False
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -231,12 +242,12 @@ class Stage:
             known = read_record(self.folder)  # another process may have finished it meanwhile
             if known is not None and known["finished"] and known["recipe"] == self.recipe:
                 self.record = known
-                say(f"{self.folder.name}: finished by another process, reused")
+                say(f"{self.name}: finished by another process, reused")
                 yield False
                 return
             remove_leftovers(self.folder)
             write(finished=False)
-            say(f"{self.folder.name} ...")
+            say(f"{self.name} ...")
             try:
                 yield True
             except BaseException:
@@ -244,7 +255,7 @@ class Stage:
                 raise
             write(finished=True)
         assert self.record is not None
-        say(f"{self.folder.name}: done in {duration_text(self.record['seconds'])}")
+        say(f"{self.name}: done in {duration_text(self.record['seconds'])}")
 
 
 def remove_leftovers(folder: Path) -> None:

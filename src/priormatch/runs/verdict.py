@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from priormatch.progress import count_text, duration_text
+from priormatch.scoring.bootstrap import p_in_words
 
 LITTLE_VALIDATION = 300.0  # seconds of all validation sets together
 FEW_UTTERANCES, FEW_WORDS = 30, 300  # of a test set
@@ -170,7 +171,9 @@ def in_words(name: str, test: Comparison) -> str:
     changed = f"{name}: WER {test.before:.2f} -> {test.after:.2f} %"
     if not math.isfinite(low + high):
         return f"{changed}, too little speech for an interval"
-    sure = f"95 % interval {{:.1f}} to {{:.1f}} %, p {p_text(test.p_value)}"
+    if test.small:
+        return f"{changed}, too little speech to be certain (95 % interval of the gain {low:.1f} to {high:.1f} %)"
+    sure = f"95 % interval {{:.1f}} to {{:.1f}} %, {p_in_words(test.p_value)}"
     match test.effect:
         case "better":
             return f"{changed}, {test.gain:.1f} % fewer errors ({sure.format(low, high)})"
@@ -178,11 +181,6 @@ def in_words(name: str, test: Comparison) -> str:
             return f"{changed}, {-test.gain:.1f} % more errors ({sure.format(-high, -low)})"
     span = " and ".join(f"{abs(end):.1f} % {'more' if end < 0 else 'fewer'}" for end in (low, high))
     return f"{changed}, no certain difference: between {span} errors are likely (95 %)"
-
-
-def p_text(p_value: float) -> str:
-    """A p-value with its sign: "= 0.032", or "< 0.001"."""
-    return "< 0.001" if p_value < 0.001 else f"= {p_value:.3f}"
 
 
 def causes(facts: Facts, outcome: Outcome) -> Iterator[tuple[str, str]]:

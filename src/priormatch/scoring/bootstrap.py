@@ -51,6 +51,11 @@ class PairedTest:
     relative_interval: tuple[float, float]
 
 
+def p_in_words(p_value: float) -> str:
+    """Format a p-value; one at the floor of the bootstrap, which no sample reached, as below 0.0001."""
+    return "p < 0.0001" if p_value < 0.0001 else f"p = {p_value:.4f}"
+
+
 def bootstrap_interval(
     counts: Runs, samples: int = SAMPLES, level: float = LEVEL, seed: int = 0
 ) -> tuple[float, float]:

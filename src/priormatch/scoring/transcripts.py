@@ -1,14 +1,13 @@
 """Decoded utterances on disk: one JSON object per line."""
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from priormatch.distributed import from_main, is_main
+from priormatch.distributed import from_main
 from priormatch.errors import UserError
-from priormatch.files import replace_text, replacing
+from priormatch.files import begin_parts, remove_parts, replacing
 from priormatch.json_text import parse_json
 
 
@@ -111,14 +110,7 @@ class PartialTranscripts:
     """
 
     def __init__(self, out: Path, key: str) -> None:
-        self.folder = out.with_name(f"{out.name}.partial")
-        if is_main():
-            named = self.folder / "key"
-            if not (named.is_file() and named.read_bytes() == key.encode()):
-                self.remove()
-                self.folder.mkdir(parents=True)
-                replace_text(named, key)
-        from_main(None)  # the others wait for the folder
+        self.folder = begin_parts(out, key)
 
     def file(self, part: int) -> Path:
         """The file of one part."""
@@ -135,7 +127,4 @@ class PartialTranscripts:
 
     def remove(self) -> None:
         """Remove all parts."""
-        if self.folder.is_dir():
-            shutil.rmtree(self.folder)
-        else:
-            self.folder.unlink(missing_ok=True)  # a file of an earlier version
+        remove_parts(self.folder)

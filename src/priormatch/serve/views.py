@@ -93,32 +93,8 @@ def transcript(visit: Visit, use: PriorUse) -> str:
     Beside it are the transcript of the second recognizer, if there is one, and with weights of the prior the prior's
     choice. Words in which these differ from the transcript are marked, and so are words of low confidence.
     """
-    found, other = visit.result(use) or [], visit.other
-    heard = {each.start: each.text for each in found}
-    models = "recognizer and prior" if use is PriorUse.search else "the recognizer"
-    choices = {
-        each.start: each.transcript_of(best)
-        for each in found
-        if use is PriorUse.weights and (best := each.heaviest) is not None
-    }
-    compared = None if other is None else {each.start: each.text for each in other}
-    columns = [
-        Column(
-            "Transcript",
-            f"of {models}: rank 1 of each beam",
-            [line_of(each, choices if compared is None else compared) for each in found],
-        )
-    ]
-    if other is not None:
-        lines = [line_of(each, heard) for each in other]
-        columns.append(Column("Second recognizer", "rank 1 of each beam, without the prior", lines))
-    if choices:
-        lines = [
-            ShownLine(each.start, each.end, compared_words(choices[each.start], each.text))
-            for each in found
-            if each.start in choices
-        ]
-        columns.append(Column("The prior’s choice", "the heaviest hypothesis of each beam", lines))
+    found = visit.result(use) or []
+    columns = columns_of(found, visit.other, use)
     return PIECES.get_template("transcript.html").render(
         columns=columns,
         address=None if visit.path is None else f"gradio_api/file={quote(str(visit.path))}",
@@ -131,12 +107,42 @@ def transcript(visit: Visit, use: PriorUse) -> str:
     )
 
 
-def line_of(segment: Segment, beside: Mapping[float, str]) -> ShownLine:
+def columns_of(found: Sequence[Segment], other: Sequence[Segment] | None, use: PriorUse) -> list[Column]:
+    """The transcript, and what is shown beside it."""
+    choices = {
+        each.start: each.transcript_of(best)
+        for each in found
+        if use is PriorUse.weights and (best := each.heaviest) is not None
+    }
+    compared = (choices or None) if other is None else texts_of(other)
+    models = "recognizer and prior" if use is PriorUse.search else "the recognizer"
+    lines = [line_of(each, compared) for each in found]
+    columns = [Column("Transcript", f"of {models}: rank 1 of each beam", lines)]
+    if other is not None:
+        lines = [line_of(each, texts_of(found)) for each in other]
+        columns.append(Column("Second recognizer", "rank 1 of each beam, without the prior", lines))
+    if choices:
+        lines = [
+            ShownLine(each.start, each.end, compared_words(choices[each.start], each.text))
+            for each in found
+            if each.start in choices
+        ]
+        columns.append(Column("The prior’s choice", "the heaviest hypothesis of each beam", lines))
+    return columns
+
+
+def texts_of(segments: Sequence[Segment]) -> dict[float, str]:
+    """The best transcript of each segment, by its start in seconds."""
+    return {each.start: each.text for each in segments}
+
+
+def line_of(segment: Segment, beside: Mapping[float, str] | None) -> ShownLine:
     """A segment as a line, its words compared with those of another transcript of the same segments.
 
     Without another transcript no word differs.
     """
-    words = compared_words(segment.text, beside.get(segment.start, "") if beside else segment.text)
+    other = segment.text if beside is None else beside.get(segment.start, "")
+    words = compared_words(segment.text, other)
     known = segment.heard.words if segment.heard is not None else ()
     if [each.text for each in known] == [each.text for each in words]:
         words = [

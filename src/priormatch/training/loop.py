@@ -200,7 +200,8 @@ def make_update(
 
 def over_processes(means: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Metrics over all processes: the sum of each amount of data, the mean of everything else."""
-    found = {name: [each[name] for each in means if name in each] for name in {**means[0]}}
+    names = dict.fromkeys(name for each in means for name in each)
+    found = {name: [each[name] for each in means if name in each] for name in names}
     return {
         name: sum(values) / (1 if name.endswith("_seconds") else len(values))
         for name, values in found.items()

@@ -14,7 +14,7 @@ from tiny_run import command, files
 
 from priormatch.data.corpus import read_cuts
 from priormatch.data.faults import Fault, fault_of
-from priormatch.pipeline import check
+from priormatch.pipeline import check_audio
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def cuts(tiny_corpus: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> P
     Path("tiny/tiny-1.wav").unlink()
     soundfile.write("tiny/tiny-4.wav", np.zeros(9600), 16_000)
     Path("tiny/tiny-6.wav").write_bytes(Path("tiny/tiny-6.wav").read_bytes()[:-100])
-    monkeypatch.setattr(check, "CHUNK", 2)
+    monkeypatch.setattr(check_audio, "CHUNK", 2)
     return Path(found.name)
 
 
@@ -111,11 +111,11 @@ def test_an_interrupted_check_resumes(cuts: Path, monkeypatch: pytest.MonkeyPatc
 
         return checked
 
-    monkeypatch.setattr(check, "fault_of", until(5))
+    monkeypatch.setattr(check_audio, "fault_of", until(5))
     assert command("check", cuts, "--jobs", 1) == 130
     with Path("tiny-good.jsonl.gz.partial/0.jsonl").open("a") as file:
         file.write('{"chunk": 2, "utt')  # as a kill may leave it
-    monkeypatch.setattr(check, "fault_of", until(9))
+    monkeypatch.setattr(check_audio, "fault_of", until(9))
     assert command("check", cuts, "--jobs", 1) == 1
     assert seen == [f"tiny-{number}" for number in (0, 1, 2, 3, 4, 4, 5, 6, 7)]
     assert lists() == (GOOD, BAD)
@@ -126,18 +126,18 @@ def test_a_call_that_ended_between_the_two_lists_resumes(cuts: Path, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("priormatch.pipeline.check.replacing", killed)
+        patched.setattr("priormatch.pipeline.check_audio.replacing", killed)
         assert command("check", cuts) == 130
     assert Path("tiny-good.bad.tsv").exists()
-    monkeypatch.setattr(check, "fault_of", killed)  # nothing is decoded again
+    monkeypatch.setattr(check_audio, "fault_of", killed)  # nothing is decoded again
     assert command("check", cuts, "--jobs", 1) == 1
     assert lists() == (GOOD, BAD)
 
 
 def test_what_was_checked_of_another_manifest_does_not_count(cuts: Path) -> None:
-    journal = check.Journal(Path("tiny-good.jsonl.gz"), "another")
+    journal = check_audio.Journal(Path("tiny-good.jsonl.gz"), "another")
     with journal.open() as note:
-        note(check.Part(0, 2, 1.0, 1.0))
+        note(check_audio.Part(0, 2, 1.0, 1.0))
     assert command("check", cuts) == 1
     assert lists() == (GOOD, BAD)
 

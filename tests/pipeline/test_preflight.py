@@ -8,8 +8,8 @@ from priormatch.config import load_settings
 from priormatch.doctor.findings import Finding
 from priormatch.doctor.machine import GB
 from priormatch.errors import UserError
-from priormatch.pipeline import checks
-from priormatch.pipeline.checks import findings, least_memory, memory_finding, require_sound
+from priormatch.pipeline import preflight
+from priormatch.pipeline.preflight import findings, least_memory, memory_finding, require_sound
 from priormatch.runs.stage import Decision
 
 DATA, PRIOR = Path("runs/x/data"), Path("runs/x/prior")
@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             Finding("problem", "bad letters", "mend"),
         ]
 
-    monkeypatch.setattr(checks, "findings", found)
+    monkeypatch.setattr(preflight, "findings", found)
     return calls
 
 

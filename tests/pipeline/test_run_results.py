@@ -10,7 +10,7 @@ from lhotse import CutSet, Recording
 
 from priormatch.config import MatchingSettings
 from priormatch.data.manifest import utterance
-from priormatch.pipeline.facts import matched, validation_size
+from priormatch.pipeline.run_results import matched, validation_size
 
 LINES: list[dict[str, Any]] = [
     {"stage": "lpm", "update": 0, "validation_score": 20.0, "proposal_refreshed": False},

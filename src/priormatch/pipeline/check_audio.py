@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from priormatch.data.manifest import SUFFIX, bad_listing, write_table
 from priormatch.data.text_files import read_lines
 from priormatch.distributed import from_all, from_main, is_main, rank, ranks
 from priormatch.errors import UserError
-from priormatch.files import replace_text, replacing
+from priormatch.files import begin_parts, partial_folder, remove_parts, replacing
 from priormatch.json_text import parse_json
 from priormatch.progress import Meter, count_text, duration_text, say
 
@@ -227,11 +226,6 @@ def bytes_of(cut: MonoCut) -> float:
     return 0.0
 
 
-def partial_folder(out: Path) -> Path:
-    """The folder for what an unfinished call has found."""
-    return out.with_name(f"{out.name}.partial")
-
-
 class Journal:
     """The parts checked by calls that were interrupted, in the folder `OUT.partial`: a file for each process.
 
@@ -239,12 +233,7 @@ class Journal:
     """
 
     def __init__(self, out: Path, key: str) -> None:
-        self.folder = partial_folder(out)
-        named = self.folder / "key"
-        if is_main() and not (named.is_file() and named.read_bytes() == key.encode()):
-            self.remove()
-            self.folder.mkdir(parents=True)
-            replace_text(named, key)
+        self.folder = begin_parts(out, key)
 
     def parts(self) -> dict[int, Part]:
         """The parts by chunk, the same in all processes; lines that a kill has cut short are left out."""
@@ -271,7 +260,7 @@ class Journal:
 
     def remove(self) -> None:
         """Remove all parts."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_parts(self.folder)
 
 
 def write_lists(cuts: Path, good: Path, bad: Sequence[Bad], total: int) -> None:
