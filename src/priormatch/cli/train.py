@@ -12,7 +12,6 @@ from priormatch.cli.options import (
     Out,
     Overrides,
     Recipe,
-    TokenizerFolder,
     Validation,
     matching_settings_of,
     model_option,
@@ -101,24 +100,34 @@ def train(
     *,
     labeled: Labeled,
     validation: Validation,
-    tokenizer: TokenizerFolder,
     out: Out,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokenizer", help="Folder of a tokenizer or a model; not needed with pretrained.recognizer."
+        ),
+    ] = None,
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recognizer on transcribed speech.
+    """Train a recognizer on transcribed speech, or fine-tune a pretrained one (pretrained.recognizer).
 
     Example: priormatch train --labeled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer
     --out exp/sup
     """
     wanted = settings_of(recipe, overrides)
     from priormatch.data.manifest import named_sets
-    from priormatch.data.tokenizer import Tokenizer
     from priormatch.pipeline import work
     from priormatch.pipeline.recipe import recipe_of_training
+    from priormatch.pipeline.stages import pretrained_folder
+    from priormatch.recognizers.load import load_tokenizer
     from priormatch.runs.stage import Stage
 
-    pieces, sets = Tokenizer.load(tokenizer), named_sets(validation)
+    if wanted.pretrained.recognizer:
+        tokenizer = pretrained_folder(wanted.pretrained.recognizer)
+    if tokenizer is None:
+        raise UserError("there is no tokenizer: give --tokenizer, or pretrained.recognizer=FOLDER|OWNER/NAME")
+    pieces, sets = load_tokenizer(tokenizer, wanted.pretrained), named_sets(validation)
     inputs = {
         "labeled": labeled,
         "tokenizer": tokenizer,

@@ -8,6 +8,7 @@ from priormatch.config import (
     LanguageSettings,
     MatchingSettings,
     ModelSettings,
+    PretrainedSettings,
     PriorSettings,
     Settings,
     TokenizerSettings,
@@ -63,11 +64,23 @@ def learned_by_matching(settings: MatchingSettings) -> dict[str, Any]:
 
 def recipe_of_training(settings: Settings) -> dict[str, Any]:
     """Settings that a supervised recognizer depends on."""
+    pretrained = recipe_of_pretrained(settings.pretrained)
     return {
-        "model": recipe_of_model(settings.model),
+        **({"pretrained": pretrained} if pretrained else {}),
+        **({} if settings.pretrained.recognizer else {"model": recipe_of_model(settings.model)}),
         "training": learned(settings.training),
         "audio": audible(settings),
     }
+
+
+def recipe_of_pretrained(pretrained: PretrainedSettings) -> dict[str, Any]:
+    """How a Hugging Face recognizer is trained, where that differs from the defaults, which older versions lack.
+
+    The recognizer itself is an input of a stage.
+    """
+    names = ("train", "lora_rank", "language", "task")
+    usual = plain(PretrainedSettings())
+    return {name: value for name in names if (value := plain(pretrained)[name]) != usual[name]}
 
 
 def recipe_of_model(model: ModelSettings) -> dict[str, Any]:

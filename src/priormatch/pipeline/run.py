@@ -39,6 +39,7 @@ from priormatch.pipeline.run_data import (
 from priormatch.pipeline.run_results import facts_of, finish, validation_size
 from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words
 from priormatch.progress import say
+from priormatch.recognizers.load import load_tokenizer
 from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.runs.results import BASE, START, score_systems
 from priormatch.runs.stage import DECODED, MATCHING, Decision, Stage, Wanted, name_of, put_aside
@@ -73,8 +74,10 @@ class Run:
         return self.stage(wanted.name, wanted.settings, wanted.inputs)
 
     def tokenizer(self) -> Tokenizer:
-        """Train the tokenizer on the transcripts or the text."""
+        """Train the tokenizer on the transcripts or the text, unless the recognizer is pretrained."""
         wanted, out = self.settings.tokenizer, self.wanted.pieces
+        if self.wanted.pretrained is not None:
+            return load_tokenizer(out, self.settings.pretrained)
         with self.begin(self.wanted.tokenizer()).work() as todo:
             if todo:
                 from_text = wanted.source == "text"
@@ -111,7 +114,7 @@ class Run:
         return out / "model"
 
     def supervised(self, name: str, tokenizer: Tokenizer, updates: int, more: Path | None = None) -> Path:
-        """Train a recognizer from scratch on the labeled speech, and on `more` if given."""
+        """Train a recognizer, new or pretrained, on the labeled speech, and on `more` if given."""
         out = self.folder / name
         with self.begin(self.wanted.supervised(name, updates, more)).work(together=True) as todo:
             if todo:
@@ -294,6 +297,11 @@ def check_first(settings: Settings) -> None:
     if settings.parallel and ranks() > 1:
         raise UserError("parallel=true starts a second process itself: leave it out with torchrun")
     require_inputs("trained", "made", settings)
+    if settings.pretrained.recognizer and settings.prior.kind == "conv" and not settings.prior.pieces:
+        raise UserError(
+            "a prior of kind conv beside a pretrained recognizer needs a tokenizer of its own: set prior.pieces, for"
+            " example to 1000, or prior.kind=ngram, or give prior.pretrained"
+        )
     stages_of(settings)  # paths of data, and settings that need others
 
 
@@ -405,7 +413,7 @@ def make_beside(stage: str, settings: Settings, data: RunData) -> None:
     """Train one of the models that `train_and_score` does not wait for, in a second process."""
     use_threads(threads_of(settings))
     this = Run(Path(settings.runs) / settings.name, settings, data)
-    tokenizer = Tokenizer.load(this.wanted.pieces)
+    tokenizer = load_tokenizer(this.wanted.pieces, settings.pretrained)
     match stage:
         case "prior":
             this.prior(tokenizer)

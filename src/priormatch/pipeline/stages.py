@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from priormatch.pipeline.recipe import (
 )
 from priormatch.pipeline.run_data import RunData
 from priormatch.progress import duration_text
+from priormatch.recognizers.hub import model_folder
 from priormatch.runs.results import BASE, START
 from priormatch.runs.stage import MATCHING, Decision, Wanted, decide, kept_aside, name_of, recipe_of
 
@@ -34,6 +36,12 @@ def copy_of(model: Path, name: str) -> Path:
     return model.parent / "kept" / name if name else model
 
 
+@cache
+def pretrained_folder(name: str) -> Path:
+    """The folder of a pretrained model, downloaded from the Hub once if it is a name there."""
+    return model_folder(name)
+
+
 @dataclass(frozen=True)
 class Stages:
     """What each stage of a run is made from; nothing is read but tuned values, and nothing is written."""
@@ -44,9 +52,15 @@ class Stages:
     shared: Path | None = None  # the folder with the tokenizer, if it is not the run's own
 
     @property
+    def pretrained(self) -> Path | None:
+        """The folder of the Hugging Face recognizer to start from, if there is one."""
+        name = self.settings.pretrained.recognizer
+        return pretrained_folder(name) if name else None
+
+    @property
     def pieces(self) -> Path:
-        """The folder of the tokenizer."""
-        return (self.shared or self.folder) / "tokenizer"
+        """The folder of the tokenizer: that of the pretrained recognizer, or of a trained one."""
+        return self.pretrained or (self.shared or self.folder) / "tokenizer"
 
     @property
     def pieces_of_prior(self) -> Path:
@@ -169,7 +183,8 @@ class Stages:
     def all(self) -> Iterator[Wanted]:
         """All stages of `priormatch run` with these settings but the data, in its order."""
         settings, matching = self.settings, self.settings.matching
-        yield self.tokenizer()
+        if self.pretrained is None:
+            yield self.tokenizer()
         yield self.supervised("supervised", settings.training.updates)
         if settings.prior.pieces:
             yield self.tokenizer_of_prior()

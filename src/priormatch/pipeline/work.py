@@ -152,12 +152,12 @@ def train_supervised(
     start: Path | None = None,
     updates: int | None = None,
 ) -> None:
-    """Train a recognizer on transcribed speech, from scratch, or further from `start` with matching's schedule."""
+    """Train a recognizer, new or pretrained, on transcribed speech, or `start` further with matching's schedule."""
     training, matching = settings.training, settings.matching
     device = find_device(settings.device)
     torch.manual_seed(training.seed)
     if start is None:
-        model = SpeechRecognizer(settings.model, tokenizer)
+        model = first_model(settings, tokenizer)
     else:
         model = load_recognizer(start, pretrained=settings.pretrained)
     model.to(device)
@@ -168,6 +168,7 @@ def train_supervised(
     report_misfits(model, corpus)
     if start is None:
         schedule, size = schedule_of(training, updates or training.updates, settings), training.batch
+        schedule = replace(schedule, validate_first=bool(settings.pretrained.recognizer))
     else:
         schedule, size = matching_schedule(settings), matching.batch
         training = replace(training, window_updates=0)
@@ -187,6 +188,13 @@ def train_supervised(
         recipe=recipe,
         settings=settings,
     )
+
+
+def first_model(settings: Settings, tokenizer: Tokenizer) -> SpeechRecognizer:
+    """The recognizer that supervised training starts from: a new one, or the pretrained one."""
+    if settings.pretrained.recognizer:
+        return load_recognizer(settings.pretrained.recognizer, pretrained=settings.pretrained)
+    return SpeechRecognizer(settings.model, tokenizer)
 
 
 def say_split(stage: str, size: BatchSettings) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from priormatch.config import PretrainedSettings
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.models.arpa import is_arpa
 from priormatch.recognizers.folder import NGRAM, kind_of
 from priormatch.recognizers.hf_files import is_huggingface
@@ -40,6 +41,15 @@ def load_recognizer(
     if is_huggingface(model_folder(given)):
         return HuggingFaceRecognizer.load(given, device, pretrained)
     return SpeechRecognizer.load(given, device)
+
+
+def load_tokenizer(folder: Path, pretrained: PretrainedSettings) -> Tokenizer:
+    """Load the tokenizer in its folder, or that of a Hugging Face recognizer."""
+    return (
+        load_recognizer(folder, pretrained=pretrained).tokenizer
+        if is_huggingface(folder)
+        else Tokenizer.load(folder)
+    )
 
 
 def load_prior(given: str | os.PathLike[str], device: str | torch.device = "cpu") -> Prior:
