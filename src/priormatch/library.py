@@ -62,7 +62,9 @@ def match(
         say(f"{untuned(settings.fusion, feeds_back(settings.matching))} settings.fusion")
     device = find_device(settings.device)
     online = SpeechRecognizer.load(model) if isinstance(model, str | os.PathLike) else model.copy()
-    judge = load_prior(prior) if isinstance(prior, str | os.PathLike) else prior
+    judge = (
+        load_prior(prior, form=settings.prior.text_form) if isinstance(prior, str | os.PathLike) else prior
+    )
     if not validation:
         raise UserError(
             "validation is empty: give at least one set of transcribed cuts to select the best model"
