@@ -119,12 +119,12 @@ def train(
     from priormatch.data.manifest import named_sets
     from priormatch.pipeline import work
     from priormatch.pipeline.recipe import recipe_of_training
-    from priormatch.pipeline.stages import pretrained_folder
+    from priormatch.recognizers.hub import model_folder
     from priormatch.recognizers.load import load_tokenizer
     from priormatch.runs.stage import Stage
 
     if wanted.pretrained.recognizer:
-        tokenizer = pretrained_folder(wanted.pretrained.recognizer)
+        tokenizer = model_folder(wanted.pretrained.recognizer)
     if tokenizer is None:
         raise UserError("there is no tokenizer: give --tokenizer, or pretrained.recognizer=FOLDER|OWNER/NAME")
     pieces, sets = load_tokenizer(tokenizer, wanted.pretrained), named_sets(validation)

@@ -37,7 +37,7 @@ from priormatch.pipeline.run_data import (
     own_stage,
 )
 from priormatch.pipeline.run_results import facts_of, finish, validation_size
-from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words
+from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words, pinned
 from priormatch.progress import say
 from priormatch.recognizers.load import load_tokenizer
 from priormatch.runs.lock import RUN_LOCK, alone_in
@@ -76,7 +76,7 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         """Train the tokenizer on the transcripts or the text, unless the recognizer is pretrained."""
         wanted, out = self.settings.tokenizer, self.wanted.pieces
-        if self.wanted.pretrained is not None:
+        if self.wanted.pretrained_recognizer is not None:
             return load_tokenizer(out, self.settings.pretrained)
         with self.begin(self.wanted.tokenizer()).work() as todo:
             if todo:
@@ -99,7 +99,12 @@ class Run:
         return out
 
     def prior(self, tokenizer: Tokenizer) -> Path:
-        """Train the prior, with the recognizer's tokenizer unless it has one of its own or reads words."""
+        """Train the prior, with the recognizer's tokenizer unless it has one of its own or reads words.
+
+        A pretrained one is used as it is.
+        """
+        if (given := self.wanted.pretrained_prior) is not None:
+            return given
         out, text, held_out = self.folder / "prior", self.data.text, self.data.held_out_text
         if self.settings.prior.kind == "ngram":
             with self.begin(self.wanted.prior()).work() as todo:
@@ -282,6 +287,7 @@ def run(settings: Settings, force: bool = False) -> Path:
     Problems that the checks find beforehand stop it unless forced.
     """
     use_threads(threads_of(settings))
+    settings = pinned(settings)
     check_first(settings)
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -297,11 +303,6 @@ def check_first(settings: Settings) -> None:
     if settings.parallel and ranks() > 1:
         raise UserError("parallel=true starts a second process itself: leave it out with torchrun")
     require_inputs("trained", "made", settings)
-    if settings.pretrained.recognizer and settings.prior.kind == "conv" and not settings.prior.pieces:
-        raise UserError(
-            "a prior of kind conv beside a pretrained recognizer needs a tokenizer of its own: set prior.pieces, for"
-            " example to 1000, or prior.kind=ngram, or give prior.pretrained"
-        )
     stages_of(settings)  # paths of data, and settings that need others
 
 

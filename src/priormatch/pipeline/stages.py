@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,14 @@ from priormatch.pipeline.recipe import (
     recipe_of_fusion,
     recipe_of_matching,
     recipe_of_prior_stage,
+    recipe_of_reading,
     recipe_of_schedule,
     recipe_of_tokenizer,
     recipe_of_training,
 )
 from priormatch.pipeline.run_data import RunData
 from priormatch.progress import duration_text
-from priormatch.recognizers.hub import model_folder
+from priormatch.recognizers.hub import identity_of, model_folder, origin_of
 from priormatch.runs.results import BASE, START
 from priormatch.runs.stage import MATCHING, Decision, Wanted, decide, kept_aside, name_of, recipe_of
 
@@ -36,10 +36,14 @@ def copy_of(model: Path, name: str) -> Path:
     return model.parent / "kept" / name if name else model
 
 
-@cache
-def pretrained_folder(name: str) -> Path:
-    """The folder of a pretrained model, downloaded from the Hub once if it is a name there."""
-    return model_folder(name)
+def pinned(settings: Settings) -> Settings:
+    """The settings with the commits of models on the Hub, so that all stages of a run read the same ones."""
+    given = {
+        "pretrained.recognizer": settings.pretrained.recognizer,
+        "prior.pretrained": settings.prior.pretrained,
+    }
+    origins = {key: origin_of(model_folder(name).absolute()) for key, name in given.items() if name}
+    return changed(settings, [f"{key}={'@'.join(each)}" for key, each in origins.items() if each is not None])
 
 
 @dataclass(frozen=True)
@@ -52,15 +56,15 @@ class Stages:
     shared: Path | None = None  # the folder with the tokenizer, if it is not the run's own
 
     @property
-    def pretrained(self) -> Path | None:
-        """The folder of the Hugging Face recognizer to start from, if there is one."""
-        name = self.settings.pretrained.recognizer
-        return pretrained_folder(name) if name else None
+    def pretrained_recognizer(self) -> Path | None:
+        """The Hugging Face recognizer that the settings name, downloaded if it is on the Hub; None if there is none."""
+        given = self.settings.pretrained.recognizer
+        return model_folder(given) if given else None
 
     @property
     def pieces(self) -> Path:
         """The folder of the tokenizer: that of the pretrained recognizer, or of a trained one."""
-        return self.pretrained or (self.shared or self.folder) / "tokenizer"
+        return self.pretrained_recognizer or (self.shared or self.folder) / "tokenizer"
 
     @property
     def pieces_of_prior(self) -> Path:
@@ -86,6 +90,18 @@ class Stages:
             inputs["tokenizer"] = self.pieces_of_prior
         return Wanted("prior", recipe_of_prior_stage(self.settings), inputs)
 
+    @property
+    def pretrained_prior(self) -> Path | None:
+        """The trained prior that the settings name, downloaded if it is on the Hub; None if the run trains one."""
+        given = self.settings.prior.pretrained
+        return model_folder(given) if given else None
+
+    def read(self, prior: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+        """What a stage records of the prior that it uses, as settings and inputs: of a pretrained one what it is."""
+        if self.pretrained_prior is None:
+            return {}, {"prior": prior}
+        return {"prior": identity_of(prior)}, {}
+
     def supervised(self, name: str, updates: int, more: Path | None = None) -> Wanted:
         """A recognizer trained on the labeled speech, and on `more` if given."""
         inputs = {"labeled": self.data.labeled, "tokenizer": self.pieces, **self.data.validation}
@@ -109,13 +125,16 @@ class Stages:
 
     def fusion(self, model: Path, prior: Path, for_matching: bool) -> Wanted:
         """Tuned values for the search with the prior."""
+        used, read = self.read(prior)
         recipe = {
             "fusion": recipe_of_fusion(self.settings.fusion),
+            **used,
+            **recipe_of_reading(self.settings.prior),
             "audio": audible(self.settings),
             "utterances": self.settings.training.validate_on,
             **({"rule": MATCHING_RULE} if for_matching else {}),
         }
-        inputs = {"model": model, "prior": prior, **self.data.validation}
+        inputs = {"model": model, **read, **self.data.validation}
         older = Wanted(FUSION[for_matching], recipe, inputs)
         return older if self.is_good(older) else replace(older, settings={**recipe, "none": NEVER_WORSE})
 
@@ -129,8 +148,9 @@ class Stages:
 
     def lengths_with_prior(self, model: Path, prior: Path, fusion: Path) -> Wanted:
         """Transcripts of the unlabeled speech, decoded with the prior."""
-        inputs = {"model": model, "prior": prior, "fusion": fusion, "unlabeled": self.data.unlabeled}
-        return Wanted("lengths-asr_lm", {"audio": audible(self.settings)}, inputs)
+        used, read = self.read(prior)
+        inputs = {"model": model, **read, "fusion": fusion, "unlabeled": self.data.unlabeled}
+        return Wanted("lengths-asr_lm", {"audio": audible(self.settings), **used}, inputs)
 
     def lengths_without_hearing(self) -> Wanted:
         """Reference lengths from the speaking rate or the true transcripts, as set."""
@@ -153,10 +173,11 @@ class Stages:
     def lpm(self, model: Path, prior: Path, lengths: Path, settings: Settings) -> Wanted:
         """Local prior matching; `settings` have the tuned values if the proposal searches with the prior."""
         matching, data = settings.matching, self.data
+        used, read = self.read(self.judge(prior))
         inputs = {
             "model": copy_of(model, matching.start),
             "proposal": copy_of(model, matching.proposal),
-            "prior": self.judge(prior),
+            **read,
             "lengths": lengths,
             "labeled": data.labeled,
             "unlabeled": data.unlabeled,
@@ -164,7 +185,7 @@ class Stages:
         }
         if matching.prior == ORACLE and data.topline is not None:
             inputs["transcripts"] = data.topline
-        return Wanted(MATCHING, recipe_of_matching(settings), inputs)
+        return Wanted(MATCHING, recipe_of_matching(settings) | used, inputs)
 
     def judge(self, prior: Path) -> Path:
         """The copy of the prior that weighs hypotheses; an oracle has none, so the prior itself is for the rest."""
@@ -183,13 +204,15 @@ class Stages:
     def all(self) -> Iterator[Wanted]:
         """All stages of `priormatch run` with these settings but the data, in its order."""
         settings, matching = self.settings, self.settings.matching
-        if self.pretrained is None:
+        if self.pretrained_recognizer is None:
             yield self.tokenizer()
         yield self.supervised("supervised", settings.training.updates)
-        if settings.prior.pieces:
+        given = self.pretrained_prior
+        if given is None and settings.prior.pieces:
             yield self.tokenizer_of_prior()
-        yield self.prior()
-        prior, first = self.folder / "prior" / "model", self.folder / "supervised" / "model"
+        if given is None:
+            yield self.prior()
+        prior, first = given or self.folder / "prior" / "model", self.folder / "supervised" / "model"
         proposal, judge = copy_of(first, matching.proposal), self.judge(prior)
         yield self.lengths(proposal)
         systems = {BASE: first}
