@@ -18,6 +18,7 @@ from priormatch.distributed import is_main
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.card import CARD, Card, read_card, write_card
 from priormatch.recognizers.hf_prior import HuggingFacePrior
+from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -39,7 +40,7 @@ def plain_card(name: str, model: Model) -> Card:
     """The card of any model, from the model alone."""
     hears = isinstance(model, SpeechRecognizer)
     facts = {
-        "library_name": "priormatch",
+        "library_name": "transformers" if isinstance(model, HuggingFaceRecognizer) else "priormatch",
         "pipeline_tag": "automatic-speech-recognition" if hears else "text-generation",
         "tags": ["priormatch", "speech-recognition" if hears else "language-model"],
     }
@@ -51,6 +52,13 @@ def plain_card(name: str, model: Model) -> Card:
 
 def kind_in_words(model: Model) -> str:
     """What a model is."""
+    if isinstance(model, HuggingFaceRecognizer):
+        origin = model.origin
+        commit = f", commit {origin.commit}" if origin.commit else ""
+        kind = type(model.network).__name__
+        return (
+            f"A speech recognizer for audio at 16 kHz: {kind} of transformers, from `{origin.source}`{commit}"
+        )
     if isinstance(model, SpeechRecognizer):
         return f"A speech recognizer for audio at 16 kHz: {network(model.settings)}"
     if isinstance(model, NgramPrior):
@@ -98,6 +106,13 @@ def usage(model: Model, name: str = "MODEL") -> str:
     ]
     words = f"{name} recordings" if hears else f"RECOGNIZER recordings --prior {name}"
     where = " MODEL is this folder or its name on the Hub." if name == "MODEL" else ""
+    if isinstance(model, HuggingFaceRecognizer):
+        lines = [
+            "from transformers import pipeline",
+            "",
+            f'recognizer = pipeline("automatic-speech-recognition", "{name}")',
+            'print(recognizer("talk.wav")["text"])',
+        ]
     code = "\n".join(lines)
     return f"```python\n{code}\n```\n\nOn the command line: `priormatch transcribe {words}`.{where}"
 

@@ -40,6 +40,7 @@ from priormatch.progress import count_text, duration_text, say, track
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frames_needed, way_to_fit
+from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.perplexity import likelihoods, perplexity
@@ -303,6 +304,8 @@ def leave_recognizer_card(
 ) -> None:
     """Write a recognizer's card into `out/model`, with `more` lines about its data."""
     data = [*(heard(role, corpus, settings) for role, corpus in speech.items()), *more]
+    if isinstance(model, HuggingFaceRecognizer):
+        recipe = {name: value for name, value in recipe.items() if name != "model"}
     score = f"mean CER on {', '.join(validation)}, used to select the model: {best:.2f} %"
     trained = Trained(how, data, score, recipe)
     leave_card(out / "model", trained_card(title_of(out, settings), model, trained, settings.card))
