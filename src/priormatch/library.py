@@ -67,7 +67,8 @@ def match(
         if isinstance(model, str | os.PathLike)
         else model.copy()
     )
-    judge = load_prior(prior) if isinstance(prior, str | os.PathLike) else prior
+    form = settings.prior.text_form
+    judge = load_prior(prior, form=form) if isinstance(prior, str | os.PathLike) else prior
     if not validation:
         raise UserError(
             "validation is empty: give at least one set of transcribed cuts to select the best model"

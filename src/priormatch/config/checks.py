@@ -109,6 +109,7 @@ def check(settings: Settings) -> None:
     _check_kept(settings)
     _check_models(settings)
     _check_ngram(settings.prior)
+    _check_pretrained(settings.prior)
     _check_training(settings)
 
 
@@ -226,6 +227,12 @@ def _is_bottleneck(entry: Any) -> bool:
     return numbers and len(entry) == 3 and min(entry) >= 1 and max(entry) <= MOST_SIZE
 
 
+def _check_pretrained(prior: PriorSettings) -> None:
+    """Refuse copies of a prior that a run does not train."""
+    what = "has no effect with prior.pretrained, which is not trained; leave it out"
+    _need(not (prior.pretrained and prior.keep), "prior.keep", prior.keep, what)
+
+
 def _check_ngram(prior: PriorSettings) -> None:
     """Refuse copies and a tokenizer of an n-gram prior, which has neither."""
     for name, value in (("pieces", prior.pieces), ("keep", prior.keep)):
@@ -269,8 +276,9 @@ def _check_training(settings: Settings) -> None:
         bounds,
         "give a lower and an upper bound, such as [0.95,1.05], or [] for no filter",
     )
+    prior = settings.prior
     _need(
-        not matching.context or settings.prior.model.context or settings.prior.kind == "ngram",
+        not matching.context or prior.model.context or prior.kind == "ngram" or prior.pretrained != "",
         "matching.context",
         matching.context,
         "needs a prior trained with context; set prior.model.context=true",

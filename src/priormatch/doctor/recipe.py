@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from priormatch.config import AudioSettings, Settings
+from priormatch.config import AudioSettings, PriorSettings, Settings
 from priormatch.data.manifest import named_sets
 from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for, normalizer_of
 from priormatch.data.overlap import NGRAM, TranscriptOverlap
@@ -17,7 +17,8 @@ from priormatch.prepare.overview import Speech, decode_some, letters, sample_tex
 from priormatch.progress import count_text, duration_text
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frame_seconds_of, way_to_fit
-from priormatch.recognizers.load import load_model
+from priormatch.recognizers.hf_prior import HuggingFacePrior
+from priormatch.recognizers.load import load_model, load_prior
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.runs.verdict import LITTLE_VALIDATION, Size, too_little_validation
@@ -78,6 +79,8 @@ def data_findings(settings: Settings) -> Iterator[Finding]:
         return
     yield text_finding(sentences)
     yield from language_findings({**spoken, "text": sentences}, normalizer)
+    if settings.prior.pretrained:
+        yield from prior_findings(settings.prior, spoken.get("labeled", []))
     if spoken.get("labeled"):
         yield from letter_findings(spoken["labeled"], sentences, settings.tokenizer.source)
     known = {name: texts for name, texts in spoken.items() if name != "labeled" and texts}
@@ -218,6 +221,25 @@ def text_finding(sentences: Sequence[str]) -> Finding:
     if words < LITTLE_TEXT:
         return Finding("warning", what, "a prior needs more, millions if possible: add text of the domain")
     return Finding("ok", what)
+
+
+def prior_findings(wanted: PriorSettings, transcripts: Sequence[str]) -> Iterator[Finding]:
+    """Check whether a pretrained prior can be loaded, and whether it can write the letters of the transcripts."""
+    try:
+        prior = load_prior(wanted.pretrained, form=wanted.text_form)
+    except UserError as error:
+        yield Finding("problem", f"prior.pretrained: {error}")
+        return
+    what = f"prior.pretrained: {wanted.pretrained} can be read"
+    if not isinstance(prior, HuggingFacePrior):
+        yield Finding("ok", what)
+        return
+    if lacking := prior.cannot_write(sorted(letters(transcripts))):
+        shown = " ".join(lacking[:SHOWN_LETTERS])
+        advice = "see prior.text_form, or give a prior of this language"
+        yield Finding("problem", f"{what}, but cannot write letters of the transcripts: {shown}", advice)
+        return
+    yield Finding("ok", f"{what} and can write all letters of the transcripts")
 
 
 def letter_findings(transcripts: Sequence[str], sentences: Sequence[str], source: str) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from priormatch.data.corpus import Corpus
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam, Hypotheses
-from priormatch.matching.lpm import SHORTEST, Weighing, first_spellings, proposer_of, weigh
+from priormatch.matching.lpm import SHORTEST, Weighing, first_spellings, proposer_of
 from priormatch.progress import Meter
 from priormatch.recognizers.decode import batches_of, evaluating
 from priormatch.recognizers.protocols import Prior, Recognizer
@@ -97,7 +97,7 @@ def inspect_beam(
     keep = torch.tensor([[reason is None for reason in dropped]], device=device)
     before = [weighing.contexts[name]] if name in weighing.contexts else None
     log_prior = prior.score(given, before).to(device)
-    weights = weigh(log_prior, keep, beam.scores, weighing.exponents)
+    weights = weighing.weights(log_prior, keep, beam)
     log_q = beam.scores if log_q is None else log_q
     tensors = (beam.classes, beam.lengths, log_q, log_prior, weights)
     rows = zip(*(each[0].tolist() for each in tensors), texts, dropped, strict=True)

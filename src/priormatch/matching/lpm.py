@@ -20,7 +20,7 @@ from torch import Tensor
 
 from priormatch.config import FusionSettings
 from priormatch.data.batches import Batch
-from priormatch.decoding.beam import Hypotheses
+from priormatch.decoding.beam import Beam, Hypotheses
 from priormatch.errors import Refused, UserError
 from priormatch.kernels.shapes import labels_on_grid
 from priormatch.matching.context import batch_context
@@ -198,7 +198,8 @@ class Weighing:
     `keep` is a LengthFilter or `keep_all`; `reference_lengths` has the estimated number of tokens of each utterance,
     without the end of sentence. `merge_spellings` gives a text one weight, however it is tokenized. `exponents` are a
     and b of `weigh`. `contexts` has text that the prior reads before an utterance. With `fusion` the beam comes from
-    shallow fusion with the prior, and r is the fused score.
+    shallow fusion with the prior, and r is the fused score. With `length_normalization` x, log p_y is divided by the
+    length to the power of x.
     """
 
     keep: Callable[[Tensor, Tensor], Tensor] = keep_all
@@ -207,6 +208,13 @@ class Weighing:
     exponents: tuple[float, float] = (1.0, 0.0)
     contexts: Mapping[str, str] = field(default_factory=dict)
     fusion: FusionSettings | None = None
+    length_normalization: float = 0.0
+
+    def weights(self, log_prior: Tensor | None, keep: Tensor, beam: Beam) -> Tensor:
+        """The weights of a beam: log p_y (B, k), keep (B, k) -> (B, k); log p_y becomes log p_y / length^x."""
+        if log_prior is not None and self.length_normalization != 0:
+            log_prior = log_prior / beam.lengths.clamp(min=1) ** self.length_normalization
+        return weigh(log_prior, keep, beam.scores, self.exponents)
 
 
 def proposer_of(model: Recognizer, prior: Prior | None, fusion: FusionSettings | None) -> Proposes:
@@ -248,7 +256,7 @@ class BeamTargets:
         keep = self.weighing.keep(beam.lengths, reference)
         if self.weighing.merge_spellings:
             keep = first_spellings(hypotheses.texts, keep)
-        weights = weigh(log_prior, keep, beam.scores, self.weighing.exponents)
+        weights = self.weighing.weights(log_prior, keep, beam)
         count = len(batch)
         weights[count:] = 0.0
         figures = diagnostics(weights[:count], keep[:count], beam.lengths[:count], reference[:count])

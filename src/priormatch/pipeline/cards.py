@@ -17,6 +17,7 @@ from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE, Normalizer
 from priormatch.distributed import is_main
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.card import CARD, Card, read_card, write_card
+from priormatch.recognizers.hf_prior import HuggingFacePrior
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -29,6 +30,8 @@ NO_LICENSE = (
 )
 TEXT = "- text: "
 Model = SpeechRecognizer | ConvPrior | NgramPrior
+KNOWN = ConvPrior | NgramPrior | HuggingFacePrior
+"""Priors that a card can describe."""
 TASKS = {"automatic-speech-recognition": "Automatic Speech Recognition", "text-generation": "Text Generation"}
 
 
@@ -189,8 +192,11 @@ def called(file: Path, settings: Settings) -> str:
     return Path(sources.get(name) or name).name.removesuffix(SUFFIX)
 
 
-def judged(prior: ConvPrior | NgramPrior, folder: Path | None) -> str:
-    """A line about a recognizer's prior: its size, and the name and text in its own card."""
+def judged(prior: ConvPrior | NgramPrior | HuggingFacePrior, folder: Path | None) -> str:
+    """A line about a recognizer's prior: its size, and the name and text in its own card, or its name and commit."""
+    if isinstance(prior, HuggingFacePrior):
+        form = "" if prior.form == "as_written" else f", text_form {prior.form}"
+        return f"prior: {prior.source}, a pretrained language model of {parameters(prior)} parameters{form}"
     card = None if folder is None else read_card(folder)
     amount = size_in_words(prior) if isinstance(prior, NgramPrior) else f"{parameters(prior)} parameters"
     size = f"a language model of {amount}"
@@ -257,7 +263,7 @@ def with_results(card: Card, tests: Mapping[str, Mapping[str, Any]], notes: Sequ
     )
 
 
-def parameters(model: SpeechRecognizer | ConvPrior) -> str:
+def parameters(model: SpeechRecognizer | ConvPrior | HuggingFacePrior) -> str:
     """The number of a model's parameters, in readable form."""
     count = sum(each.numel() for each in model.parameters())
     return f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k"

@@ -27,7 +27,7 @@ from priormatch.matching.lpm import (
     require_fit,
 )
 from priormatch.matching.reference_lengths import lengths_by_rate, pieces_a_second
-from priormatch.pipeline.cards import PAPER, judged
+from priormatch.pipeline.cards import KNOWN, PAPER, judged
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
 from priormatch.pipeline.work import (
     leave_recognizer_card,
@@ -38,8 +38,8 @@ from priormatch.pipeline.work import (
 )
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import mean_cer, note_rescoring, validation_errors
+from priormatch.recognizers.hf_prior import HuggingFacePrior, letters_of
 from priormatch.recognizers.load import load_prior, load_recognizer
-from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -63,6 +63,7 @@ def weighing_of(
         (matching.prior_exponent, matching.proposal_exponent),
         contexts,
         fusion_of_hypotheses(settings),
+        matching.length_normalization,
     )
 
 
@@ -128,7 +129,7 @@ class MatchJob:
         """Load the inputs from files; `lengths` are transcripts, which give reference lengths and contexts."""
         device = find_device(settings.device)
         online = load_recognizer(model, device, settings.pretrained)
-        judge: Prior | None = None if prior is None else load_prior(prior, device)
+        judge: Prior | None = None if prior is None else load_prior(prior, device, settings.prior.text_form)
         heard = None if lengths is None else read_transcripts(lengths)
         speech = Corpus.load(unlabeled, settings.audio)
         contexts = heard_before(speech, heard) if settings.matching.context else None
@@ -206,7 +207,7 @@ class MatchJob:
             best=best,
             recipe=recipe_of_matching(settings),
             settings=settings,
-            more=[judged(prior, self.prior_folder)] if isinstance(prior, ConvPrior | NgramPrior) else [],
+            more=[judged(prior, self.prior_folder)] if isinstance(prior, KNOWN) else [],
         )
 
     def _check(self) -> None:
@@ -214,6 +215,8 @@ class MatchJob:
         require_inputs(self.prior, self.reference_lengths, self.settings)
         if isinstance(self.prior, ConvPrior) and self.contexts is not None:
             self.prior.require_context()
+        if isinstance(self.prior, HuggingFacePrior):
+            self.prior.require_letters(letters_of(self.online.tokenizer))
         if self.proposal is not None and self.proposal.tokenizer != self.online.tokenizer:
             raise UserError(
                 "the proposal's tokenizer differs from that of the online model: train both with one tokenizer"

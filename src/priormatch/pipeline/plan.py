@@ -128,7 +128,12 @@ def of_run(settings: Settings, amounts: Amounts, done: Collection[str] = ()) -> 
     """
     training, matching = settings.training.updates, settings.matching.updates
     wanted: list[tuple[bool, str, Step, int]] = [
-        (settings.prior.kind == "conv", "prior", "prior", settings.prior.updates),
+        (
+            settings.prior.kind == "conv" and not settings.prior.pretrained,
+            "prior",
+            "prior",
+            settings.prior.updates,
+        ),
         (True, "supervised", "supervised", training),
         (settings.longer_supervised, "supervised-longer", "further", matching),
         (settings.pseudo_labels, "pseudo_label", "labels", matching),

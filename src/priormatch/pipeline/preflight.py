@@ -12,6 +12,8 @@ from priormatch.doctor.recipe import data_findings, settings_findings
 from priormatch.errors import UserError
 from priormatch.pipeline.estimate import NUMBER, numbers_in, weights_of
 from priormatch.progress import count_text, say
+from priormatch.recognizers.hf_folder import is_pretrained, pretrained, stored_elements
+from priormatch.recognizers.hub import model_folder
 from priormatch.runs.stage import Decision
 
 
@@ -61,7 +63,13 @@ def memory_finding(settings: Settings, there: int) -> Finding:
 def least_memory(settings: Settings) -> int:
     """The bytes of the weights in matching: online model with gradient and optimizer, proposal, and prior."""
     recognizer = weights_of("supervised", settings)
-    prior = (
-        weights_of("prior", settings) if settings.prior.kind == "conv" else 0
-    )  # n-grams depend on the text
+    prior = weights_of_prior(settings)
     return NUMBER * (recognizer * (3 + numbers_in(settings.matching.optimizer)) + prior)
+
+
+def weights_of_prior(settings: Settings) -> int:
+    """The number of weights of the prior, as far as it is known; that of n-grams depends on the text."""
+    if settings.prior.pretrained:
+        folder = model_folder(settings.prior.pretrained)
+        return stored_elements(pretrained(folder)) if is_pretrained(folder) else 0
+    return weights_of("prior", settings) if settings.prior.kind == "conv" else 0

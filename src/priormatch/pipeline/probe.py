@@ -28,6 +28,7 @@ from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_pair
 from priormatch.models.kneser_ney import estimate
 from priormatch.pipeline.match import weighing_of
 from priormatch.recognizers.decode import batch_seconds, validation_errors
+from priormatch.recognizers.load import load_prior
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior
@@ -120,6 +121,7 @@ class Probe:
                     settings.matching.batch,
                     settings.matching.mixing,
                     settings.prior.kind,
+                    settings.prior.pretrained,
                 ]
         if work.step == "matching":
             key += [settings.matching.beam_size, settings.matching.prior_exponent != 0]
@@ -213,6 +215,8 @@ def task_of(step: Step, model: SpeechRecognizer, corpus: Corpus, settings: Setti
 
 def judge_for(model: SpeechRecognizer, settings: Settings) -> Prior:
     """An untrained prior of the size in the settings, or one of the n-grams of random texts."""
+    if settings.prior.pretrained:
+        return load_prior(settings.prior.pretrained, model.device, settings.prior.text_form)
     if settings.prior.kind == "ngram":
         texts = random_texts(utterances_of("matching", settings), model.tokenizer, tokens_of(settings))
         return NgramPrior(estimate(texts, settings.prior.order)[0])

@@ -56,9 +56,10 @@ def recipe_of_batch(batch: BatchSettings) -> dict[str, Any]:
 
 
 def learned_by_matching(settings: MatchingSettings) -> dict[str, Any]:
-    """The matching settings that change what is learned; `baseline` is omitted if it is none."""
+    """The matching settings that change what is learned; those that older versions lack are omitted if they are off."""
     values = learned(settings) | REMOVED_FROM_MATCHING
-    return {name: value for name, value in values.items() if (name, value) != ("baseline", "none")}
+    left_out = (("baseline", "none"), ("length_normalization", 0))
+    return {name: value for name, value in values.items() if (name, value) not in left_out}
 
 
 def recipe_of_training(settings: Settings) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def recipe_of_prior(prior: PriorSettings) -> dict[str, Any]:
     if prior.kind == "ngram":
         return {"kind": prior.kind, "order": prior.order}
     left_out = [("pieces", 0), ("kind", prior.kind), ("order", prior.order)]
+    left_out += [("pretrained", prior.pretrained), ("text_form", prior.text_form)]
     return {name: value for name, value in plain(prior).items() if (name, value) not in left_out}
 
 
@@ -106,6 +108,11 @@ def recipe_of_prior_stage(settings: Settings) -> dict[str, Any]:
     if settings.prior.kind == "ngram":
         return used | recipe_of_text(settings)
     return used | {"seed": settings.training.seed}
+
+
+def recipe_of_reading(prior: PriorSettings) -> dict[str, Any]:
+    """How the prior reads text, omitted if it reads what the recognizer writes."""
+    return {} if prior.text_form == "as_written" else {"text_form": prior.text_form}
 
 
 def recipe_of_schedule(settings: Settings) -> dict[str, Any]:
@@ -123,4 +130,5 @@ def recipe_of_matching(settings: Settings) -> dict[str, Any]:
     """Settings that local prior matching depends on."""
     fusion = fusion_of_hypotheses(settings)
     searched = {} if fusion is None else {"fusion": recipe_of_fusion(fusion)}
-    return recipe_of_training(settings) | {"matching": learned_by_matching(settings.matching)} | searched
+    matching = {"matching": learned_by_matching(settings.matching)}
+    return recipe_of_training(settings) | matching | searched | recipe_of_reading(settings.prior)

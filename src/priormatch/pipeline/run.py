@@ -37,7 +37,7 @@ from priormatch.pipeline.run_data import (
     own_stage,
 )
 from priormatch.pipeline.run_results import facts_of, finish, validation_size
-from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words
+from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words, pinned
 from priormatch.progress import say
 from priormatch.runs.lock import RUN_LOCK, alone_in
 from priormatch.runs.results import BASE, START, score_systems
@@ -96,7 +96,12 @@ class Run:
         return out
 
     def prior(self, tokenizer: Tokenizer) -> Path:
-        """Train the prior, with the recognizer's tokenizer unless it has one of its own or reads words."""
+        """Train the prior, with the recognizer's tokenizer unless it has one of its own or reads words.
+
+        A pretrained one is used as it is.
+        """
+        if (given := self.wanted.pretrained) is not None:
+            return given
         out, text, held_out = self.folder / "prior", self.data.text, self.data.held_out_text
         if self.settings.prior.kind == "ngram":
             with self.begin(self.wanted.prior()).work() as todo:
@@ -279,6 +284,7 @@ def run(settings: Settings, force: bool = False) -> Path:
     Problems that the checks find beforehand stop it unless forced.
     """
     use_threads(threads_of(settings))
+    settings = pinned(settings)
     check_first(settings)
     folder = Path(settings.runs) / settings.name
     folder.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,8 @@ def inspect_files(
 ) -> list[Inspection]:
     """The beams of the utterances with the given ids, or of a fixed sample of `count` utterances (0 for all)."""
     device, matching = find_device(settings.device), settings.matching
-    recognizer, judge = load_recognizer(model, device), load_prior(prior, device)
+    recognizer = load_recognizer(model, device)
+    judge = load_prior(prior, device, settings.prior.text_form)
     if matching.hypotheses == "asr_lm":
         note_rescoring(recognizer, judge)
     heard = read_transcripts(lengths) if lengths else []

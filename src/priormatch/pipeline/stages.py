@@ -16,12 +16,14 @@ from priormatch.pipeline.recipe import (
     recipe_of_fusion,
     recipe_of_matching,
     recipe_of_prior_stage,
+    recipe_of_reading,
     recipe_of_schedule,
     recipe_of_tokenizer,
     recipe_of_training,
 )
 from priormatch.pipeline.run_data import RunData
 from priormatch.progress import duration_text
+from priormatch.recognizers.hub import identity_of, model_folder, origin_of
 from priormatch.runs.results import BASE, START
 from priormatch.runs.stage import MATCHING, Decision, Wanted, decide, kept_aside, name_of, recipe_of
 
@@ -32,6 +34,13 @@ FUSION = {False: "fusion", True: "fusion-matching"}
 def copy_of(model: Path, name: str) -> Path:
     """Where training keeps the copy `name` of a model; the best model if no name is given."""
     return model.parent / "kept" / name if name else model
+
+
+def pinned(settings: Settings) -> Settings:
+    """The settings with the commit of a prior on the Hub, so that all stages of a run read the same one."""
+    given = settings.prior.pretrained
+    origin = origin_of(model_folder(given).absolute()) if given else None
+    return settings if origin is None else changed(settings, [f"prior.pretrained={'@'.join(origin)}"])
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,18 @@ class Stages:
             inputs["tokenizer"] = self.pieces_of_prior
         return Wanted("prior", recipe_of_prior_stage(self.settings), inputs)
 
+    @property
+    def pretrained(self) -> Path | None:
+        """The trained prior that the settings name, downloaded if it is on the Hub; None if the run trains one."""
+        given = self.settings.prior.pretrained
+        return model_folder(given) if given else None
+
+    def read(self, prior: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+        """What a stage records of the prior that it uses, as settings and inputs: of a pretrained one what it is."""
+        if self.pretrained is None:
+            return {}, {"prior": prior}
+        return {"prior": identity_of(prior)}, {}
+
     def supervised(self, name: str, updates: int, more: Path | None = None) -> Wanted:
         """A recognizer trained on the labeled speech, and on `more` if given."""
         inputs = {"labeled": self.data.labeled, "tokenizer": self.pieces, **self.data.validation}
@@ -95,13 +116,16 @@ class Stages:
 
     def fusion(self, model: Path, prior: Path, for_matching: bool) -> Wanted:
         """Tuned values for the search with the prior."""
+        used, read = self.read(prior)
         recipe = {
             "fusion": recipe_of_fusion(self.settings.fusion),
+            **used,
+            **recipe_of_reading(self.settings.prior),
             "audio": audible(self.settings),
             "utterances": self.settings.training.validate_on,
             **({"rule": MATCHING_RULE} if for_matching else {}),
         }
-        inputs = {"model": model, "prior": prior, **self.data.validation}
+        inputs = {"model": model, **read, **self.data.validation}
         older = Wanted(FUSION[for_matching], recipe, inputs)
         return older if self.is_good(older) else replace(older, settings={**recipe, "none": NEVER_WORSE})
 
@@ -115,8 +139,9 @@ class Stages:
 
     def lengths_with_prior(self, model: Path, prior: Path, fusion: Path) -> Wanted:
         """Transcripts of the unlabeled speech, decoded with the prior."""
-        inputs = {"model": model, "prior": prior, "fusion": fusion, "unlabeled": self.data.unlabeled}
-        return Wanted("lengths-asr_lm", {"audio": audible(self.settings)}, inputs)
+        used, read = self.read(prior)
+        inputs = {"model": model, **read, "fusion": fusion, "unlabeled": self.data.unlabeled}
+        return Wanted("lengths-asr_lm", {"audio": audible(self.settings), **used}, inputs)
 
     def lengths_without_hearing(self) -> Wanted:
         """Reference lengths from the speaking rate or the true transcripts, as set."""
@@ -139,10 +164,11 @@ class Stages:
     def lpm(self, model: Path, prior: Path, lengths: Path, settings: Settings) -> Wanted:
         """Local prior matching; `settings` have the tuned values if the proposal searches with the prior."""
         matching, data = settings.matching, self.data
+        used, read = self.read(self.judge(prior))
         inputs = {
             "model": copy_of(model, matching.start),
             "proposal": copy_of(model, matching.proposal),
-            "prior": self.judge(prior),
+            **read,
             "lengths": lengths,
             "labeled": data.labeled,
             "unlabeled": data.unlabeled,
@@ -150,7 +176,7 @@ class Stages:
         }
         if matching.prior == ORACLE and data.topline is not None:
             inputs["transcripts"] = data.topline
-        return Wanted(MATCHING, recipe_of_matching(settings), inputs)
+        return Wanted(MATCHING, recipe_of_matching(settings) | used, inputs)
 
     def judge(self, prior: Path) -> Path:
         """The copy of the prior that weighs hypotheses; an oracle has none, so the prior itself is for the rest."""
@@ -171,10 +197,12 @@ class Stages:
         settings, matching = self.settings, self.settings.matching
         yield self.tokenizer()
         yield self.supervised("supervised", settings.training.updates)
-        if settings.prior.pieces:
+        given = self.pretrained
+        if given is None and settings.prior.pieces:
             yield self.tokenizer_of_prior()
-        yield self.prior()
-        prior, first = self.folder / "prior" / "model", self.folder / "supervised" / "model"
+        if given is None:
+            yield self.prior()
+        prior, first = given or self.folder / "prior" / "model", self.folder / "supervised" / "model"
         proposal, judge = copy_of(first, matching.proposal), self.judge(prior)
         yield self.lengths(proposal)
         systems = {BASE: first}

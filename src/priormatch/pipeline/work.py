@@ -30,7 +30,12 @@ from priormatch.pipeline.cards import (
     title_of,
     trained_card,
 )
-from priormatch.pipeline.recipe import recipe_of_prior_stage, recipe_of_schedule, recipe_of_training
+from priormatch.pipeline.recipe import (
+    recipe_of_prior_stage,
+    recipe_of_reading,
+    recipe_of_schedule,
+    recipe_of_training,
+)
 from priormatch.progress import count_text, duration_text, say, track
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
@@ -303,9 +308,10 @@ def decode_to(
     recognizer, search = load_recognizer(model, device, settings.pretrained), plain_search(beam_size)
     key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
     if prior is not None:
-        judge = load_prior(prior, device)
+        judge = load_prior(prior, device, settings.prior.text_form)
         note_rescoring(recognizer, judge)
         search = search_with_prior(judge, settings.fusion)
         fusion = str(settings.fusion).replace("centered=", "centred=")  # as in the keys of older versions
-        key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {fusion}"
+        reading = "".join(f", {form}" for form in recipe_of_reading(settings.prior).values())
+        key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {fusion}{reading}"
     decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search)

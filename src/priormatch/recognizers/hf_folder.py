@@ -14,7 +14,7 @@ import torch
 
 from priormatch.errors import UserError
 from priormatch.json_text import parse_object
-from priormatch.recognizers.hub import model_folder, reason
+from priormatch.recognizers.hub import model_folder, origin_of, reason
 from priormatch.tensor_files import not_finite, read_shapes
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -50,7 +50,7 @@ CONVERT = (
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A checked model folder: what was given, the commit if it is from the Hub, and its configuration."""
+    """A checked model folder: its name, the commit if it is from the Hub, and its configuration."""
 
     folder: Path
     source: str
@@ -91,8 +91,9 @@ def pretrained(given: str | os.PathLike[str]) -> Pretrained:
         )
     require_known(folder, config, transformers)
     weight_files(folder)
-    commit = folder.name if folder.parent.name == "snapshots" and not Path(given).exists() else None
-    return Pretrained(folder.absolute(), str(given), commit, config)
+    folder = folder.absolute()
+    name, commit = origin_of(folder) or (str(given), None)
+    return Pretrained(folder, name, commit, config)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

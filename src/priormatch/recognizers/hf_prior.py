@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from priormatch.config import TextForm
+from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Hypotheses
 from priormatch.device import require_memory
 from priormatch.errors import UserError
 from priormatch.models.token_trees import Scored, TokenTree, common, trees_of
+from priormatch.progress import say
 from priormatch.recognizers.hf_folder import (
     Pretrained,
     load_network,
@@ -26,6 +28,8 @@ from priormatch.recognizers.hf_folder import (
 from priormatch.recognizers.text_scores import CachedScores, TextInContext, score_texts_of
 
 KEPT = 100_000  # scores
+MOST_LACKING = 0.1  # share of the letters that a prior may lack
+SHOWN = 10  # letters
 MOST_TOKENS = 4096  # in a forward pass
 MOST_LOGITS = (1 << 26, 1 << 29)  # elements of the output of a forward pass, on the CPU and on a GPU
 MOST_NODES = 256  # in a tree; larger ones pad less, but each node attends to all others
@@ -116,6 +120,20 @@ class HuggingFacePrior(nn.Module):
             letter for letter, tokens in found if not tokens or (unknown is not None and unknown in tokens)
         ]
 
+    def require_letters(self, letters: Iterable[str]) -> None:
+        """Refuse a recognizer that writes letters of which the tokenizer lacks many, and report a few."""
+        letters = [*letters]
+        lacking = self.cannot_write(letters)
+        shown = f"{' '.join(lacking[:SHOWN])}{' ...' if len(lacking) > SHOWN else ''}"
+        what = f"{len(lacking)} of the recognizer's {len(letters)} letters ({shown})"
+        if len(lacking) > MOST_LACKING * len(letters):
+            raise UserError(
+                f"the prior {self.source} cannot write {what}: set prior.text_form=lower if it only has lower-case"
+                " letters, or give another prior"
+            )
+        if lacking:
+            say(f"the prior {self.source} cannot write {what}: it does not tell hypotheses with them apart")
+
     @staticmethod
     def load(
         given: str | os.PathLike[str] | Pretrained,
@@ -132,7 +150,7 @@ class HuggingFacePrior(nn.Module):
             (6 if device.type == "cuda" else 4) * stored_elements(found), device, f"the prior {found.source}"
         )
         tokenizer = load_tokenizer(found)
-        prior = HuggingFacePrior(load_network(found, *LM), tokenizer, found.source, form)
+        prior = HuggingFacePrior(load_network(found, *LM), tokenizer, title_of(found), form)
         with opening(found):
             prior.to(device)
             prior.probe()
@@ -246,6 +264,17 @@ class HuggingFacePrior(nn.Module):
         dtype = self.network.dtype
         hidden = torch.zeros(sees.shape, dtype=dtype).masked_fill_(~sees, torch.finfo(dtype).min)
         return {"attention_mask": hidden[:, None].to(self.device), "position_ids": depths.to(self.device)}
+
+
+def letters_of(tokenizer: Tokenizer) -> list[str]:
+    """All letters that a recognizer can write."""
+    texts = map(tokenizer.decode, ([each] for each in range(tokenizer.classes)))
+    return sorted({letter for text in texts for letter in text if not letter.isspace()})
+
+
+def title_of(found: Pretrained) -> str:
+    """The name of a model, with its commit if it is from the Hub."""
+    return found.source if found.commit is None else f"{found.source}@{found.commit}"
 
 
 def log_sums(logits: Tensor) -> Tensor:

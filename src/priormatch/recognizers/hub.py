@@ -1,9 +1,11 @@
 """Download and upload of models on the Hugging Face Hub."""
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from priormatch import __version__
 from priormatch.errors import UserError
 from priormatch.files import replace_text
+from priormatch.recognizers.card import CARD
 
 FETCHED = (
     "model.safetensors",
@@ -37,6 +40,25 @@ def model_folder(given: str | os.PathLike[str]) -> Path:
     if found is None or Path(given).exists():
         return Path(given)
     return fetch(found["name"], found["revision"])
+
+
+def origin_of(folder: Path) -> tuple[str, str] | None:
+    """The name and the commit of a model in the Hub's cache, SNAPSHOTS/COMMIT; None for any other folder."""
+    repository = folder.parent.parent.name
+    if folder.parent.name != "snapshots" or not repository.startswith("models--"):
+        return None
+    return repository.removeprefix("models--").replace("--", "/"), folder.name
+
+
+def identity_of(model: Path) -> dict[str, str]:
+    """What tells a pretrained model from others: its name on the Hub and commit, or a hash of its files."""
+    if (origin := origin_of(model.absolute())) is not None:
+        return dict(zip(("name", "commit"), origin, strict=True))
+    files = sorted(each for each in model.rglob("*") if each.is_file()) if model.is_dir() else [model]
+    content = {
+        str(file.relative_to(model)): _sha256(file, _times(file)) for file in files if file.name != CARD
+    }
+    return {"sha256": hashlib.sha256(repr(content).encode()).hexdigest()}
 
 
 def fetch(name: str, revision: str | None = None) -> Path:
@@ -140,6 +162,18 @@ def import_hub(purpose: str) -> Any:
             f"{purpose} needs huggingface_hub: install it with pip install 'priormatch[hub]'"
         ) from error
     return huggingface_hub
+
+
+def _times(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+@cache
+def _sha256(file: Path, times: tuple[int, int]) -> str:
+    """The hash of a file, computed again if its size or time changes."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def reason(error: Exception) -> str:

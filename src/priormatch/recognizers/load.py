@@ -5,10 +5,12 @@ from pathlib import Path
 
 import torch
 
-from priormatch.config import PretrainedSettings
+from priormatch.config import PretrainedSettings, TextForm
 from priormatch.models.arpa import is_arpa
 from priormatch.recognizers.folder import NGRAM, kind_of
 from priormatch.recognizers.hf_files import is_huggingface
+from priormatch.recognizers.hf_folder import is_pretrained
+from priormatch.recognizers.hf_prior import HuggingFacePrior
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.hub import model_folder
 from priormatch.recognizers.ngram_prior import NgramPrior
@@ -42,9 +44,16 @@ def load_recognizer(
     return SpeechRecognizer.load(given, device)
 
 
-def load_prior(given: str | os.PathLike[str], device: str | torch.device = "cpu") -> Prior:
-    """Load a prior of any kind, ready to score: from its folder, the Hub (`owner/name[@revision]`) or an ARPA file."""
+def load_prior(
+    given: str | os.PathLike[str], device: str | torch.device = "cpu", form: TextForm = "as_written"
+) -> Prior:
+    """Load a prior of any kind, ready to score: from its folder, the Hub (`owner/name[@revision]`) or an ARPA file.
+
+    `form` is how a prior of Hugging Face reads text; others normalize it themselves.
+    """
     if is_arpa(Path(given)):
         return NgramPrior.load(given)
     folder = model_folder(given)
+    if is_pretrained(folder):
+        return HuggingFacePrior.load(folder, device, form)
     return NgramPrior.load(folder) if kind_of(folder) == NGRAM else ConvPrior.load(folder, device)
