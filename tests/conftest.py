@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         yield hub
+
+
+@pytest.fixture(scope="session")
+def hf_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Factory: `hf_folder(name)` is the folder of a tiny model of transformers; tests must not change it."""
+    from tiny_hf import MAKERS
+
+    made = cache(lambda name: MAKERS[name](tmp_path_factory.mktemp("hf") / name))
+    return lambda name: made(name)

@@ -1,5 +1,8 @@
 """Tiny models of transformers with random weights, made on the spot: nothing is downloaded."""
 
+import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +32,18 @@ WAVES: dict[str, Any] = {
 }
 
 
-def livelier(network: Any, factor: float = 8.0) -> Any:
-    """Enlarge the weights of a network, whose outputs would otherwise all be alike."""
+def livelier(network: Any, seed: int, end: int = 0) -> Any:
+    """Give a network larger random weights, so that its outputs depend on its inputs and some hypotheses end."""
+    torch.manual_seed(seed)
     with torch.no_grad():
         for name, each in network.named_parameters():
-            if each.dim() > 1 and "conv" not in name:
-                each.mul_(factor)
+            if "embed_tokens" in name or "proj_out" in name:
+                each.normal_(0, 0.3)
+                each[end] *= 1.5
+            elif "embed_pos" in name:
+                each.normal_(0, 1.0)
+            elif each.dim() > 1 and "conv" not in name:
+                each.normal_(0, 0.5)
     return network
 
 
@@ -48,6 +57,7 @@ def whisper(folder: Path, multilingual: bool = True, **config: Any) -> Path:
         WhisperTokenizer,
     )
 
+    torch.manual_seed(0)
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -56,8 +66,6 @@ def whisper(folder: Path, multilingual: bool = True, **config: Any) -> Path:
         trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet),
     )
     bpe.save(str(folder.with_suffix(".json")))
-    import json
-
     model = json.loads(folder.with_suffix(".json").read_text())["model"]
     folder.with_suffix(".json").unlink()
     tokenizer = WhisperTokenizer(vocab=model["vocab"], merges=[tuple(each) for each in model["merges"]])
@@ -68,7 +76,6 @@ def whisper(folder: Path, multilingual: bool = True, **config: Any) -> Path:
     tokenizer.add_tokens([f"<|{each / 50:.2f}|>" for each in range(5)])
     ids = {each: tokenizer.get_vocab()[each] for each in more}
     end = ids["<|endoftext|>"]
-    torch.manual_seed(1)
     network = WhisperForConditionalGeneration(
         WhisperConfig(
             **SIZES,
@@ -95,7 +102,7 @@ def whisper(folder: Path, multilingual: bool = True, **config: Any) -> Path:
     if multilingual:
         generation.lang_to_id = {each: ids[each] for each in languages}
         generation.task_to_id = {each.strip("<|>"): ids[each] for each in tasks}
-    livelier(network).save_pretrained(folder)
+    livelier(network, 3, end).save_pretrained(folder)
     WhisperFeatureExtractor(chunk_length=SECONDS).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -103,16 +110,14 @@ def whisper(folder: Path, multilingual: bool = True, **config: Any) -> Path:
 
 def ctc(folder: Path, kind: str = "Wav2Vec2", norm: str = "layer", **config: Any) -> Path:
     """A CTC model over waveforms with upper-case letters: Wav2Vec2, Hubert or WavLM."""
-    import json
-
     import transformers
 
+    torch.manual_seed(0)
     tokens = ["<pad>", "<s>", "</s>", "<unk>", "|", *LETTERS.upper()]
     folder.mkdir(parents=True)
     vocabulary = folder / "vocab.json"
     vocabulary.write_text(json.dumps({each: number for number, each in enumerate(tokens)}))
     tokenizer = transformers.Wav2Vec2CTCTokenizer(str(vocabulary))
-    torch.manual_seed(1)
     network = getattr(transformers, f"{kind}ForCTC")(
         getattr(transformers, f"{kind}Config")(
             **WAVES,
@@ -123,7 +128,7 @@ def ctc(folder: Path, kind: str = "Wav2Vec2", norm: str = "layer", **config: Any
             **config,
         )
     )
-    livelier(network).save_pretrained(folder)
+    livelier(network, 1).save_pretrained(folder)
     transformers.Wav2Vec2FeatureExtractor(return_attention_mask=norm == "layer").save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -151,8 +156,8 @@ def speech_to_text(folder: Path) -> Path:
         Speech2TextForConditionalGeneration,
     )
 
+    torch.manual_seed(0)
     size = word_tokenizer(folder)
-    torch.manual_seed(1)
     network = Speech2TextForConditionalGeneration(
         Speech2TextConfig(
             **SIZES,
@@ -166,7 +171,8 @@ def speech_to_text(folder: Path) -> Path:
             decoder_start_token_id=2,
         )
     )
-    livelier(network).save_pretrained(folder)
+    network.generation_config.max_length = 40
+    livelier(network, 0, 2).save_pretrained(folder)
     Speech2TextFeatureExtractor().save_pretrained(folder)
     return folder
 
@@ -175,8 +181,8 @@ def moonshine(folder: Path) -> Path:
     """A Moonshine, which reads waveforms."""
     from transformers import MoonshineConfig, MoonshineForConditionalGeneration, Wav2Vec2FeatureExtractor
 
+    torch.manual_seed(0)
     size = word_tokenizer(folder)
-    torch.manual_seed(1)
     network = MoonshineForConditionalGeneration(
         MoonshineConfig(
             vocab_size=size,
@@ -193,6 +199,20 @@ def moonshine(folder: Path) -> Path:
             decoder_start_token_id=0,
         )
     )
-    livelier(network).save_pretrained(folder)
+    network.generation_config.max_length = 40
+    livelier(network, 7, 2).save_pretrained(folder)
     Wav2Vec2FeatureExtractor(do_normalize=False, return_attention_mask=True).save_pretrained(folder)
     return folder
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "whisper": whisper,
+    "moonshine": moonshine,
+    "speech_to_text": speech_to_text,
+    "wav2vec2": ctc,
+    "wav2vec2-group": partial(ctc, norm="group"),
+    "hubert": partial(ctc, kind="Hubert"),
+    "wavlm": partial(ctc, kind="WavLM", norm="group"),
+}
+"""How each tiny model is made in a folder."""
+LANGUAGE = {"whisper": "en"}

@@ -104,6 +104,10 @@ class Tokenizer:
             letters.append(self.pieces[each])
         return " ".join("".join(letters).replace(MARK, " ").split())
 
+    def comparable(self, text: str) -> str:
+        """The text as error rates compare it: as it is, because it has only normalized words."""
+        return text
+
     def pieces_per_word(self, sentences: Iterable[str]) -> float:
         """Mean number of pieces per word; well above 3 means that the model mostly uses single letters."""
         pieces = words = 0

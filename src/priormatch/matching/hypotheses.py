@@ -11,7 +11,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam, Hypotheses
 from priormatch.matching.lpm import SHORTEST, Weighing, first_spellings, proposer_of
 from priormatch.progress import Meter
-from priormatch.recognizers.decode import batches_of, evaluating
+from priormatch.recognizers.decode import batches_of, evaluating, fitting
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.scoring.alignment import AlignedWord, align
 
@@ -54,6 +54,7 @@ def inspect(
 ) -> list[Inspection]:
     """The beams of a corpus, in its order, with a progress meter."""
     found: dict[str, Inspection] = {}
+    corpus = fitting(corpus, model)
     with Meter(f"hypotheses of {corpus.name}", len(corpus)) as meter:
         for each in look_into(model, prior, corpus, beam_size, weighing):
             found[each.id] = each

@@ -37,7 +37,7 @@ from priormatch.pipeline.work import (
     thin,
 )
 from priormatch.progress import duration_text, say
-from priormatch.recognizers.decode import mean_cer, note_rescoring, validation_errors
+from priormatch.recognizers.decode import fitting, mean_cer, note_rescoring, validation_errors
 from priormatch.recognizers.hf_prior import HuggingFacePrior, letters_of
 from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.prior import ConvPrior
@@ -155,11 +155,11 @@ class MatchJob:
         """Train; write the models, and the card of a recognizer of this package."""
         settings, matching, prior, out = self.settings, self.settings.matching, self.prior, self.out
         self._check()
-        start = self.proposal or self.online
+        start, unlabeled = self.proposal or self.online, fitting(self.unlabeled, self.online)
         cer = mean_cer(validation_errors(start, self.validation))
         require_fit(cer, matching.max_proposal_cer)
         lengths = self._lengths()
-        speech = with_lengths(self.unlabeled, lengths) if matching.length_filter else self.unlabeled
+        speech = with_lengths(unlabeled, lengths) if matching.length_filter else unlabeled
         say(
             f"{out.name}: {duration_text(3600 * speech.hours)} unlabeled, validation CER of the proposal {cer:.2f} %"
         )

@@ -1,6 +1,7 @@
 """Decoding of whole corpora, and validation error rates."""
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,8 +14,11 @@ import numpy as np
 import torch
 
 from priormatch.config import FusionSettings, load_settings
-from priormatch.data.batches import Batch, UtteranceReader, once
+from priormatch.data import SAMPLE_RATE
+from priormatch.data.batches import Batch, UtteranceReader, once, stack
+from priormatch.data.clips import open_samples
 from priormatch.data.corpus import Corpus
+from priormatch.data.pauses import Cutting
 from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.loops import without_loop
@@ -155,7 +159,7 @@ def read_batches(model: Recognizer, corpus: Corpus, keep: bool) -> Iterator[Batc
 @torch.no_grad()
 def encode(model: SpeechRecognizer, corpus: Corpus) -> Iterator[Encoded]:
     """Encode a corpus batch by batch; unreadable utterances are reported and skipped."""
-    for batch in batches_of(model, corpus):
+    for batch in batches_of(model, fitting(corpus, model)):
         with evaluating(model):
             frames = model.frames(batch)
         yield Encoded(batch.ids, batch.texts, frames)
@@ -170,13 +174,63 @@ def transcribe(model: SpeechRecognizer, batch: Encoded, search: Search) -> list[
     return list(read_beam(beam, model.tokenizer, batch.ids, batch.texts))
 
 
+def longest_of(model: Recognizer) -> float:
+    """The seconds of audio that a recognizer takes as a whole."""
+    return float(getattr(model, "longest_audio", math.inf))
+
+
+def fitting(corpus: Corpus, model: Recognizer, speeds: Sequence[float] = ()) -> Corpus:
+    """Leave out utterances that a recognizer cannot take as a whole, at the slowest of these speeds."""
+    longest = longest_of(model) * min([1.0, *speeds])
+    fits = corpus.durations <= longest
+    if fits.all():
+        return corpus
+    way_out = f"cut them at their pauses (audio.segment={longest:g} or `priormatch prepare audio --segment`)"
+    if not fits.any():
+        raise UserError(
+            f"{corpus.name}: all utterances are longer than {longest:g} s, and the recognizer takes no more: {way_out}"
+        )
+    left = len(corpus) - int(fits.sum())
+    say(
+        f"{corpus.name}: {left} of {len(corpus)} utterances are longer than {longest:g} s, the most that the recognizer"
+        f" takes, and are left out: {way_out}"
+    )
+    return corpus.only(fits)
+
+
+@torch.no_grad()
+def transcripts_of(model: Recognizer, batch: Batch, beam_of: Callable[[Batch], Beam]) -> Iterator[Transcript]:
+    """Transcribe a batch; an utterance that is too long for the recognizer is cut at pauses, and has one hypothesis."""
+    longest = longest_of(model)
+    if not bool((batch.samples > longest * SAMPLE_RATE).any()):
+        yield from read_beam(beam_of(batch), model.tokenizer, batch.ids, batch.texts)
+        return
+    for row, (name, text) in enumerate(zip(batch.ids, batch.texts, strict=True)):
+        own = batch.waveforms[row, : int(batch.samples[row])]
+        clips = [clip.samples for clip in open_samples(own, SAMPLE_RATE, Cutting(longest)).clips]
+        nothing: list[str | None] = [None] * len(clips)
+        found: list[Transcript] = []
+        if clips:
+            samples = torch.tensor([len(clip) for clip in clips])
+            pieces = Batch.of_audio(stack(clips), samples).to(model.device)
+            found = [*read_beam(beam_of(pieces), model.tokenizer, pieces.ids, nothing)]
+        yield joined(name, text, found)
+
+
+def joined(name: str, reference: str | None, parts: Sequence[Transcript]) -> Transcript:
+    """The transcript of an utterance from those of its parts, in order."""
+    text = " ".join(each.hypothesis for each in parts if each.hypothesis)
+    score = sum(each.score or 0.0 for each in parts)
+    pieces, ended = sum(each.pieces for each in parts), all(each.ended for each in parts)
+    return Transcript(name, text, pieces, reference, [(text, score)], ended)
+
+
 @torch.no_grad()
 def decode_greedily(model: Recognizer, corpus: Corpus, keep: bool = False) -> Iterator[list[Transcript]]:
     """The best hypothesis of each utterance, batch by batch, as `batches_of` gives them."""
     for batch in batches_of(model, corpus, keep):
         with evaluating(model):
-            beam = model.propose(batch, 1)
-        yield list(read_beam(beam, model.tokenizer, batch.ids, batch.texts))
+            yield list(transcripts_of(model, batch, lambda part: model.propose(part, 1)))
 
 
 def read_beam(
@@ -268,8 +322,8 @@ def decode(
             if len(batch):
                 moved = batch.to(model.device)
                 with evaluating(model):
-                    beam = search(model, model.frames(moved))
-                found |= {each.id: each for each in read_beam(beam, model.tokenizer, batch.ids, batch.texts)}
+                    told = transcripts_of(model, moved, lambda part: search(model, model.frames(part)))
+                    found |= {each.id: each for each in told}
             advance(len(batch) + len(batch.bad))
         names = [corpus.cuts[index].id for index in group]
         yield [found[name] for name in names if name in found]
@@ -303,16 +357,27 @@ def check_share(bad: int, corpus: Corpus) -> None:
 
 
 def validation_transcripts(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, list[Transcript]]:
-    """Greedy transcripts of each validation set; the sets are read once.
+    """Greedy transcripts of each validation set, with texts as error rates compare them; the sets are read once.
 
     The processes of a job share the work, and all get the same transcripts.
     """
     found = {}
     for name, corpus in sets.items():
         mine = decode_greedily(model, corpus.own_part, keep=True)
-        found[name] = everyones(each for batch in mine for each in batch)
+        compared = (comparable(each, model.tokenizer) for batch in mine for each in batch)
+        found[name] = everyones(compared)
         check_share(len(corpus) - len(found[name]), corpus)
     return found
+
+
+def comparable(transcript: Transcript, tokenizer: Tokenizer) -> Transcript:
+    """A transcript with its texts as error rates compare them."""
+    reference = transcript.reference
+    return replace(
+        transcript,
+        hypothesis=tokenizer.comparable(transcript.hypothesis),
+        reference=None if reference is None else tokenizer.comparable(reference),
+    )
 
 
 def validation_errors(model: Recognizer, sets: Mapping[str, Corpus]) -> dict[str, dict[str, float]]:

@@ -9,8 +9,8 @@ from torch.nn import functional
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.features import time_mask
 
-SHORTEST = 400
-"""Samples, 25 ms; shorter audio is taken to be silent up to there."""
+SHORTEST = SAMPLE_RATE // 10
+"""Samples; shorter audio is taken to be silent up to there, because convolutions need a few frames."""
 TINY = 1e-7  # added to variances, as in transformers
 
 

@@ -17,7 +17,7 @@ from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import on_grid
 from priormatch.matching.baselines import AveragedProposal, CachedTargets
 from priormatch.matching.lpm import Proposal, TargetsOf, given_labels, is_paired, lpm_loss, paired_share
-from priormatch.recognizers.decode import mean_cer, validation_errors
+from priormatch.recognizers.decode import fitting, mean_cer, validation_errors
 from priormatch.recognizers.protocols import Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
@@ -65,6 +65,7 @@ class Matching:
         self.model, self.validation, self.targets, self.proposal = online, validation, targets, proposal
         self.training, self.matching, self.transcribed = training, matching, transcribed
         self.inspector = inspector
+        labeled, unlabeled = fitting(labeled, online, training.augment.speeds), fitting(unlabeled, online)
         if isinstance(online, SpeechRecognizer):
             heard = [each.longest for each in (labeled, unlabeled) if each is not None]
             online.longest_heard = max(online.longest_heard, *heard)

@@ -19,7 +19,7 @@ from priormatch.device import mixed_precision
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import on_grid
 from priormatch.progress import say
-from priormatch.recognizers.decode import error_rates, mean_cer, validation_transcripts
+from priormatch.recognizers.decode import error_rates, fitting, mean_cer, validation_transcripts
 from priormatch.recognizers.protocols import HasLosses, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.scoring.transcripts import Transcript
@@ -83,6 +83,7 @@ class Supervised:
         size: BatchSettings,
     ) -> None:
         self.model, self.validation, self.settings = model, validation, settings
+        labeled = fitting(labeled, model, settings.augment.speeds)
         model.longest_heard = max(model.longest_heard, labeled.longest)
         self.stream = labeled_stream(labeled, model, settings, size)
         self.ids: list[str] = []
