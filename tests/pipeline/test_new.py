@@ -10,7 +10,7 @@ from tiny_run import command, files, make_folders
 from priormatch.config import load_settings, recipe_path
 from priormatch.config.reference import meanings
 from priormatch.data.tokenizer import CONTROL_PIECES, train_tokenizer
-from priormatch.pipeline.new import pieces_for, rules_for
+from priormatch.pipeline.new import pieces_for, sizes_for
 from priormatch.pipeline.run import Run
 from priormatch.pipeline.run_data import make_own_data
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def chosen(hours: float, gpu: bool, cores: int = 8) -> dict[str, Any]:
-    rules = rules_for(hours, 1000, gpu, cores)
+    rules = sizes_for(hours, 1000, gpu, cores)
     return {key: value for rule in rules for key, value in rule.chosen.items()}
 
 

@@ -132,7 +132,7 @@ def test_a_run_uses_it_in_place_of_a_prior_of_its_own(
     make_folders(tmp_path)
     repository = hub.repositories["ann/lm"] = Repository(private=False)
     commit = repository.commit("main", {each.name: each.read_bytes() for each in lm.iterdir()})
-    asked = (
+    asked: tuple[str, ...] = (
         "run",
         "tiny.yaml",
         *OWN,

@@ -17,6 +17,8 @@ from priormatch.cli.options import (
 from priormatch.errors import UserError
 from priormatch.json_text import to_json
 
+MODEL = "FOLDER|OWNER/NAME"
+
 
 def settings(
     *,
@@ -65,10 +67,30 @@ def new(
     unlabeled: Annotated[
         str, typer.Option("--unlabeled", help="Audio without transcripts, in the same formats.")
     ],
-    text: Annotated[str, typer.Option("--text", help="Text file or folder for the prior.")],
+    text: Annotated[
+        str,
+        typer.Option(
+            "--text", help="Text file or folder for the prior; not needed with --model and --prior."
+        ),
+    ] = "",
     test: Annotated[
         list[str] | None, typer.Option("--test", help="Test set as NAME=PATH; may be repeated.")
     ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", metavar=MODEL, help="Hugging Face recognizer to start from, such as Whisper or XLS-R."
+        ),
+    ] = "",
+    prior: Annotated[
+        str,
+        typer.Option(
+            "--prior", metavar=MODEL, help="Prior to use as it is, such as a causal language model."
+        ),
+    ] = "",
+    language: Annotated[
+        str, typer.Option("--language", help="Language that Whisper writes, such as en.")
+    ] = "",
 ) -> None:
     """Write a commented recipe for your own data; its sizes depend on the data.
 
@@ -80,9 +102,9 @@ def new(
         if not (name and equals and path) or name in tests:
             raise UserError(f"--test {each}: give each test set a unique name, such as --test calls={each}")
         tests[name] = path
-    from priormatch.pipeline.new import new_recipe
+    from priormatch.pipeline.new import Given, new_recipe
 
-    new_recipe(file, labeled, unlabeled, text, tests)
+    new_recipe(file, Given(labeled, unlabeled, text, tests, model=model, prior=prior, language=language))
 
 
 def doctor(

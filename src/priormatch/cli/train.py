@@ -207,6 +207,8 @@ def match(
     Speech in other formats than cuts is converted in OUT/data. Without --validation, some of the labeled speakers are
     held out. Without --lengths, the unlabeled speech is decoded first if the length filter needs it.
 
+    A Hugging Face model is matched with the settings of the recipe `pretrained` unless another one is given.
+
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labeled train.jsonl.gz
     --unlabeled more.jsonl.gz --validation dev.jsonl.gz --out exp/lpm
     """
@@ -214,6 +216,12 @@ def match(
         raise UserError(
             "--labels-given needs no --prior, --lengths, --fusion, --proposal or --transcribed: leave them out"
         )
+    from priormatch.progress import say
+    from priormatch.recognizers.hf_files import is_huggingface
+
+    if recipe is None and is_huggingface(model):
+        recipe = "pretrained"
+        say(f"{model} is a Hugging Face model: the settings are those of --recipe pretrained")
     wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.data.manifest import named_sets
     from priormatch.pipeline import match as matching

@@ -341,6 +341,12 @@ class Settings:
     fusion: FusionSettings = field(default_factory=FusionSettings)
     card: CardSettings = field(default_factory=CardSettings)
 
+    @property
+    def needs_text(self) -> bool:
+        """Whether a run trains anything on text: the prior, or the tokenizer of a recognizer from scratch."""
+        makes_pieces = not self.pretrained.recognizer and self.tokenizer.source == "text"
+        return makes_pieces or not self.prior.pretrained
+
 
 def all_keys(kind: type = Settings, before: str = "") -> list[str]:
     """Every dotted key of the tree, including those of groups."""

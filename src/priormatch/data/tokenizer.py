@@ -51,6 +51,11 @@ class Tokenizer:
         return self.eos + 1
 
     @property
+    def of_text(self) -> Sequence[int]:
+        """The classes that text is written with."""
+        return range(self.eos)
+
+    @property
     def unit(self) -> str:
         """The name of a class other than the end of sentence."""
         return "character" if self._single else "word piece"

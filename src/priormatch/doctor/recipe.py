@@ -18,7 +18,8 @@ from priormatch.progress import count_text, duration_text
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.frame_rate import frame_seconds_of, way_to_fit
 from priormatch.recognizers.hf_prior import HuggingFacePrior
-from priormatch.recognizers.load import load_model, load_prior
+from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
+from priormatch.recognizers.load import load_model, load_prior, load_recognizer
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.runs.verdict import LITTLE_VALIDATION, Size, too_little_validation
@@ -68,10 +69,17 @@ def data_findings(settings: Settings) -> Iterator[Finding]:
         yield from speech_findings(name, speech[name], settings)
     if "labeled" in speech:
         yield from amount_findings(speech["labeled"], speech.get("unlabeled"))
-        yield from output_findings(speech["labeled"], settings)
-        yield from frame_findings(speech["labeled"], settings)
+        if not settings.pretrained.recognizer:
+            yield from output_findings(speech["labeled"], settings)
+            yield from frame_findings(speech["labeled"], settings)
     yield from validation_findings(speech, settings)
     spoken = {name: normalized(found.transcripts(), normalizer) for name, found in speech.items()}
+    if settings.pretrained.recognizer:
+        yield from recognizer_findings(settings, spoken.get("labeled", []))
+    if settings.prior.pretrained:
+        yield from prior_findings(settings.prior, spoken.get("labeled", []))
+    if not (settings.text or settings.needs_text):
+        return
     try:
         sentences = sample_text(require("text", settings.text), normalizer)
     except UserError as error:
@@ -79,8 +87,6 @@ def data_findings(settings: Settings) -> Iterator[Finding]:
         return
     yield text_finding(sentences)
     yield from language_findings({**spoken, "text": sentences}, normalizer)
-    if settings.prior.pretrained:
-        yield from prior_findings(settings.prior, spoken.get("labeled", []))
     if spoken.get("labeled"):
         yield from letter_findings(spoken["labeled"], sentences, settings.tokenizer.source)
     known = {name: texts for name, texts in spoken.items() if name != "labeled" and texts}
@@ -221,6 +227,25 @@ def text_finding(sentences: Sequence[str]) -> Finding:
     if words < LITTLE_TEXT:
         return Finding("warning", what, "a prior needs more, millions if possible: add text of the domain")
     return Finding("ok", what)
+
+
+def recognizer_findings(settings: Settings, transcripts: Sequence[str]) -> Iterator[Finding]:
+    """Check whether a pretrained recognizer can be loaded, and whether it can write the letters of the transcripts."""
+    given = settings.pretrained.recognizer
+    try:
+        model = load_recognizer(given, pretrained=settings.pretrained)
+    except UserError as error:
+        yield Finding("problem", f"pretrained.recognizer: {error}")
+        return
+    what = f"pretrained.recognizer: {given} can be read"
+    if isinstance(model, HuggingFaceRecognizer) and (
+        lost := model.tokenizer.unwritable(letters(transcripts))
+    ):
+        shown = " ".join(lost[:SHOWN_LETTERS])
+        advice = "write the transcripts with its letters, or give a recognizer of this language"
+        yield Finding("problem", f"{what}, but cannot write letters of the transcripts: {shown}", advice)
+        return
+    yield Finding("ok", f"{what} and can write all letters of the transcripts")
 
 
 def prior_findings(wanted: PriorSettings, transcripts: Sequence[str]) -> Iterator[Finding]:

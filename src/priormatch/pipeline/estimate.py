@@ -16,6 +16,7 @@ from priormatch.config import OptimizerSettings, Settings
 from priormatch.device import find_device
 from priormatch.pipeline.probe import Probe, Step, Work, numbers_for
 from priormatch.progress import count_text, say, track
+from priormatch.recognizers.hf_folder import pretrained, stored_elements
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
@@ -130,6 +131,8 @@ def free_threads(device: torch.device) -> Iterator[None]:
 
 def weights_of(step: Step, settings: Settings) -> int:
     """The number of weights of the model that a step trains."""
+    if step != "prior" and settings.pretrained.recognizer:
+        return stored_elements(pretrained(settings.pretrained.recognizer))
     tokenizer = numbers_for(settings)
     with torch.device("meta"):
         model = (

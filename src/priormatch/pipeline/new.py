@@ -5,7 +5,7 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
@@ -16,18 +16,21 @@ import torch
 from priormatch.config import NormalizerKind, load_settings, recipe_path
 from priormatch.config.checks import keys_of
 from priormatch.config.reference import WIDTH, commented_part
-from priormatch.data.normalizer import Normalizer, kind_for
+from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for
 from priormatch.data.tokenizer import CONTROL_PIECES, MARK
 from priormatch.doctor.recipe import amount_findings
 from priormatch.errors import UserError
 from priormatch.files import replacing
 from priormatch.prepare.overview import Speech, letters, sample_speech, sample_text
 from priormatch.progress import duration_text, say
+from priormatch.recognizers.hf_folder import pretrained
+from priormatch.recognizers.load import load_prior
 
-BASE = "own"
+OWN, PRETRAINED = "own", "pretrained"
 PIECES = 1000
 UPDATES, UPDATES_AN_HOUR = 10_000, 1_000
 CPU_UPDATES = 2_000
+CPU_SECONDS = 40.0
 MOST_WORKERS = 8
 MANY_HOURS = 50  # hours of labeled speech from which the paper's model sizes may help
 OF_THE_DEMO = """
@@ -53,6 +56,15 @@ SHOWN = """
     matching.hypotheses matching.prior_exponent matching.proposal_exponent
     matching.beam_size matching.length_filter matching.refresh_every matching.max_proposal_cer
 """
+SHOWN_PRETRAINED = """
+    name labeled unlabeled text validation test topline device wandb
+    audio.longest audio.workers language.normalizer
+    pretrained.recognizer pretrained.train pretrained.gradient_checkpointing pretrained.language
+    prior.kind prior.order prior.pretrained prior.text_form
+    training.seed training.updates training.batch.seconds training.optimizer.learning_rate training.validate_every
+    matching.updates matching.batch.seconds matching.optimizer.learning_rate matching.mixing
+    matching.beam_size matching.length_filter matching.refresh_every matching.max_proposal_cer
+"""
 
 
 @dataclass(frozen=True)
@@ -63,34 +75,64 @@ class Rule:
     chosen: dict[str, Any]
 
 
-def new_recipe(file: Path, labeled: str, unlabeled: str, text: str, tests: Mapping[str, str]) -> None:
-    """Examine the data and write the recipe; refuse if the file exists."""
+@dataclass(frozen=True)
+class Given:
+    """What a recipe is written for: paths of data, and folders or names on the Hub of pretrained models."""
+
+    labeled: str
+    unlabeled: str
+    text: str = ""
+    tests: Mapping[str, str] = field(default_factory=dict)
+    model: str = ""
+    prior: str = ""
+    language: str = ""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings with these values."""
+        paths = {
+            "labeled": self.labeled,
+            "unlabeled": self.unlabeled,
+            "text": self.text,
+            "test": {**self.tests},
+        }
+        models = {"pretrained.recognizer": self.model, "prior.pretrained": self.prior}
+        models["pretrained.language"] = self.language
+        return paths | {key: value for key, value in models.items() if value}
+
+    @property
+    def base(self) -> str:
+        """The recipe that has all other settings."""
+        return PRETRAINED if self.model else OWN
+
+    def require_models(self) -> None:
+        """Refuse folders and names without a model, before any data are read."""
+        if self.model:
+            pretrained(self.model)
+        if self.prior:
+            load_prior(self.prior)
+
+
+def new_recipe(file: Path, given: Given) -> None:
+    """Examine the data and the models, and write the recipe; refuse if the file exists."""
     if file.exists():
         raise UserError(f"{file} already exists: give another name, or remove it first")
     if not file.parent.is_dir():
         raise UserError(
             f"{file.parent} is not a folder: create it first, or give another path for the recipe"
         )
-    speech = {"labeled": look(labeled, "labeled", transcribed=True)}
-    speech["unlabeled"] = look(unlabeled, "unlabeled", transcribed=False)
-    for name, path in tests.items():
+    if not (given.text or (given.prior and given.model)):
+        raise UserError("there is no text: give --text, or both --model and --prior, which need none")
+    given.require_models()
+    speech = {"labeled": look(given.labeled, "labeled", transcribed=True)}
+    speech["unlabeled"] = look(given.unlabeled, "unlabeled", transcribed=False)
+    for name, path in given.tests.items():
         look(path, f"test {name}", transcribed=True)
-    sentences, language = sample_text(Path(text)), []
-    if (kind := kind_for(letters(sentences))) != "english":
-        sentences, language = sample_text(Path(text), Normalizer(kind)), [language_rule(kind)]
-    gpu = torch.cuda.is_available()
     doubts = list(amount_findings(speech["labeled"], speech["unlabeled"]))
     for doubt in doubts:
         say(str(doubt))
-    rules = language + rules_for(speech["labeled"].hours, pieces_for(sentences), gpu, os.cpu_count() or 1)
+    rules = rules_for(given, speech["labeled"])
     rules += [Rule(f"{doubt.what}; {doubt.advice}.", {}) for doubt in doubts]
-    given = {
-        "name": file.stem,
-        "labeled": labeled,
-        "unlabeled": unlabeled,
-        "text": text,
-        "test": dict(tests),
-    }
     try:
         with replacing(file) as temporary:
             temporary.write_text(recipe_text(given, rules, speech, file), encoding="utf-8")
@@ -99,6 +141,21 @@ def new_recipe(file: Path, labeled: str, unlabeled: str, text: str, tests: Mappi
         raise UserError(f"cannot write {file} ({error.strerror}): choose another path") from error
     typed = shlex.quote(str(file))
     say(f"{file}: written; check it with `priormatch doctor {typed}`, run it with `priormatch run {typed}`")
+
+
+def rules_for(given: Given, labeled: Speech) -> list[Rule]:
+    """Choose the settings that depend on the data and on the machine."""
+
+    def read(normalizer: Normalizer) -> Sequence[str]:
+        return sample_text(Path(given.text), normalizer) if given.text else labeled.transcripts()
+
+    sentences, language = read(ENGLISH), list[Rule]()
+    if (kind := kind_for(letters(sentences))) != "english":
+        sentences, language = read(Normalizer(kind)), [language_rule(kind)]
+    gpu, cores = torch.cuda.is_available(), os.cpu_count() or 1
+    if given.model:
+        return [*language, tuning_rule(gpu, cores)]
+    return [*language, *sizes_for(labeled.hours, pieces_for(sentences), gpu, cores)]
 
 
 def look(path: str, name: str, transcribed: bool) -> Speech:
@@ -119,7 +176,7 @@ def pieces_for(sentences: Sequence[str]) -> int:
     return max(fewest, min(PIECES, fewest + sum(count > 2 for count in words.values())))
 
 
-def rules_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
+def sizes_for(hours: float, pieces: int, gpu: bool, cores: int) -> list[Rule]:
     """Choose settings for the hours of labeled speech, the number of word pieces, and the machine."""
     if not gpu:
         why = f"{pieces:,} word pieces: {PIECES:,}, or one per letter and per word that occurs at least three times."
@@ -140,12 +197,28 @@ def language_rule(kind: NormalizerKind) -> Rule:
 def gpu_rule(hours: float, cores: int) -> Rule:
     """The models of the base recipe, trained longer if there is more labeled speech."""
     updates = max(UPDATES, round(UPDATES_AN_HOUR * hours))
-    workers = min(max(cores // 2, 1), MOST_WORKERS)
+    workers = workers_for(cores)
     return Rule(
         f"{updates:,} updates: {UPDATES:,}, or {UPDATES_AN_HOUR:,} per labeled hour if that is more;"
         f" {workers} processes read audio: half of the cores, at most {MOST_WORKERS}.",
         schedule(updates, updates // 20) | {"audio.workers": workers},
     )
+
+
+def workers_for(cores: int) -> int:
+    """The number of processes that read audio for a GPU."""
+    return min(max(cores // 2, 1), MOST_WORKERS)
+
+
+def tuning_rule(gpu: bool, cores: int) -> Rule:
+    """How a pretrained recognizer is read for; its schedule is that of the base recipe."""
+    if gpu:
+        workers = workers_for(cores)
+        why = f"{workers} processes read audio: half of the cores, at most {MOST_WORKERS}."
+        return Rule(why, {"audio.workers": workers})
+    why = f"Batches of {CPU_SECONDS:g} s, because there is no GPU: try it on little speech first."
+    sizes = {"training.batch.seconds": CPU_SECONDS, "matching.batch.seconds": CPU_SECONDS}
+    return Rule(why, {**sizes, "audio.workers": 0})
 
 
 def cpu_rule() -> Rule:
@@ -170,12 +243,11 @@ def schedule(updates: int, validate_every: int) -> dict[str, Any]:
     }
 
 
-def recipe_text(
-    given: Mapping[str, Any], rules: Sequence[Rule], speech: Mapping[str, Speech], file: Path
-) -> str:
+def recipe_text(given: Given, rules: Sequence[Rule], speech: Mapping[str, Speech], file: Path) -> str:
     """The recipe: comments that explain the choices, then every setting that was chosen or may be changed."""
-    chosen = dict(given) | {key: value for rule in rules for key, value in rule.chosen.items()}
-    settings = load_settings(recipe_path(BASE))
+    chosen = {"name": file.stem, **given.settings}
+    chosen |= {key: value for rule in rules for key, value in rule.chosen.items()}
+    settings, shown = load_settings(recipe_path(given.base)), SHOWN_PRETRAINED if given.model else SHOWN
     for key, value in chosen.items():
         *above, name = key.split(".")
         setattr(reduce(getattr, above, settings), name, value)
@@ -185,8 +257,8 @@ def recipe_text(
     typed = shlex.quote(str(file))
     paragraphs = [
         f"Written by `priormatch new` for {heard}. Run it with `priormatch run {typed}`.",
-        f"Settings not listed here are those of the recipe `{BASE}`; `priormatch settings --recipe {typed}` prints and"
-        " explains every setting. Sizes were chosen by these rules:",
+        f"Settings not listed here are those of the recipe `{given.base}`; `priormatch settings --recipe {typed}`"
+        " prints and explains every setting. Sizes were chosen by these rules:",
         *(f"- {rule.why}" for rule in rules),
     ]
     head = "".join(
@@ -194,4 +266,4 @@ def recipe_text(
         + "\n"
         for each in paragraphs
     )
-    return f"{head}base: {BASE}\n{commented_part(settings, {*keys_of(SHOWN), *chosen})}"
+    return f"{head}base: {given.base}\n{commented_part(settings, {*keys_of(shown), *chosen})}"

@@ -63,8 +63,9 @@ def memory_finding(settings: Settings, there: int) -> Finding:
 def least_memory(settings: Settings) -> int:
     """The bytes of the weights in matching: online model with gradient and optimizer, proposal, and prior."""
     recognizer = weights_of("supervised", settings)
+    trained = recognizer if settings.pretrained.train == "full" else 0  # copies share the others
     prior = weights_of_prior(settings)
-    return NUMBER * (recognizer * (3 + numbers_in(settings.matching.optimizer)) + prior)
+    return NUMBER * (recognizer + trained * (2 + numbers_in(settings.matching.optimizer)) + prior)
 
 
 def weights_of_prior(settings: Settings) -> int:

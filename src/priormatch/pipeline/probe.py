@@ -28,7 +28,7 @@ from priormatch.matching.lpm import BeamTargets, Proposal, given_labels, is_pair
 from priormatch.models.kneser_ney import estimate
 from priormatch.pipeline.match import weighing_of
 from priormatch.recognizers.decode import batch_seconds, validation_errors
-from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior
@@ -66,6 +66,11 @@ class Numbers:
     def decode(self, classes: Iterable[int]) -> str:
         """The text of classes."""
         return " ".join(map(str, classes))
+
+    @property
+    def of_text(self) -> range:
+        """The classes that text is written with."""
+        return range(self.eos)
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ class Probe:
     def __call__(self, work: Work) -> Taken:
         """What an update takes, or the decoding of an utterance, without communication."""
         settings = work.settings
-        key: list[object] = [work.step]
+        key: list[object] = [work.step, settings.pretrained]
         match work.step:
             case "prior":
                 key += [settings.prior.model, settings.prior.batch_tokens]
@@ -177,23 +182,30 @@ def probe_exactly(step: Step, settings: Settings, device: torch.device) -> float
     """The seconds per update with exactly the batch size in the settings, or per decoded utterance."""
     if step == "validation":
         return seconds_an_utterance(settings, device)
-    tokenizer, utterances = numbers_for(settings), utterances_of(step, settings)
+    utterances = utterances_of(step, settings)
     if step == "prior":
+        tokenizer = numbers_for(settings)
         text = Sentences.of(random_texts(MANY * utterances, tokenizer, tokens_of(settings)), tokenizer)
         prior = ConvPrior(settings.prior.model, tokenizer).to(device)
         return seconds_an_update(PriorTraining(prior, text, text, settings.prior, 0), settings)
-    with noise(utterances, tokenizer, settings) as corpus:
-        model = SpeechRecognizer(settings.model, tokenizer).to(device)
+    model = recognizer_for(settings, device)
+    with noise(utterances, model.tokenizer, settings) as corpus:
         return seconds_an_update(task_of(step, model, corpus, settings), settings)
 
 
 def seconds_an_utterance(settings: Settings, device: torch.device) -> float:
     """Decode noise as in a validation; return the seconds per utterance."""
     utterances = FEW if device.type == "cpu" else round(batch_seconds(device) / SECONDS)
-    tokenizer = numbers_for(settings)
-    with noise(utterances, tokenizer, settings) as corpus:
-        model = endless(SpeechRecognizer(settings.model, tokenizer).to(device).eval())
+    model = endless(recognizer_for(settings, device).eval())
+    with noise(utterances, model.tokenizer, settings) as corpus:
         return steady_seconds(lambda: validation_errors(model, {"noise": corpus}), device) / utterances
+
+
+def recognizer_for(settings: Settings, device: torch.device) -> SpeechRecognizer:
+    """The pretrained recognizer, or an untrained one of the size in the settings."""
+    if settings.pretrained.recognizer:
+        return load_recognizer(settings.pretrained.recognizer, device, settings.pretrained)
+    return SpeechRecognizer(settings.model, numbers_for(settings)).to(device)
 
 
 def task_of(step: Step, model: SpeechRecognizer, corpus: Corpus, settings: Settings) -> Task:
@@ -241,7 +253,7 @@ def numbers_for(settings: Settings) -> Tokenizer:
 
 def random_texts(count: int, tokenizer: Tokenizer, tokens: int) -> list[str]:
     """Random texts of so many tokens."""
-    drawn = np.random.default_rng(0).integers(0, tokenizer.eos, (count, tokens))
+    drawn = np.random.default_rng(0).choice(tokenizer.of_text, (count, tokens))
     return [tokenizer.decode(row) for row in drawn.tolist()]
 
 

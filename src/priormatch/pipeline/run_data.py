@@ -88,6 +88,8 @@ def make_own_data(settings: Settings, folder: Path) -> RunData:
 def own_stage(settings: Settings) -> Wanted:
     """What the user's data are made from; raise an error for a path that is not set or does not exist."""
     named = {"labeled": settings.labeled, "unlabeled": settings.unlabeled, "text": settings.text}
+    if not (settings.text or settings.needs_text):
+        del named["text"]
     for name, value in named.items():
         if not value:
             raise UserError(
@@ -156,7 +158,8 @@ def write_own_data(settings: Settings, inputs: Mapping[str, Path], data: Path) -
             say(f"{name}: {overview(cuts[name], normalizer_of(settings.language), settings.audio)}")
     if not settings.validation:
         hold_out_speakers(cuts["labeled"], data, settings)
-    take_text(inputs["text"], data, settings)
+    if "text" in inputs:
+        take_text(inputs["text"], data, settings)
 
 
 def hold_out_speakers(labeled: CutSet, data: Path, settings: Settings) -> None:

@@ -49,6 +49,11 @@ class HuggingFaceTokenizer(Tokenizer):
         """The number of outputs of the model."""
         return self.size
 
+    @property
+    def of_text(self) -> Sequence[int]:
+        """The classes that text is written with."""
+        return [each for each in range(self.known) if each not in self.special]
+
     def __reduce__(self) -> tuple[Any, ...]:
         return HuggingFaceTokenizer, (self.own, self.size, self.eos, self.normalizer, self.space)
 
