@@ -65,7 +65,8 @@ class Matching:
         self.model, self.validation, self.targets, self.proposal = online, validation, targets, proposal
         self.training, self.matching, self.transcribed = training, matching, transcribed
         self.inspector = inspector
-        labeled, unlabeled = fitting(labeled, online, training.augment.speeds), fitting(unlabeled, online)
+        unlabeled = fitting(unlabeled, online)
+        labeled = None if labeled is None else fitting(labeled, online, training.augment.speeds)
         if isinstance(online, SpeechRecognizer):
             heard = [each.longest for each in (labeled, unlabeled) if each is not None]
             online.longest_heard = max(online.longest_heard, *heard)
