@@ -17,6 +17,7 @@ from priormatch.data.normalizer import ENGLISH, LANGUAGE_FILE, Normalizer
 from priormatch.distributed import is_main
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.card import CARD, Card, read_card, write_card
+from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -36,10 +37,12 @@ def plain_card(name: str, model: Model) -> Card:
     """The card of any model, from the model alone."""
     hears = isinstance(model, SpeechRecognizer)
     facts = {
-        "library_name": "priormatch",
+        "library_name": "transformers" if isinstance(model, HuggingFaceRecognizer) else "priormatch",
         "pipeline_tag": "automatic-speech-recognition" if hears else "text-generation",
         "tags": ["priormatch", "speech-recognition" if hears else "language-model"],
     }
+    if isinstance(model, HuggingFaceRecognizer) and model.origin.commit:
+        facts["base_model"] = model.origin.source.partition("@")[0]
     summary = f"{kind_in_words(model)}. {size_in_words(model)}."
     if (normalizer := normalizer_of_model(model)) != ENGLISH:
         summary += f" Its text uses the normalizer `{normalizer.name}` ({LANGUAGE_FILE})."
@@ -48,6 +51,11 @@ def plain_card(name: str, model: Model) -> Card:
 
 def kind_in_words(model: Model) -> str:
     """What a model is."""
+    if isinstance(model, HuggingFaceRecognizer):
+        origin, commit = model.origin.source, model.origin.commit
+        start = f"{origin} (commit {commit})" if commit else origin
+        kind = type(model.network).__name__
+        return f"A speech recognizer for audio at 16 kHz: a {kind} of transformers, first trained as {start}"
     if isinstance(model, SpeechRecognizer):
         return f"A speech recognizer for audio at 16 kHz: {network(model.settings)}"
     if isinstance(model, NgramPrior):
@@ -93,6 +101,13 @@ def usage(model: Model, name: str = "MODEL") -> str:
         f'model = {kind}.load("{name}")',
         'print(model.transcribe("talk.wav").text)' if hears else 'print(model.score_texts(["good morning"]))',
     ]
+    if isinstance(model, HuggingFaceRecognizer):
+        task = "automatic-speech-recognition"
+        lines = [
+            "from transformers import pipeline",
+            "",
+            f'print(pipeline("{task}", "{name}")("talk.wav")["text"])',
+        ]
     words = f"{name} recordings" if hears else f"RECOGNIZER recordings --prior {name}"
     where = " MODEL is this folder or its name on the Hub." if name == "MODEL" else ""
     code = "\n".join(lines)

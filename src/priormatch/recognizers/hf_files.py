@@ -268,6 +268,15 @@ def written_by_us(folder: Path) -> Mapping[str, Any]:
     return {name: about.get(name) for name in ("source", "commit") if isinstance(about.get(name), str)}
 
 
+def files_written(folder: Path) -> list[str]:
+    """The files of a model that this package wrote, apart from `model.yaml` and its card."""
+    if not (folder / SETTINGS).is_file():
+        raise UserError(
+            f"{folder} was not written by this package: give the folder of a model that it trained"
+        )
+    return sorted(map(str, read_yaml(folder / SETTINGS)["sha256"]))
+
+
 def sha256_of(file: Path) -> str:
     """The SHA-256 of a file."""
     with file.open("rb") as opened:
