@@ -92,7 +92,7 @@ def read_parts(given: str | os.PathLike[str], settings: PretrainedSettings) -> P
 def is_ctc(found: Pretrained) -> bool:
     """Whether a folder holds a CTC model, by its type."""
     transformers = import_transformers(f"{found.source} is a Hugging Face model, which")
-    kind = type(transformers.CONFIG_MAPPING[found.model_type]())
+    kind = transformers.CONFIG_MAPPING[found.model_type]
     return kind in transformers.AutoModelForCTC._model_mapping.keys()  # noqa: SIM118
 
 
