@@ -10,20 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from narrowing import of_type
+from hub_stub import Hub
+from narrowing import of_type, present
 from tiny_hf import LANGUAGE, LETTERS, MAKERS, SECONDS
 from torch import Tensor
 from torch.nn import functional
 
+from priormatch.cli.model_verbs import export
 from priormatch.config import PretrainedSettings, TrainingSettings
 from priormatch.data.batches import Batch
 from priormatch.data.clips import Clip
 from priormatch.decoding.beam import Hypotheses, beam_search, pad
 from priormatch.errors import UserError
+from priormatch.pipeline.cards import plain_card
+from priormatch.pipeline.publish import publish
+from priormatch.recognizers.card import CARD, read_card
 from priormatch.recognizers.decode import plain_search
+from priormatch.recognizers.hf_files import Origin
 from priormatch.recognizers.hf_head import DecoderHead
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
+from priormatch.recognizers.hub import upload
 from priormatch.recognizers.load import load_recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.recognizers.transcribing import cutting_for, hear
@@ -427,6 +434,17 @@ def changed(hf_folder: Folder, tmp_path: Path) -> Callable[..., Path]:
         ("wav2vec2", "preprocessor_config.json", {"sampling_rate": 8000}, "takes audio at 8000 Hz"),
         ("whisper", "preprocessor_config.json", {"n_fft": 1 << 40}, "n_fft=.* is too large"),
         ("whisper", "preprocessor_config.json", {"chunk_length": 600}, "its features have the sizes"),
+        ("wav2vec2", "preprocessor_config.json", {"padding_value": "nothing"}, "do not fit together"),
+        (
+            "wav2vec2",
+            "preprocessor_config.json",
+            {"feature_extractor_type": "Speech2TextFeatureExtractor"},
+            "do not fit together",
+        ),
+        ("moonshine", "tokenizer.json", {"model": {"type": "Unigram", "vocab": 5}}, "tokenizer in .* cannot"),
+        ("wav2vec2", "config.json", {"pad_token_id": None}, "not among the 32 of the network"),
+        ("wav2vec2", "config.json", {"conv_kernel": [10, 3, 3, 3, 3, 2, 200]}, "weights of another shape"),
+        ("moonshine", "generation_config.json", {"decoder_start_token_id": "x"}, "."),
         ("wav2vec2", "config.json", {"pad_token_id": 99}, "not among the 32 of the network"),
         ("whisper", "generation_config.json", {"task_to_id": {}}, "has no task transcribe"),
         ("whisper", "generation_config.json", {"lang_to_id": {"<|en|>": 9999}}, "not among the"),
@@ -475,3 +493,42 @@ def test_our_own_models_are_loaded_too(tiny_recognizer: SpeechRecognizer, tmp_pa
     assert type(own) is SpeechRecognizer
     with pytest.raises(UserError):
         load_recognizer(tmp_path / "nothing")
+
+
+def test_a_model_comes_back_from_the_hub(hub: Hub, hf_folder: Folder, tmp_path: Path) -> None:
+    model = load(hf_folder("whisper"))
+    model.save(tmp_path / "model")
+    (tmp_path / "model" / "notes.txt").write_text("mine alone")
+    publish(tmp_path / "model", "ann/whispers")
+    held = hub.repositories["ann/whispers"]
+    commit = held.branches["main"]
+    assert {"config.json", "generation_config.json", "model.yaml", CARD} < held.commits[commit].keys()
+    assert "notes.txt" not in held.commits[commit]
+    back = of_type(HuggingFaceRecognizer, load_recognizer("ann/whispers"))
+    assert_close = torch.testing.assert_close
+    assert_close(dict(back.named_parameters()), dict(model.named_parameters()), atol=0, rtol=0)
+
+    folder = back.origin.source
+    assert folder == str(hf_folder("whisper"))  # where the network was first
+    card = present(read_card(tmp_path / "model"))
+    assert card.facts["library_name"] == "transformers"
+    assert 'pipeline("automatic-speech-recognition", "ann/whispers")' in card.sections["Use"]
+
+
+def test_the_commit_of_a_download_is_kept(hub: Hub, hf_folder: Folder, tmp_path: Path) -> None:
+    folder = hf_folder("wav2vec2")
+    upload(folder, [file.name for file in folder.iterdir()], "ann/letters", texts={})
+    model = of_type(HuggingFaceRecognizer, load_recognizer("ann/letters"))
+    commit = hub.repositories["ann/letters"].branches["main"]
+    assert model.origin == Origin("ann/letters", commit)
+    model.save(tmp_path)
+    again = of_type(HuggingFaceRecognizer, load_recognizer(tmp_path))
+    assert again.origin == model.origin
+    card = plain_card("letters", again)
+    assert card.facts["base_model"] == "ann/letters"
+    assert f"Wav2Vec2ForCTC of transformers, first trained as ann/letters (commit {commit})" in card.summary
+
+
+def test_models_of_transformers_are_not_exported(hf_folder: Folder, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="optimum-cli export onnx"):
+        export(hf_folder("wav2vec2"), out=tmp_path / "out")

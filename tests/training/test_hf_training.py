@@ -25,6 +25,7 @@ from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.recognizers.decode import decode, decode_greedily, validation_errors
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.load import load_recognizer
+from priormatch.recognizers.prior import ConvPrior
 from priormatch.training.checkpoint import read_checkpoint
 from priormatch.training.loop import Schedule
 from priormatch.training.matching_step import Matching
@@ -164,3 +165,13 @@ def test_error_rates_ignore_case_and_punctuation(
     model, corpus = load("whisper"), Corpus.load(tiny_corpus(["at nine"]), AUDIO)
     monkeypatch.setattr(type(model.tokenizer), "decode", lambda self, classes: "At nine.")
     assert validation_errors(model, {"dev": corpus})["dev"] == {"wer": 0.0, "cer": 0.0}
+
+
+def test_our_own_prior_reads_words_without_case_and_punctuation(
+    load: Callable[..., HuggingFaceRecognizer], tiny_prior: ConvPrior
+) -> None:
+    tokenizer = load("whisper").tokenizer
+    given = Hypotheses.of_texts([["At nine.", "at nine", "at ten"]], tokenizer)
+    written, plain, other = tiny_prior.score(given)[0]
+    assert written == plain == tiny_prior.score_texts(["at nine"])[0]
+    assert other != plain

@@ -110,7 +110,7 @@ class Tokenizer:
         return " ".join("".join(letters).replace(MARK, " ").split())
 
     def comparable(self, text: str) -> str:
-        """The text as error rates compare it: as it is, because it has only normalized words."""
+        """A text as error rates and our own priors take it: as it is, because it has only normalized words."""
         return text
 
     def pieces_per_word(self, sentences: Iterable[str]) -> float:

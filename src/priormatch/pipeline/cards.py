@@ -44,6 +44,8 @@ def plain_card(name: str, model: Model) -> Card:
         "pipeline_tag": "automatic-speech-recognition" if hears else "text-generation",
         "tags": ["priormatch", "speech-recognition" if hears else "language-model"],
     }
+    if isinstance(model, HuggingFaceRecognizer) and model.origin.commit:
+        facts["base_model"] = model.origin.source.partition("@")[0]
     summary = f"{kind_in_words(model)}. {size_in_words(model)}."
     if (normalizer := normalizer_of_model(model)) != ENGLISH:
         summary += f" Its text uses the normalizer `{normalizer.name}` ({LANGUAGE_FILE})."

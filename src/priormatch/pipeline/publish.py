@@ -10,11 +10,12 @@ from priormatch.pipeline.cards import plain_card, usage, with_license
 from priormatch.progress import say
 from priormatch.recognizers.card import CARD, Card, read_card, render, write_card
 from priormatch.recognizers.folder import SETTINGS, WEIGHTS
+from priormatch.recognizers.hf_files import files_written, is_huggingface
 from priormatch.recognizers.hub import require_name, upload
 from priormatch.recognizers.load import load_model
 
 FILES = [WEIGHTS, SETTINGS, MODEL_FILE, LANGUAGE_FILE, CARD]
-"""The files of a model folder that are uploaded."""
+"""The files of a model folder that are uploaded, unless it lists its own."""
 
 
 def publish(
@@ -26,10 +27,11 @@ def publish(
     require_name(name)
     card = completed_card(folder, name, license)
     texts = {} if card is None else {CARD: render(card)}
-    files = [folder / file for file in FILES if file not in texts and (folder / file).is_file()]
+    listed = [*files_written(folder), SETTINGS, CARD] if is_huggingface(folder) else FILES
+    files = [folder / file for file in listed if file not in texts and (folder / file).is_file()]
     size = sum(file.stat().st_size for file in files) + sum(map(len, texts.values()))
     say(f"{folder}: pushing {size / 1e6:,.1f} MB to {name} ...")
-    say(f"pushed to {upload(folder, FILES, name, private, revision, texts=texts)}")
+    say(f"pushed to {upload(folder, listed, name, private, revision, texts=texts)}")
     if card is not None:
         write_card(folder, card)
 

@@ -220,22 +220,27 @@ def report_misfits(model: SpeechRecognizer, corpus: Corpus) -> None:
     CTC has no loss for more tokens than frames. If no transcript has fewer, CTC alone is refused.
     """
     tokenizer, longest = model.tokenizer, model.settings.longest_output
+    own = not isinstance(model, HuggingFaceRecognizer)
     step = max(len(corpus) // EXAMINED, 1)
     spelled = [tokenizer.encode(cut_text(cut) or "") for cut in corpus.cuts[::step]]
     most = max(map(len, spelled))
     if model.head.limited and most > longest:
         cut_off = sum(len(each) > longest for each in spelled)
+        way_out = f"raise model.longest_output={longest} above {most}" if own else "they teach nothing"
         say(
-            f"{cut_off:,} of {len(spelled):,} transcripts have more {tokenizer.unit}s than a hypothesis can have: raise"
-            f" model.longest_output={longest} above {most}"
+            f"{cut_off:,} of {len(spelled):,} transcripts have more {tokenizer.unit}s than a hypothesis can have:"
+            f" {way_out}"
         )
     if model.ctc_head is None:
         return
     frames = np.ceil(corpus.durations[::step] / model.frame_seconds)
     if misfits := int((np.array(list(map(frames_needed, spelled))) > frames).sum()):
+        way_out = (
+            way_to_fit(model.settings, tokenizer.unit) if own else "check that they belong to their audio"
+        )
         what = (
             f"{misfits:,} of {len(spelled):,} transcripts have more {tokenizer.unit}s than the encoder has frames,"
-            f" and CTC cannot learn them: {way_to_fit(model.settings, tokenizer.unit)}"
+            f" and CTC cannot learn them: {way_out}"
         )
         if not model.head.limited and model.settings.kind == "ctc" and misfits == len(spelled):
             raise UserError(what)

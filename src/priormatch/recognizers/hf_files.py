@@ -92,7 +92,7 @@ def read_parts(given: str | os.PathLike[str], settings: PretrainedSettings) -> P
 def is_ctc(found: Pretrained) -> bool:
     """Whether a folder holds a CTC model, by its type."""
     transformers = import_transformers(f"{found.source} is a Hugging Face model, which")
-    kind = type(transformers.CONFIG_MAPPING[found.model_type]())
+    kind = transformers.CONFIG_MAPPING[found.model_type]
     return kind in transformers.AutoModelForCTC._model_mapping.keys()  # noqa: SIM118
 
 
@@ -266,6 +266,15 @@ def written_by_us(folder: Path) -> Mapping[str, Any]:
         if file.parent != folder or not file.is_file() or sha256_of(file) != expected:
             raise UserError(f"{folder}: {str(name)[:80]} is not the one that was written there: {AGAIN}")
     return {name: about.get(name) for name in ("source", "commit") if isinstance(about.get(name), str)}
+
+
+def files_written(folder: Path) -> list[str]:
+    """The files of a model that this package wrote, apart from `model.yaml` and its card."""
+    if not (folder / SETTINGS).is_file():
+        raise UserError(
+            f"{folder} was not written by this package: give the folder of a model that it trained"
+        )
+    return sorted(map(str, read_yaml(folder / SETTINGS)["sha256"]))
 
 
 def sha256_of(file: Path) -> str:

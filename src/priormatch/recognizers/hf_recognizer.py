@@ -31,6 +31,7 @@ from priormatch.recognizers.hf_head import DecoderHead
 from priormatch.recognizers.hf_inputs import Inputs, inputs_of, longest_of, mask_group_norms
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
 from priormatch.recognizers.hf_tuning import body_of, merged_weights, prepare
+from priormatch.recognizers.hub import reason
 from priormatch.recognizers.protocols import Proposes
 from priormatch.recognizers.recognizer import PROBE, SpeechRecognizer
 
@@ -171,7 +172,11 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         with masks_of(network, values.shape[-1 if inputs.lengths is None else 1]):
             if kind == "whisper":  # which masks before its encoder
                 values = network.model._mask_input_features(values)
-            found = network.get_encoder()(values, attention_mask=mask)
+            encoder = network.get_encoder()
+            uncached = {"use_cache": False} if getattr(encoder, "gradient_checkpointing", False) else {}
+            found = encoder(
+                values, attention_mask=mask, **uncached
+            )  # without it, a warning about the default
         return found.last_hidden_state, getattr(found, "attention_mask", mask)
 
     def can_record(self, settings: TrainingSettings) -> bool:
@@ -236,9 +241,17 @@ class HuggingFaceRecognizer(SpeechRecognizer):
     ) -> Self:
         """Load a model of transformers from its folder or from the Hub (`owner/name[@revision]`), ready to use."""
         settings = settings or PretrainedSettings()
-        model = cls(read_parts(folder, settings), settings).eval()
-        with torch.no_grad():
-            values, _ = model.encode(PROBE, torch.tensor([PROBE.shape[1]]))
+        parts = read_parts(folder, settings)
+        try:
+            model = cls(parts, settings).eval()
+            with torch.no_grad():
+                values, _ = model.encode(PROBE, torch.tensor([PROBE.shape[1]]))
+        except (UserError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # whatever the classes of each model raise
+            raise UserError(
+                f"the parts of {folder} do not fit together ({reason(error)[:300]}): copy or download it again"
+            ) from error
         require_finite(values, Path(folder))
         return model.to(device)
 

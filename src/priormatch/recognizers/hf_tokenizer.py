@@ -91,7 +91,7 @@ class HuggingFaceTokenizer(Tokenizer):
         )
 
     def comparable(self, text: str) -> str:
-        """The words of a text without case and punctuation, for error rates during training."""
+        """The words of a text without case and punctuation, as error rates and our own priors take it."""
         return self.normalizer(text)
 
     def save(self, folder: Path) -> None:

@@ -60,12 +60,14 @@ class ConvPrior(nn.Module):
     ) -> Tensor:
         """Score hypotheses with a function of labels (B, k, U), lengths (B, k) and an encoded context (B, V)."""
         own, device = hypotheses, hypotheses.labels.device
+        comparable = hypotheses.tokenizer.comparable
         if hypotheses.tokenizer != self.tokenizer:
-            own = Hypotheses.of_texts(hypotheses.texts, self.tokenizer)
+            texts = [[comparable(text) for text in beam] for beam in hypotheses.texts]
+            own = Hypotheses.of_texts(texts, self.tokenizer)
             own = replace(own, lengths=own.lengths.masked_fill(hypotheses.lengths.cpu() == 0, 0))
         before = None
         if context is not None:
-            encoded = self.contexts(context)
+            encoded = self.contexts([*map(comparable, context)])
             before = (encoded.pin_memory() if device.type == "cuda" else encoded).to(
                 device, non_blocking=True
             )

@@ -66,8 +66,7 @@ class Matching:
         self.training, self.matching, self.transcribed = training, matching, transcribed
         self.inspector = inspector
         unlabeled = fitting(unlabeled, online)
-        if labeled is not None:
-            labeled = fitting(labeled, online, training.augment.speeds)
+        labeled = None if labeled is None else fitting(labeled, online, training.augment.speeds)
         if isinstance(online, SpeechRecognizer):
             heard = [each.longest for each in (labeled, unlabeled) if each is not None]
             online.longest_heard = max(online.longest_heard, *heard)
