@@ -90,6 +90,18 @@ def test_texts_are_computed_once_but_in_training_every_time(folder: Path) -> Non
     assert prior.recorded().form == "lower"
 
 
+def test_half_precision_must_not_change_scores(tmp_path: Path) -> None:
+    prior = HuggingFacePrior.load(tiny_llama(tmp_path / "lm"))
+    sequences = [each for parts in prior.encode([("", text) for text in TEXTS]) for each in parts]
+    plain = prior.log_p_of(sequences)
+    prior.halve(sequences, plain + 1)
+    assert prior.network.dtype == torch.float32
+    prior.halve(sequences, plain)
+    assert prior.network.dtype == torch.float16
+    torch.testing.assert_close(prior.log_p_of(sequences), plain, atol=0.1, rtol=0)
+    assert prior.log_p_of(sequences).dtype == torch.float32
+
+
 def test_special_tokens_in_a_text_are_letters(prior: HuggingFacePrior) -> None:
     end = prior.reads.eos_token
     ((sequence,),) = prior.encode([("", f"one {end} two")])

@@ -174,10 +174,13 @@ class HuggingFacePrior(nn.Module):
             )
         self.shares = shares and self._same_in_trees(sequences, plain)
         if self.device.type == "cuda":
-            half = copy.deepcopy(self.network).half()
-            full, self.network = self.network, half
-            if not torch.allclose(self.log_p_of(sequences), plain, rtol=0, atol=HALF):
-                self.network = full
+            self.halve(sequences, plain)
+
+    def halve(self, sequences: Sequence[Scored], plain: Tensor) -> None:
+        """Compute in float16, if scores of these sequences stay within `HALF` of the given ones."""
+        full, self.network = self.network, copy.deepcopy(self.network).half()
+        if not torch.allclose(self.log_p_of(sequences), plain, rtol=0, atol=HALF):
+            self.network = full
 
     def _same_in_trees(self, sequences: Sequence[Scored], plain: Tensor) -> bool:
         """Whether the network gives the same scores for trees; models with positions of their own do not."""
