@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from priormatch.matching.lpm import lpm_loss as lpm_loss
     from priormatch.matching.lpm import weigh as weigh
     from priormatch.models.objective import sequence_loss as sequence_loss
+    from priormatch.recognizers.hf_prior import HuggingFacePrior as HuggingFacePrior
     from priormatch.recognizers.ngram_prior import NgramPrior as NgramPrior
     from priormatch.recognizers.prior import ConvPrior as ConvPrior
     from priormatch.recognizers.protocols import Prior as Prior
@@ -35,6 +36,7 @@ _HOMES = {
     "Batch": "data.batches",
     "Beam": "decoding.beam",
     "ConvPrior": "recognizers.prior",
+    "HuggingFacePrior": "recognizers.hf_prior",
     "Hypotheses": "decoding.beam",
     "LengthFilter": "matching.lpm",
     "NgramPrior": "recognizers.ngram_prior",

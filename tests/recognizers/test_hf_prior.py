@@ -90,9 +90,21 @@ def test_texts_are_computed_once_but_in_training_every_time(folder: Path) -> Non
     assert prior.recorded().form == "lower"
 
 
+def test_half_precision_must_not_change_scores(tmp_path: Path) -> None:
+    prior = HuggingFacePrior.load(tiny_llama(tmp_path / "lm"))
+    sequences = [each for parts in prior.encode([("", text) for text in TEXTS]) for each in parts]
+    plain = prior.log_p_of(sequences)
+    prior.halve(sequences, plain + 1)
+    assert prior.network.dtype == torch.float32
+    prior.halve(sequences, plain)
+    assert prior.network.dtype == torch.float16
+    torch.testing.assert_close(prior.log_p_of(sequences), plain, atol=0.1, rtol=0)
+    assert prior.log_p_of(sequences).dtype == torch.float32
+
+
 def test_special_tokens_in_a_text_are_letters(prior: HuggingFacePrior) -> None:
     end = prior.reads.eos_token
-    (sequence,) = prior.encode([("", f"one {end} two")])
+    ((sequence,),) = prior.encode([("", f"one {end} two")])
     assert prior.end not in sequence.tokens[1:-1]
     assert prior.reads.decode(sequence.tokens[1:-1]) == f"one {end} two"
 
@@ -121,13 +133,29 @@ def test_a_form_changes_what_is_scored(folder: Path, prior: HuggingFacePrior) ->
 
 def test_a_context_that_is_too_long_loses_its_beginning(prior: HuggingFacePrior) -> None:
     text, context = "one two", " ".join(["six seven monday"] * 60)
-    (sequence,) = prior.encode([(context, text)])
+    ((sequence,),) = prior.encode([(context, text)])
     assert len(sequence.tokens) == prior.longest + 1
-    (shorter,) = prior.encode([("monday", text)])
+    ((shorter,),) = prior.encode([("monday", text)])
     assert sequence.tokens[sequence.start :] == shorter.tokens[shorter.start :]
     assert prior.score_texts([text], [context]).isfinite()
-    with pytest.raises(UserError, match="reads at most 96"):
-        prior.score_texts([context])
+
+
+def test_a_long_text_is_scored_in_parts(prior: HuggingFacePrior) -> None:
+    text = " ".join(["six seven monday"] * 30)
+    tokens = [prior.begin, *prior.reads(text, add_special_tokens=False).input_ids, prior.end]
+    half, wanted = prior.longest // 2, 0.0
+    assert len(tokens) > prior.longest + half
+    for first in range(1, len(tokens), half):
+        last = min(first + half, len(tokens))
+        window = [prior.begin, *tokens[max(last - prior.longest, 1) : last]]
+        with torch.no_grad():
+            log_p = prior.network(torch.tensor([window[:-1]])).logits[0].log_softmax(dim=-1)
+        places = range(len(window) - (last - first), len(window))
+        wanted += sum(float(log_p[place - 1, window[place]]) for place in places)
+    assert float(prior.score_texts([text])) == pytest.approx(wanted, rel=1e-5)
+    assert float(prior.score_texts([""], [text])) == pytest.approx(
+        float(prior.score_texts([""], [text[1:]])), rel=1e-5
+    )
 
 
 def test_windows_limit_the_trees(tmp_path: Path) -> None:

@@ -88,7 +88,10 @@ class HuggingFacePrior(nn.Module):
 
     def log_p(self, pairs: Sequence[TextInContext]) -> Tensor:
         """log p of each text given its context, in float32 on the CPU: -> (N,)."""
-        return self.log_p_of(self.encode(pairs))
+        parts = self.encode(pairs)
+        owners = torch.tensor([number for number, each in enumerate(parts) for _ in each], dtype=torch.long)
+        scores = self.log_p_of([part for each in parts for part in each])
+        return torch.zeros(len(parts)).index_add_(0, owners, scores)
 
     @torch.no_grad()
     def log_p_of(self, sequences: Sequence[Scored]) -> Tensor:
@@ -100,14 +103,14 @@ class HuggingFacePrior(nn.Module):
             found.index_add_(0, numbers, scores)
         return found
 
-    def encode(self, pairs: Sequence[TextInContext]) -> list[Scored]:
-        """The tokens of texts in their contexts, between the begin and the end token."""
+    def encode(self, pairs: Sequence[TextInContext]) -> list[list[Scored]]:
+        """The tokens of texts in their contexts, between the begin and the end token; long texts have several parts."""
         written = [tuple(write(each, self.form) for each in pair) for pair in pairs]
         joined = self._tokens([" ".join(filter(None, pair)) for pair in written])
         contexts = [*dict.fromkeys(context for context, _ in written if context)]
         before = dict(zip(contexts, self._tokens(contexts), strict=True))
         return [
-            self._sequence(tokens, common(tokens, before.get(context, ())))
+            self._parts(tokens, common(tokens, before.get(context, ())))
             for (context, _), tokens in zip(written, joined, strict=True)
         ]
 
@@ -171,10 +174,13 @@ class HuggingFacePrior(nn.Module):
             )
         self.shares = shares and self._same_in_trees(sequences, plain)
         if self.device.type == "cuda":
-            half = copy.deepcopy(self.network).half()
-            full, self.network = self.network, half
-            if not torch.allclose(self.log_p_of(sequences), plain, rtol=0, atol=HALF):
-                self.network = full
+            self.halve(sequences, plain)
+
+    def halve(self, sequences: Sequence[Scored], plain: Tensor) -> None:
+        """Compute in float16, if scores of these sequences stay within `HALF` of the given ones."""
+        full, self.network = self.network, copy.deepcopy(self.network).half()
+        if not torch.allclose(self.log_p_of(sequences), plain, rtol=0, atol=HALF):
+            self.network = full
 
     def _same_in_trees(self, sequences: Sequence[Scored], plain: Tensor) -> bool:
         """Whether the network gives the same scores for trees; models with positions of their own do not."""
@@ -203,18 +209,18 @@ class HuggingFacePrior(nn.Module):
             return []
         return self.reads([*texts], add_special_tokens=False, split_special_tokens=True).input_ids
 
-    def _sequence(self, tokens: Sequence[int], context: int) -> Scored:
-        """Tokens between the begin and the end; if they are too many, the earliest context is left out."""
-        end = () if self.end is None else (self.end,)
-        much = max(
-            len(tokens) + len(end) - self.longest, 0
-        )  # the begin token is an input, the last one is not
-        if much > context:
-            raise UserError(
-                f"a text has {len(tokens) - context} tokens, but the prior {self.source} reads at most {self.longest}:"
-                " give shorter utterances (audio.longest, audio.segment), or another prior"
-            )
-        return Scored((self.begin, *tokens[much:], *end), 1 + context - much)
+    def _parts(self, tokens: Sequence[int], context: int) -> list[Scored]:
+        """The sequences to score for tokens that follow a context, each with as much of what is before as fits."""
+        whole = [*tokens, *([] if self.end is None else [self.end])]
+        step = len(whole) - context
+        if step > self.longest:
+            step = -(-self.longest // 2)
+        parts = []
+        for first in range(context, len(whole), max(step, 1)):
+            last = min(first + step, len(whole))
+            begin = max(last - self.longest, 0)
+            parts.append(Scored((self.begin, *whole[begin:last]), 1 + first - begin))
+        return parts
 
     def _batches(self, trees: Sequence[TokenTree]) -> Iterator[list[TokenTree]]:
         """Trees of similar size, in batches of a bounded number of tokens; all or none are longer than the window."""
