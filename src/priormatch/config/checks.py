@@ -273,7 +273,7 @@ def _check_training(settings: Settings) -> None:
         not matching.context or settings.prior.model.context or settings.prior.kind == "ngram",
         "matching.context",
         matching.context,
-        "needs a prior trained with context; set prior.model.context=true",
+        "needs a prior trained with context; set prior.model.context=true, or prior.kind=ngram",
     )
     _need(
         not matching.context or matching.reference_lengths in ("greedy", "asr_lm"),

@@ -97,6 +97,7 @@ def recipe_of_prior(prior: PriorSettings) -> dict[str, Any]:
     if prior.kind == "ngram":
         return {"kind": prior.kind, "order": prior.order}
     left_out = [("pieces", 0), ("kind", prior.kind), ("order", prior.order)]
+    left_out += [("pretrained", prior.pretrained), ("text_form", prior.text_form)]
     return {name: value for name, value in plain(prior).items() if (name, value) not in left_out}
 
 
