@@ -288,7 +288,7 @@ def _check_training(settings: Settings) -> None:
         not matching.context or prior.model.context or prior.kind == "ngram" or prior.pretrained != "",
         "matching.context",
         matching.context,
-        "needs a prior trained with context; set prior.model.context=true",
+        "needs a prior trained with context; set prior.model.context=true, or prior.kind=ngram",
     )
     _need(
         not matching.context or matching.reference_lengths in ("greedy", "asr_lm"),

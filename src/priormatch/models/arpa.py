@@ -215,8 +215,9 @@ def _number(text: bytes) -> float:
 
 def _shown(fields: list[bytes]) -> str:
     """The beginning of a line, for an error message."""
-    text = b" ".join(fields)[:80].decode(errors="backslashreplace")
-    return repr(text) if fields else "the file ends"
+    text = b" ".join(fields)[:80].decode(errors="replace")
+    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return f"'{shown}'" if fields else "the file ends"
 
 
 def write_arpa(model: NgramModel, path: Path) -> None:
