@@ -5,11 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+from ffmpeg_stub import MP4
 from lhotse import CutSet, Recording, RecordingSet, SupervisionSegment, SupervisionSet
 from lhotse.utils import fastcopy
 from own_files import read, reasons, texts, write_audio
 
 from priormatch.errors import UserError
+from priormatch.prepare.overview import survey_speech
 from priormatch.prepare.own import prepare_own
 
 
@@ -110,6 +112,17 @@ def test_what_cannot_be_used_is_listed(recordings: list[Recording], out: Path, t
         "the cut has no audio",
         "the cut is a MixedCut, not a MonoCut",
     ]
+
+
+def test_a_file_for_ffmpeg_is_unusable_before_and_in_a_run(
+    recordings: list[Recording], out: Path, tmp_path: Path
+) -> None:
+    """A manifest declares lengths and rates, which what ffmpeg decodes need not have."""
+    (phone := tmp_path / "a.m4a").write_bytes(MP4)
+    recordings[0].sources[0].source = str(phone)
+    cuts = write_cuts(tmp_path / "cuts.jsonl.gz", recordings)
+    prepare_own(cuts, out, max_bad_share=0.9)
+    assert [*survey_speech(cuts).bad.items()] == [(phone, *reasons(out))]
 
 
 def test_two_cuts_of_one_name(recordings: list[Recording], out: Path, tmp_path: Path) -> None:

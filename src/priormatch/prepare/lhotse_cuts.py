@@ -14,6 +14,7 @@ from lhotse.utils import fastcopy
 from priormatch.data.audio import BadAudio, check_audio
 from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.data.cuts import Item, Refused, read_items
+from priormatch.data.ffmpeg import needs_ffmpeg
 from priormatch.data.manifest import write_manifests
 from priormatch.errors import UserError
 from priormatch.prepare.source import BEYOND, ROUNDING, Intake, Utterance, locate
@@ -42,7 +43,10 @@ class Cuts:
             yield Utterance(find, (cut_text(cut) or "").strip() or None, speaker, cut.duration)
 
     def _audio_of(self, cut: Cut | Refused, _: Path) -> Path:
-        return locate(audio_of(cut), self.roots)
+        path = locate(audio_of(cut), self.roots)
+        if needs_ffmpeg(path) and (reason := check_audio(path, decode=False)):  # as `write` refuses it
+            raise BadAudio(path, reason)
+        return path
 
     def write(self, out: Path, intake: Intake, max_bad_share: float, overwrite: bool) -> None:
         """Write the manifest `out`; headers and ends are checked, and unusable audio is skipped and listed."""
