@@ -111,7 +111,7 @@ class PretrainedSettings:
     train: Literal["full", "decoder", "lora"] = "full"
     lora_rank: int = 16  # lora: rank of the adapters; more can learn more
     gradient_checkpointing: bool = (
-        False  # compute layers again for the gradient: less memory, a third more time
+        False  # compute layers again for the gradient: less memory, more time
     )
     language: str = ""  # Whisper: the language to write, for example en
     task: Literal["transcribe", "translate"] = "transcribe"  # Whisper: translate writes English
