@@ -16,7 +16,7 @@ CONTENTS = {
     "Getting started": ("install", "tutorial", "your-audio", "start-from", "any-recognizer", "troubleshooting"),
     "Guides": ("stages", "report", "transcribe", "page", "scoring", "models", "scale", "export"),
     "Background": ("method", "variants", "diagnostics", "demo", "tables", "speed", "reliability", "security"),
-    "Reference": ("settings", "api", "extend"),
+    "Reference": ("settings", "api", "extend", "text-to-text"),
 }
 
 project = "priormatch"
