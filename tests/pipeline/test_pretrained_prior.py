@@ -77,7 +77,7 @@ def test_matching_by_call_and_by_verb_are_the_same(lm: Path, speech: dict[str, P
     assert all(torch.equal(value, verb[name]) for name, value in called.state_dict().items())
     card = read_card(Path("verb/model"))
     assert card is not None
-    assert f"prior: {lm}, a pretrained language model of" in card.sections["Data"]
+    assert f"prior: {lm.name}, a pretrained language model of" in card.sections["Data"]
     assert "text_form sentence" in card.sections["Data"]
     assert command("match", "--model", "model", "--prior", lm, *words, "--out", "verb", *SHORT) == 2, (
         "other form"

@@ -124,6 +124,7 @@ def test_code_in_a_folder_is_never_executed(folder: Path, tmp_path: Path) -> Non
         ({"n_embd": 10**9}, "cannot be read"),
         ({"vocab_size": -1}, "cannot be read"),
         ({"n_embd": "wide"}, "cannot be read"),
+        ({"num_labels": 10**12, "n_embd": -1}, "cannot be read"),
         ({"quantization_config": {"quant_method": "gptq"}}, "is quantized"),
     ],
 )

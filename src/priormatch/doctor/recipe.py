@@ -85,7 +85,8 @@ def data_findings(settings: Settings) -> Iterator[Finding]:
     except UserError as error:
         yield Finding("problem", f"text: {error}")
         return
-    yield text_finding(sentences)
+    if not settings.prior.pretrained:
+        yield text_finding(sentences)
     yield from language_findings({**spoken, "text": sentences}, normalizer)
     if spoken.get("labeled"):
         yield from letter_findings(spoken["labeled"], sentences, settings.tokenizer.source)

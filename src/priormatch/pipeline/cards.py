@@ -213,7 +213,8 @@ def judged(prior: ConvPrior | NgramPrior | HuggingFacePrior, folder: Path | None
     """A line about a recognizer's prior: its size, and the name and text in its own card, or its name and commit."""
     if isinstance(prior, HuggingFacePrior):
         form = "" if prior.form == "as_written" else f", text_form {prior.form}"
-        return f"prior: {prior.source}, a pretrained language model of {parameters(prior)} parameters{form}"
+        name = Path(prior.source).name if Path(prior.source).exists() else prior.source
+        return f"prior: {name}, a pretrained language model of {parameters(prior)} parameters{form}"
     card = None if folder is None else read_card(folder)
     amount = size_in_words(prior) if isinstance(prior, NgramPrior) else f"{parameters(prior)} parameters"
     size = f"a language model of {amount}"

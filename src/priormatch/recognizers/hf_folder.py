@@ -26,7 +26,7 @@ MOST_MORE = (
 )  # elements that a network may have beyond twice those of its file, for tables that are not stored
 TOKENIZERS = ("tokenizer.json", "*.model", "vocab.*", "*-vocab.json")
 SHARDS = "shard-*.safetensors"  # of a distributed checkpoint, which transformers would prefer
-CHOOSES_CODE = {
+DROPPED = {
     "_attn_implementation",
     "_attn_implementation_internal",
     "_experts_implementation",
@@ -36,9 +36,10 @@ CHOOSES_CODE = {
     "auto_map",
     "experts_implementation",
     "fusion_config",
+    "num_labels",
     "transformers_weights",
 }
-"""Entries of `config.json` that would choose code, kernels or files; they are dropped."""
+"""Entries of `config.json` that would choose code, kernels or files, or make a list of any length."""
 OLD_TABLES = (".masked_bias", ".inv_freq", ".position_ids")
 """Constants that older versions of transformers stored with the weights."""
 CONVERT = (
@@ -97,7 +98,7 @@ def pretrained(given: str | os.PathLike[str]) -> Pretrained:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read `config.json`, without entries that would choose code, kernels or files."""
+    """Read `config.json`, without the entries in `DROPPED`."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise UserError(f"{folder} {what}: give the folder of a model or its name on the Hub (owner/name)")
@@ -289,12 +290,12 @@ def _require_plausible(found: Pretrained, factory: Any, config: Any) -> None:
 
 
 def _harmless(value: Any) -> Any:
-    """A JSON value without entries that would choose code, kernels or files."""
+    """A JSON value without the entries in `DROPPED`."""
     if isinstance(value, list):
         return [_harmless(each) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: _harmless(each) for name, each in value.items() if name not in CHOOSES_CODE}
+    return {name: _harmless(each) for name, each in value.items() if name not in DROPPED}
 
 
 def _numbers(value: Any) -> Iterator[tuple[str, Any]]:

@@ -30,6 +30,7 @@ from priormatch.recognizers.text_scores import CachedScores, TextInContext, scor
 KEPT = 100_000  # scores
 MOST_LACKING = 0.1  # share of the letters that a prior may lack
 SHOWN = 10  # letters
+UNLIMITED = 1 << 40  # tokens
 MOST_TOKENS = 4096  # in a forward pass
 MOST_LOGITS = (1 << 26, 1 << 29)  # elements of the output of a forward pass, on the CPU and on a GPU
 MOST_NODES = 256  # in a tree; larger ones pad less, but each node attends to all others
@@ -56,6 +57,7 @@ class HuggingFacePrior(nn.Module):
         super().__init__()
         self.network: Any = network.requires_grad_(False).eval()
         self.reads, self.source, self.form = tokenizer, source, form
+        tokenizer.model_max_length = UNLIMITED  # it would only warn: long texts are scored in parts
         self.begin, self.end = begin_and_end(tokenizer, source)
         self.longest, self.window = limits_of(network)
         accepted = inspect.signature(network.forward).parameters
@@ -161,6 +163,7 @@ class HuggingFacePrior(nn.Module):
 
     def probe(self) -> None:
         """Refuse a network that is not causal or not finite; decide whether to share beginnings, and the precision."""
+        self.encode([("", "one")])
         sequences = probes(self.begin, self._size())
         shares, self.shares = self.shares, False
         plain = self.log_p_of(sequences)
@@ -316,9 +319,9 @@ def begin_and_end(tokenizer: Any, source: str) -> tuple[int, int | None]:
 
 def limits_of(network: Any) -> tuple[int, int]:
     """The number of tokens that a network reads, and that all of its layers see; very many if it has no limit."""
-    config, unlimited = network.config.to_dict(), 1 << 20
+    config = network.config.to_dict()
     limits = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
-    longest = min((limits[name] for name in POSITIONS if name in limits), default=unlimited)
+    longest = min((limits[name] for name in POSITIONS if name in limits), default=UNLIMITED)
     return longest, min((limits[name] for name in WINDOWS if name in limits), default=longest)
 
 

@@ -54,10 +54,10 @@ def identity_of(model: Path) -> dict[str, str]:
     """What tells a pretrained model from others: its name on the Hub and commit, or a hash of its files."""
     if (origin := origin_of(model.absolute())) is not None:
         return dict(zip(("name", "commit"), origin, strict=True))
-    files = sorted(each for each in model.rglob("*") if each.is_file()) if model.is_dir() else [model]
-    content = {
-        str(file.relative_to(model)): _sha256(file, _times(file)) for file in files if file.name != CARD
-    }
+    if not model.exists():
+        raise UserError(f"{model}: there is no such model here: check the path, or the name on the Hub")
+    files = sorted(each for each in model.iterdir() if each.is_file()) if model.is_dir() else [model]
+    content = {file.name: _sha256(file, _times(file)) for file in files if file.name != CARD}
     return {"sha256": hashlib.sha256(repr(content).encode()).hexdigest()}
 
 
