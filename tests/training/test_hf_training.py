@@ -213,3 +213,14 @@ def test_match_from_python(
     assert _digest_of(other) != _digest_of(load("whisper", train="lora"))
     with pytest.raises(UserError, match="load_recognizer"):
         SpeechRecognizer.load(tmp_path / "out" / "model")
+
+
+def test_every_utterance_costs_the_window_of_whisper(
+    load: Callable[..., HuggingFaceRecognizer], tiny_corpus: Callable[..., Path]
+) -> None:
+    corpus, size = Corpus.load(tiny_corpus(4), AUDIO), BatchSettings(seconds=4.1)
+    assert corpus.durations.sum() < 8
+    for name, most in (("whisper", 2), ("wav2vec2", 4)):
+        task = Supervised(load(name), corpus, {"dev": corpus}, TRAINING, size)
+        counts = {len(batch) for _ in range(4) for batch in task.stream.take()}
+        assert max(counts) == most

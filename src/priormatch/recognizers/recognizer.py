@@ -70,10 +70,10 @@ class SpeechRecognizer(nn.Module):
 
     Matching uses three operations: `propose` hypotheses, compute `log_prob` of given ones, and `copy` the model.
     `longest_heard` is the longest training utterance in seconds; 0 if unknown. Audio of more than `longest_audio`
-    seconds cannot be encoded as a whole.
+    seconds cannot be encoded as a whole; `padded_to` is to how many seconds all audio is padded.
     """
 
-    longest_audio = math.inf
+    longest_audio, padded_to = math.inf, 0.0
 
     def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
         super().__init__()
