@@ -139,7 +139,9 @@ def _digest_of(model: object) -> str:
     hashed = hashlib.sha256()
     if not isinstance(model, SpeechRecognizer | ConvPrior):
         hashed.update(type(model).__qualname__.encode())
-    weights = model.state_dict() if isinstance(model, torch.nn.Module | NgramPrior) else {}
+    weights = model.state_dict() if isinstance(model, NgramPrior) else {}
+    if isinstance(model, torch.nn.Module):
+        weights = torch.nn.Module.state_dict(model)  # also weights that are never trained
     for name, value in sorted(weights.items()):
         hashed.update(name.encode())
         hashed.update(value.cpu().contiguous().numpy().tobytes())

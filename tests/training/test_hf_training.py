@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from narrowing import of_type
 from test_resume import ADAMW, Dying, Killed, assert_same, train
 from tiny_hf import LANGUAGE
 
@@ -17,15 +18,18 @@ from priormatch.config import (
     MatchingSettings,
     PretrainedSettings,
     TrainingSettings,
+    load_settings,
 )
 from priormatch.data.corpus import Corpus
 from priormatch.decoding.beam import Hypotheses
 from priormatch.errors import UserError
+from priormatch.library import _digest_of, match
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
 from priormatch.recognizers.decode import decode, decode_greedily, validation_errors
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.load import load_recognizer
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.training.checkpoint import read_checkpoint
 from priormatch.training.loop import Schedule
 from priormatch.training.matching_step import Matching
@@ -175,3 +179,48 @@ def test_our_own_prior_reads_words_without_case_and_punctuation(
     written, plain, other = tiny_prior.score(given)[0]
     assert written == plain == tiny_prior.score_texts(["at nine"])[0]
     assert other != plain
+
+
+def test_match_from_python(
+    load: Callable[..., HuggingFaceRecognizer],
+    hf_folder: Folder,
+    tiny_corpus: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """With adapters: the base weights count when an interrupted call is resumed, and the result has them merged."""
+    settings = load_settings(
+        None,
+        [
+            "pretrained.train=lora",
+            "pretrained.language=en",
+            "audio.workers=0",
+            "matching.updates=2",
+            "matching.refresh_every=2",
+            "matching.batch.utterances=2",
+            "matching.beam_size=2",
+            "matching.length_filter=[]",
+            "matching.max_proposal_cer=1e9",
+        ],
+    )
+    speech = tiny_corpus(4)
+    given = (ByLength(), speech, speech, {"dev": speech}, tmp_path / "out")
+    matched = of_type(HuggingFaceRecognizer, match(hf_folder("whisper"), *given, settings=settings))
+    assert not any("lora" in name for name, _ in matched.named_parameters())
+    assert (tmp_path / "out" / "model" / "generation_config.json").is_file()
+    other = load("whisper", train="lora")
+    with torch.no_grad():
+        next(other.network.parameters()).add_(1.0)  # frozen
+    assert _digest_of(other) != _digest_of(load("whisper", train="lora"))
+    with pytest.raises(UserError, match="load_recognizer"):
+        SpeechRecognizer.load(tmp_path / "out" / "model")
+
+
+def test_every_utterance_costs_the_window_of_whisper(
+    load: Callable[..., HuggingFaceRecognizer], tiny_corpus: Callable[..., Path]
+) -> None:
+    corpus, size = Corpus.load(tiny_corpus(4), AUDIO), BatchSettings(seconds=4.1)
+    assert corpus.durations.sum() < 8
+    for name, most in (("whisper", 2), ("wav2vec2", 4)):
+        task = Supervised(load(name), corpus, {"dev": corpus}, TRAINING, size)
+        counts = {len(batch) for _ in range(4) for batch in task.stream.take()}
+        assert max(counts) == most

@@ -61,9 +61,10 @@ def export(
     from priormatch.recognizers.export import check
     from priormatch.recognizers.export import export as write
     from priormatch.recognizers.hf_files import is_huggingface
+    from priormatch.recognizers.hub import model_folder
     from priormatch.recognizers.recognizer import SpeechRecognizer
 
-    if is_huggingface(model):
+    if is_huggingface(model_folder(model)):
         raise UserError(
             f"{model} is a model of transformers, which `priormatch export` does not support: export it with"
             " `optimum-cli export onnx`"

@@ -276,7 +276,7 @@ class BatchStream:
 
     `position` counts the batches taken; a stream created with the same `position` resumes exactly here. A batch is
     split over the processes of a job, and there into `size.accumulate` parts. On a GPU, audio that fits stays in its
-    memory.
+    memory. Every utterance counts as at least `least` seconds.
     """
 
     def __init__(
@@ -288,10 +288,11 @@ class BatchStream:
         *,
         workers: int = 0,
         device: torch.device = HOST,
+        least: float = 0.0,
     ) -> None:
         self.reader, self.workers = reader, workers
         self.audio = decoded_audio(reader.corpus, device)  # now, because it shows its own progress
-        self.plan = Plan(reader.corpus.durations, size, seed, reader.speeds)
+        self.plan = Plan(np.maximum(reader.corpus.durations, least), size, seed, reader.speeds)
         self.position, self.accumulate = position, size.accumulate
         self.bad: dict[str, str] = {}
         self.seen = self.whole = 0

@@ -29,9 +29,11 @@ from priormatch.recognizers.decode import (
     Encoded,
     Search,
     check_share,
+    comparable,
     encode,
     error_rates,
     everyones,
+    fitting,
     mean_rate,
     note_rescoring,
     search_with_prior,
@@ -130,7 +132,7 @@ def say_found(
 
 def encode_all(model: SpeechRecognizer, corpus: Corpus) -> list[Encoded]:
     """Encode a whole corpus, or this process's part of it, into CPU memory."""
-    batches = []
+    batches, corpus = [], fitting(corpus, model)
     with Meter(f"encoding {corpus.name}", len(corpus)) as meter:
         for batch in encode(model, corpus.own_part):
             batches.append(batch.to("cpu"))
@@ -150,7 +152,8 @@ def errors_of(
     for name, batches in sets.items():
         transcripts = []
         for batch in batches:
-            transcripts += transcribe(model, batch, search)
+            told = transcribe(model, batch, search)
+            transcripts += [comparable(each, model.tokenizer) for each in told]
             advance(len(batch.ids))
         rates[name] = error_rates(everyones(transcripts))
     return Errors(mean_rate(rates, "wer"), mean_rate(rates, "cer"))

@@ -159,7 +159,7 @@ def read_batches(model: Recognizer, corpus: Corpus, keep: bool) -> Iterator[Batc
 @torch.no_grad()
 def encode(model: SpeechRecognizer, corpus: Corpus) -> Iterator[Encoded]:
     """Encode a corpus batch by batch; unreadable utterances are reported and skipped."""
-    for batch in batches_of(model, fitting(corpus, model)):
+    for batch in batches_of(model, corpus):
         with evaluating(model):
             frames = model.frames(batch)
         yield Encoded(batch.ids, batch.texts, frames)

@@ -1,5 +1,6 @@
 """The inputs of Hugging Face recognizers: each model's own features, on the device where that is possible."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -128,7 +129,7 @@ def inputs_of(own: Any) -> nn.Module:
 
 def longest_of(own: Any) -> float:
     """The seconds of audio that a model can take; infinite if there is no limit."""
-    return float(own.chunk_length) if type(own).__name__ == "WhisperFeatureExtractor" else float("inf")
+    return float(own.chunk_length) if type(own).__name__ == "WhisperFeatureExtractor" else math.inf
 
 
 class MaskedGroupNorm(nn.GroupNorm):

@@ -1,6 +1,7 @@
 """Recognizers of Hugging Face: any CTC or sequence-to-sequence model of transformers, with its own features."""
 
 import copy
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -61,6 +62,7 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         nn.Module.__init__(self)
         self.network, self.tokenizer, self.origin = parts.network, parts.tokenizer, parts.origin
         self.inputs, self.longest_audio = inputs_of(parts.extractor), longest_of(parts.extractor)
+        self.padded_to = self.longest_audio if self.longest_audio < math.inf else 0.0
         self.norms = mask_group_norms(self.network)
         self.decoder, self.ctc, self.longest_heard = None, None, parts.longest_heard
         longest = longest_output(self.network) - len(parts.prompt)
@@ -136,7 +138,7 @@ class HuggingFaceRecognizer(SpeechRecognizer):
     def frames(self, batch: Batch, augment: AugmentSettings | None = None, views: int = 1) -> Frames:
         """Encode a batch, or several views of it with masks of their own; `augment` has no effect."""
         waveforms, samples = batch.waveforms.repeat(views, 1), batch.samples.repeat(views)
-        if torch.is_grad_enabled() or self.longest_audio == float("inf"):
+        if torch.is_grad_enabled() or self.longest_audio == math.inf:
             return self._frames(waveforms, samples)
         pairs = zip(waveforms.split(ROWS), samples.split(ROWS), strict=True)
         parts = [self._frames(*each) for each in pairs]

@@ -19,6 +19,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.decoding.beam import Beam, Hypotheses
 from priormatch.decoding.fusion import wide_enough
 from priormatch.device import has_kernels, mixed_precision
+from priormatch.errors import UserError
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.recorded import RecordedSearch
 from priormatch.models.conformer import ConformerEncoder
@@ -35,6 +36,7 @@ from priormatch.recognizers.protocols import Prior, Proposes
 if TYPE_CHECKING:
     from priormatch.recognizers.transcribing import Transcription
 
+TRANSFORMERS = "config.json"  # in the folder of a model of transformers
 PROBE = torch.linspace(-0.1, 0.1, SAMPLE_RATE // 2)[None]  # half a second of an arbitrary signal
 
 
@@ -68,10 +70,10 @@ class SpeechRecognizer(nn.Module):
 
     Matching uses three operations: `propose` hypotheses, compute `log_prob` of given ones, and `copy` the model.
     `longest_heard` is the longest training utterance in seconds; 0 if unknown. Audio of more than `longest_audio`
-    seconds cannot be encoded as a whole.
+    seconds cannot be encoded as a whole; `padded_to` is to how many seconds all audio is padded.
     """
 
-    longest_audio = math.inf
+    longest_audio, padded_to = math.inf, 0.0
 
     def __init__(self, settings: ModelSettings, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -239,6 +241,10 @@ class SpeechRecognizer(nn.Module):
     def load(cls, folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> Self:
         """Load a recognizer from its folder or from the Hub (`owner/name[@revision]`), ready to use."""
         found = model_folder(folder)
+        if (found / TRANSFORMERS).is_file():
+            raise UserError(
+                f"{folder} holds a model of transformers: load it with priormatch.recognizers.load.load_recognizer"
+            )
         longest = figure_of(found, "longest_heard")
         model = read_model(found, "recognizer", ModelSettings, lambda *given: cls(*given[:2]))
         model.longest_heard = longest

@@ -23,7 +23,7 @@ from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.checkpoint import of_prefix, with_prefix
 from priormatch.training.inspected import Inspector
-from priormatch.training.supervised_step import can_record, labeled_stream, losses_of, noise_of
+from priormatch.training.supervised_step import can_record, labeled_stream, losses_of, noise_of, stream_of
 
 
 def share_of(size: BatchSettings, share: float) -> BatchSettings:
@@ -81,9 +81,7 @@ class Matching:
                 paired_size, size = share_of(size, share), share_of(size, 1 - share)
             self.streams["paired"] = labeled_stream(labeled, online, training, paired_size)
         reader = UtteranceReader(unlabeled, online.tokenizer, noise=noise_of(training))
-        self.streams["unpaired"] = BatchStream(
-            reader, size, training.seed, workers=unlabeled.audio.workers, device=online.device
-        )
+        self.streams["unpaired"] = stream_of(reader, online, size, training.seed)
         self.ids: list[str] = []
         self.step = Graphed(self._step, online.parameters(), recorded=can_record(online, training))
 

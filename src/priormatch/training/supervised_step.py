@@ -60,7 +60,19 @@ def labeled_stream(
         settings.augment.speeds,
         noise_of(settings),
     )
-    return BatchStream(reader, size, settings.seed, workers=corpus.audio.workers, device=model.device)
+    return stream_of(reader, model, size, settings.seed)
+
+
+def stream_of(reader: UtteranceReader, model: Recognizer, size: BatchSettings, seed: int) -> BatchStream:
+    """Batches for a recognizer; for one that pads all audio, an utterance counts as what it is padded to."""
+    return BatchStream(
+        reader,
+        size,
+        seed,
+        workers=reader.corpus.audio.workers,
+        device=model.device,
+        least=float(getattr(model, "padded_to", 0.0)),
+    )
 
 
 def say_example(corpus: Corpus, transcripts: Sequence[Transcript]) -> None:
