@@ -11,6 +11,7 @@ from priormatch.recognizers.folder import NGRAM, kind_of
 from priormatch.recognizers.hf_files import is_huggingface
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.hub import model_folder
+from priormatch.recognizers.kenlm_prior import KenlmPrior, is_kenlm
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior
@@ -43,8 +44,10 @@ def load_recognizer(
 
 
 def load_prior(given: str | os.PathLike[str], device: str | torch.device = "cpu") -> Prior:
-    """Load a prior of any kind, ready to score: from its folder, the Hub (`owner/name[@revision]`) or an ARPA file."""
+    """Load a prior of any kind, ready to score: its folder, a name on the Hub (`owner/name[@revision]`), or n-grams."""
     if is_arpa(Path(given)):
         return NgramPrior.load(given)
+    if is_kenlm(Path(given)):
+        return KenlmPrior.load(given)
     folder = model_folder(given)
     return NgramPrior.load(folder) if kind_of(folder) == NGRAM else ConvPrior.load(folder, device)
