@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import lzma
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +42,8 @@ ngram 3=1
 
 
 def written(folder: Path, text: str = SMALL, name: str = "lm.arpa") -> Path:
-    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(Path(name).suffix, bytes)
-    (folder / name).write_bytes(pack(text.encode()))
+    pack: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".xz": lzma.compress}
+    (folder / name).write_bytes(pack.get(Path(name).suffix, bytes)(text.encode()))
     return folder / name
 
 
@@ -114,6 +115,7 @@ def test_the_n_grams_may_come_in_any_order(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("\\data\\", "data", r"no line \\data\\"),
+        ("ngram 1=5\nngram 2 = 3\nngram 3=1\n", "", "announces no n-grams"),
         ("ngram 2 = 3", "ngram 3=3", "line 6: 'ngram 3=3' where a number of 2-grams"),
         ("ngram 2 = 3", "ngram 2=0", "line 6: .* from 1 to"),
         ("ngram 1=5", "ngram 1=999999999", "line 5: .* from 1 to 16,777,216"),

@@ -32,7 +32,7 @@ def test_n_grams_depend_on_their_order_and_language_alone() -> None:
 
 
 def test_only_a_prior_of_tokens_needs_a_tokenizer(tmp_path: Path) -> None:
-    data = RunData(*[tmp_path / name for name in ("labeled", "unlabeled", "text", "held_out")], {}, {})
+    data = RunData(*4 * (tmp_path,), validation={}, test={})
     for kind, inputs in (("conv", {"text", "held_out", "tokenizer"}), ("ngram", {"text", "held_out"})):
         settings = load_settings(None, [f"prior.kind={kind}"])
         assert set(Stages(tmp_path, settings, data).prior().inputs) == inputs

@@ -122,7 +122,7 @@ def test_a_saved_prior_scores_the_same(prior: NgramPrior, tmp_path: Path, normal
         assert isinstance(again, NgramPrior) and again.normalizer == normalizer
         texts = ["monday at nine", "unheard ten", ""]
         assert torch.equal(again.score_texts(texts), prior.score_texts(texts))
-    assert again.model.words == prior.model.words and again.model.order == ORDER
+        assert again.model.words == prior.model.words and again.model.order == ORDER
 
 
 def test_the_same_prior_is_written_to_the_same_bytes(folder: Path, prior: NgramPrior, tmp_path: Path) -> None:

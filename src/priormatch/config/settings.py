@@ -110,9 +110,7 @@ class PretrainedSettings:
     # lora: low-rank adapters of all layers, and the output layer of CTC
     train: Literal["full", "decoder", "lora"] = "full"
     lora_rank: int = 16  # lora: rank of the adapters; more can learn more
-    gradient_checkpointing: bool = (
-        False  # compute layers again for the gradient: less memory, more time
-    )
+    gradient_checkpointing: bool = False  # compute layers again for the gradient: less memory, more time
     language: str = ""  # Whisper: the language to write, for example en
     task: Literal["transcribe", "translate"] = "transcribe"  # Whisper: translate writes English
 

@@ -98,6 +98,8 @@ class _Reader:
                     f" {MOST_ORDER} orders are read",
                     line,
                 )
+        if not totals:
+            raise self.bad("it announces no n-grams after \\data\\")
         return totals
 
     def expect(self, title: bytes) -> None:

@@ -14,6 +14,7 @@ from priormatch.recognizers.hf_folder import is_pretrained
 from priormatch.recognizers.hf_prior import HuggingFacePrior
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.hub import model_folder
+from priormatch.recognizers.kenlm_prior import KenlmPrior, is_kenlm
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior
@@ -57,12 +58,14 @@ def load_tokenizer(folder: Path, pretrained: PretrainedSettings) -> Tokenizer:
 def load_prior(
     given: str | os.PathLike[str], device: str | torch.device = "cpu", form: TextForm = "as_written"
 ) -> Prior:
-    """Load a prior of any kind, ready to score: from its folder, the Hub (`owner/name[@revision]`) or an ARPA file.
+    """Load a prior of any kind, ready to score: its folder, a name on the Hub (`owner/name[@revision]`), or n-grams.
 
     `form` is how a prior of Hugging Face reads text; others normalize it themselves.
     """
     if is_arpa(Path(given)):
         return NgramPrior.load(given)
+    if is_kenlm(Path(given)):
+        return KenlmPrior.load(given)
     folder = model_folder(given)
     if is_pretrained(folder):
         return HuggingFacePrior.load(folder, device, form)
