@@ -124,6 +124,10 @@ def finish(this: "Run", results: dict[str, Any], judged: Verdict) -> None:
     picture = f" and {path.with_suffix('.png')}" if drawn else ""
     say(f"results: {path}{picture}")
     model, events = this.folder / MATCHING / "model", this.folder / "tensorboard"
-    models = f"{model} and those of the other stages" if model.is_dir() else f"those of the stages in {this.folder}"
+    models = (
+        f"{model} and those of the other stages"
+        if model.is_dir()
+        else f"those of the stages in {this.folder}"
+    )
     say(f"models: {models}{f'; TensorBoard: {events}' * events.is_dir()}")
     say(f"report, to open in a browser: {write_report([this.folder])}")
