@@ -193,7 +193,8 @@ def run(
         bool, typer.Option("--dry-run", help="Only show which stages are left, and what they take.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Go on in spite of problems that the checks find before the run.")
+        bool,
+        typer.Option("--force", help="Continue in spite of problems that the checks find before the run."),
     ] = False,
     as_json: ResultsAsJson = False,
 ) -> None:
