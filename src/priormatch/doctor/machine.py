@@ -14,6 +14,7 @@ from priormatch.data.tokenizer import train_tokenizer
 from priormatch.decoding.beam import Hypotheses
 from priormatch.device import find_device, has_kernels, mixed_precision
 from priormatch.doctor.findings import Finding
+from priormatch.progress import count_text
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 GB = 1 << 30
