@@ -235,7 +235,7 @@ def test_going_back_to_old_settings_trains_nothing(home: Path, capsys: pytest.Ca
     }
     assert command(*old) == 0
     said = capsys.readouterr().err
-    assert "to be used again: prior, from prior.1, which has these settings" in said.splitlines()
+    assert "to be reused: prior, from prior.1, which has these settings" in said.splitlines()
     assert redone(said) == set()
     assert {name: content for name, content in weights(home).items() if name in before} == before
     assert sorted((folder / "metrics.jsonl").read_text().splitlines()) == learned
@@ -672,7 +672,7 @@ def test_a_run_of_a_conformer_with_ctc_over_characters_and_a_prior_of_pieces(
     assert command(*TESTED, *chosen) == 2
     said = capsys.readouterr().err
     assert "problem  labeled: 30.5 characters per second on average" in said
-    assert "1 problem found before the run, see above: nothing was changed" in said
+    assert "1 problem found before the run, see above; nothing was changed" in said
     assert not folders(fresh)
     assert command(*TESTED, *chosen, "--force") == 0
     run = fresh / "runs/tiny"

@@ -11,7 +11,7 @@ from priormatch.errors import UserError
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
 from priormatch.pipeline.run_data import make_demo_data
-from priormatch.pipeline.transcribed import Transcribed
+from priormatch.pipeline.transcribe import Transcribed
 from priormatch.prepare.demo import VERSION, DemoSizes, prepare_demo
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer

@@ -26,11 +26,11 @@ def test_every_stage_is_told_once() -> None:
         decision("decoded/lpm"),
     ]
     assert list(in_words(found)) == [
-        "finished before and used again: data, tokenizer",
-        "to be used again: prior, from prior.2, which has these settings",
+        "finished, reused: data, tokenizer",
+        "to be reused: prior, from prior.2, which has these settings",
         "to be made again: supervised, because model.size changed; it took 3m10s before",
-        "to be continued: lengths, from lengths.1, which has these settings",
-        "to be continued: lpm",
+        "to be resumed: lengths, from lengths.1, which has these settings",
+        "to be resumed: lpm",
         "to be made: decoded/supervised, decoded/lpm",
     ]
 

@@ -19,8 +19,7 @@ from priormatch.config import FusionSettings
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.tuning import write_tuned
 from priormatch.models.conv_lm import ConvLM
-from priormatch.pipeline.transcribe import find_recordings, places_in
-from priormatch.pipeline.transcribed import FILE as RECORD
+from priormatch.pipeline.transcribe import RECORD, find_recordings, places_in
 from priormatch.progress import duration_text
 from priormatch.recognizers.formats import Origin, to_json
 from priormatch.recognizers.heads import Frames

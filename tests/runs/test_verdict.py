@@ -72,10 +72,15 @@ def test_a_model_that_was_kept_unchanged_did_not_help_whatever_the_size_of_the_s
         "None of 2 validations was better than the start (CER 20.00 %, then 20.00 % at best, at update 10), so the"
         " supervised model was kept unchanged.",
         "No proposal was ever replaced, so the labels came from the supervised model to the end.",
-        "The validation set (6 utterances, 19s) is too small to choose the best model and the proposal by.",
+        "The validation set (6 utterances, 19s) is too small to select the best model and the proposal.",
         "own (6 utterances, 60 words) is too small to compare systems on.",
     )
     assert len(found.next) == 4
+
+
+def test_a_model_that_was_kept_unchanged_did_no_harm_where_longer_training_is_better() -> None:
+    worse = compared(-10.0, -15.0, -5.0)
+    assert verdict(facts(Matched({0: 20.0, 10: 23.5}), clean=worse)).outcome == "no difference"
 
 
 def test_a_start_that_does_not_count_is_not_the_best() -> None:

@@ -20,8 +20,7 @@ from priormatch.cli.help import Verb, Verbs
 from priormatch.cli.model_verbs import export, push
 from priormatch.cli.options import Overrides, RecipeName, settings_of
 from priormatch.cli.prepare import check, pack, prepare
-from priormatch.cli.report import report
-from priormatch.cli.results import compare, hypotheses, score, table
+from priormatch.cli.results import compare, hypotheses, report, score, table
 from priormatch.cli.serve import serve
 from priormatch.cli.start import doctor, new, plan, settings
 from priormatch.cli.train import match, tokenizer, train, train_prior
@@ -194,7 +193,8 @@ def run(
         bool, typer.Option("--dry-run", help="Only show which stages are left, and what they take.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Go on in spite of problems that the checks find before the run.")
+        bool,
+        typer.Option("--force", help="Continue in spite of problems that the checks find before the run."),
     ] = False,
     as_json: ResultsAsJson = False,
 ) -> None:

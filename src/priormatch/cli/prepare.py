@@ -328,7 +328,7 @@ def check(
 
     found = check_all(cuts, out, jobs or cores(), overwrite)
     if is_main():
-        print(found.as_json() if as_json else found)
+        print(to_json(found.as_json()) if as_json else found)
     if found.bad:
         raise SystemExit(1)
 

@@ -1,4 +1,4 @@
-"""The verbs for results: `score`, `hypotheses`, `table`, `compare`."""
+"""The verbs for results: `score`, `hypotheses`, `table`, `compare`, `report`."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -178,3 +178,27 @@ def compare(
 
     found = compare_runs(runs)
     print(to_json(found) if as_json else markdown(found))
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="File to write; by default report.html in the run's folder or, for several runs, the current one.",
+        ),
+    ] = None,
+) -> None:
+    """Write a report on runs as one HTML file: error rates, learning curves, and beams with their audio.
+
+    The file needs no network and no other files. Unfinished runs are reported up to their last update; several runs
+    are shown side by side.
+
+    Example: priormatch report runs/demo
+    """
+    from priormatch.progress import say
+    from priormatch.report.page import write_report
+
+    say(f"report: {write_report(runs, out)}")

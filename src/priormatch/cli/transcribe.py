@@ -95,7 +95,7 @@ def transcribe(
     fused = fusion_of(prior, fusion, beam_size)
     from priormatch.decoding.tuning import finite
     from priormatch.pipeline import transcribe as work
-    from priormatch.pipeline.transcribed import Transcribed
+    from priormatch.pipeline.transcribe import Transcribed
     from priormatch.recognizers.decode import plain_search, search_with_prior
     from priormatch.recognizers.formats import Origin
     from priormatch.recognizers.transcribing import cutting_for

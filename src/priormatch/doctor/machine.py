@@ -14,6 +14,7 @@ from priormatch.data.tokenizer import train_tokenizer
 from priormatch.decoding.beam import Hypotheses
 from priormatch.device import find_device, has_kernels, mixed_precision
 from priormatch.doctor.findings import Finding
+from priormatch.progress import count_text
 from priormatch.recognizers.recognizer import SpeechRecognizer
 
 GB = 1 << 30
@@ -44,7 +45,7 @@ def cpu_findings(driver: bool) -> Iterator[Finding]:
         what = f"there is an NVIDIA driver, but PyTorch {torch.__version__} sees no GPU"
         advice = "check whether `nvidia-smi` lists one, and whether CUDA_VISIBLE_DEVICES hides it"
         yield Finding("warning", what, advice)
-    what = f"computing on the CPU with {torch.get_num_threads()} threads"
+    what = f"computing on the CPU with {count_text(torch.get_num_threads(), 'thread')}"
     yield Finding("warning", what, "enough for the demo and for tiny data; for hours of speech use a GPU")
 
 

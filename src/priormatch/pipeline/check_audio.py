@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lhotse import MonoCut
 
@@ -95,10 +95,9 @@ class Checked:
         )
         return "\n".join(lines)
 
-    def as_json(self) -> str:
+    def as_json(self) -> dict[str, Any]:
         """The result for scripts, without the bad utterances themselves."""
-        fields = asdict(self) | {"bad": self.counts, "good": self.utterances - len(self.bad)}
-        return json.dumps(fields, default=str, indent=1)
+        return asdict(self) | {"bad": self.counts, "good": self.utterances - len(self.bad)}
 
 
 def check(cuts: Path, good: Path | None, processes: int, overwrite: bool = False) -> Checked:

@@ -32,11 +32,11 @@ def require_sound(settings: Settings, found: Sequence[Decision], force: bool) ->
             say(str(finding))
         problems += finding.status == "problem"
     if problems and force:
-        say(f"going on in spite of {count_text(problems, 'problem')}, because of --force")
+        say(f"continuing in spite of {count_text(problems, 'problem')}, because of --force")
     elif problems:
         raise UserError(
-            f"{count_text(problems, 'problem')} found before the run, see above: nothing was changed; solve"
-            f" {'it' if problems == 1 else 'them'}, or go on with --force"
+            f"{count_text(problems, 'problem')} found before the run, see above; nothing was changed: fix"
+            f" {'it' if problems == 1 else 'them'}, or continue with --force"
         )
 
 

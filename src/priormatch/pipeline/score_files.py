@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from priormatch.data.corpus import cut_text, read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.errors import UserError
-from priormatch.pipeline.transcribed import FILE as TRANSCRIBED
+from priormatch.pipeline.transcribe import RECORD as TRANSCRIBED
 from priormatch.scoring.references import (
     FORMS,
     holds_cuts,

@@ -283,15 +283,15 @@ def decisions(folder: Path, wanted: Iterable[Wanted]) -> list[Decision]:
 def in_words(found: Sequence[Decision]) -> Iterator[str]:
     """Describe decisions in lines: the stages that are used as they are, then the others."""
     if as_they_are := [name_of(each.folder) for each in found if each.finished and each.place == each.folder]:
-        yield f"finished before and used again: {', '.join(as_they_are)}"
+        yield f"finished, reused: {', '.join(as_they_are)}"
     for each in found:
         if each.place is None and each.reason:
             took = f"; it took {duration_text(each.seconds)} before" if each.seconds else ""
             yield f"to be made again: {name_of(each.folder)}, because {each.reason}{took}"
         elif each.place is not None and each.place != each.folder:
-            how = "used again" if each.finished else "continued"
+            how = "reused" if each.finished else "resumed"
             yield f"to be {how}: {name_of(each.folder)}, from {each.place.name}, which has these settings"
         elif each.place is not None and not each.finished:
-            yield f"to be continued: {name_of(each.folder)}"
+            yield f"to be resumed: {name_of(each.folder)}"
     if new := [name_of(each.folder) for each in found if each.place is None and not each.reason]:
         yield f"to be made: {', '.join(new)}"

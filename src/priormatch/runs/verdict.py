@@ -154,12 +154,12 @@ def outcome_of(facts: Facts) -> Outcome:
     effects = {each.effect for each in facts.tests.values()}
     if facts.refusal:
         return "refused"
+    if facts.matched.unchanged:  # the model at the start, even if that model trained for longer is better
+        return "no difference"
     if {"better", "worse"} <= effects:
         return "mixed"
     if "worse" in effects:
         return "hurt"
-    if facts.matched.unchanged:  # the supervised model itself, whatever the scores
-        return "no difference"
     if "better" in effects:
         return "helped"
     return "no difference" if effects == {"none"} else "unknown"
@@ -236,7 +236,7 @@ def no_gain(matched: Matched) -> Iterator[tuple[str, str]]:
 def too_little_validation(size: Size) -> tuple[str, str]:
     """That a validation set is too small, and what to do about it."""
     return (
-        f"The validation set ({size}) is too small to choose the best model and the proposal by",
+        f"the validation set ({size}) is too small to select the best model and the proposal",
         f"validate on at least {LITTLE_VALIDATION / 60:g} minutes: give validation=[CUTS], or raise validation_share",
     )
 
@@ -245,7 +245,7 @@ def too_small(facts: Facts, outcome: Outcome) -> Iterator[tuple[str, str]]:
     """Sets that are too small to decide by, and sets that were used twice."""
     if facts.validation is not None and facts.validation.seconds < LITTLE_VALIDATION:
         what, advice = too_little_validation(facts.validation)
-        yield f"{what}.", advice
+        yield f"{what[0].upper()}{what[1:]}.", advice
     small = {name: each for name, each in facts.tests.items() if each.small}
     for name, each in small.items():
         yield (
