@@ -31,8 +31,8 @@ demo: venv ## local prior matching from raw audio to a table of word error rates
 docs: venv ## docs/ as a site, in site/
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs site
 
-test: lint types ## lint, types and tests
-	$(BIN)/python -m pytest
+test: lint types ## lint, types and tests, on all cores
+	$(BIN)/python -m pytest --numprocesses auto
 
 test-slow: venv ## the tests that take more than a few seconds
 	$(BIN)/python -m pytest -m slow
