@@ -190,7 +190,7 @@ def test_a_hub_id_may_carry_a_revision_and_its_commit_is_known(hub: Hub, folder:
     second = repository.commit("new", files | harm)
     assert pretrained("ann/lm").commit == first
     found = pretrained("ann/lm@new")
-    assert (found.commit, found.source) == (second, "ann/lm@new")
+    assert (found.commit, found.source) == (second, "ann/lm")
     assert {path.name for path in found.folder.iterdir()} == files.keys()
     assert not any(name in request for name in harm for request in hub.requests)
     asked = len(hub.requests)

@@ -93,6 +93,8 @@ class HuggingFacePrior(nn.Module):
         parts = self.encode(pairs)
         owners = torch.tensor([number for number, each in enumerate(parts) for _ in each], dtype=torch.long)
         scores = self.log_p_of([part for each in parts for part in each])
+        if not scores.isfinite().all():
+            raise UserError(f"the prior {self.source} computes NaN or infinity: give another prior")
         return torch.zeros(len(parts)).index_add_(0, owners, scores)
 
     @torch.no_grad()
@@ -120,10 +122,9 @@ class HuggingFacePrior(nn.Module):
         """The letters that its tokenizer drops or reads as unknown."""
         unknown = self.reads.unk_token_id
         letters = [*letters]
-        found = zip(letters, self._tokens([write(each, self.form) for each in letters]), strict=True)
-        return [
-            letter for letter, tokens in found if not tokens or (unknown is not None and unknown in tokens)
-        ]
+        form = "as_written" if self.form == "sentence" else self.form  # a period would hide a dropped letter
+        found = zip(letters, self._tokens([write(each, form) for each in letters]), strict=True)
+        return [letter for letter, tokens in found if not tokens or unknown in tokens]
 
     def require_letters(self, letters: Iterable[str]) -> None:
         """Refuse a recognizer that writes letters of which the tokenizer lacks many, and report a few."""
@@ -151,9 +152,10 @@ class HuggingFacePrior(nn.Module):
         """
         found = given if isinstance(given, Pretrained) else pretrained(given)
         device = torch.device(device)
-        require_memory(
-            (6 if device.type == "cuda" else 4) * stored_elements(found), device, f"the prior {found.source}"
-        )
+        elements, what = stored_elements(found), f"the prior {found.source}"
+        require_memory(4 * elements, torch.device("cpu"), what)
+        if device.type == "cuda":
+            require_memory(6 * elements, device, what)  # in float32, and for a moment in float16 too
         tokenizer = load_tokenizer(found)
         prior = HuggingFacePrior(load_network(found, *LM), tokenizer, title_of(found), form)
         with opening(found):
