@@ -18,6 +18,7 @@ from priormatch.doctor.recipe import prior_findings
 from priormatch.errors import UserError
 from priormatch.pipeline.preflight import weights_of_prior
 from priormatch.pipeline.recipe import recipe_of_matching
+from priormatch.progress import Meter
 from priormatch.recognizers.card import read_card
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.hf_prior import HuggingFacePrior
@@ -84,6 +85,26 @@ def test_matching_by_call_and_by_verb_are_the_same(lm: Path, speech: dict[str, P
     )
 
 
+def test_matching_goes_on_after_a_stop_to_the_same_weights(
+    lm: Path, speech: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("model", lm, speech["labeled"], speech["unlabeled"], {"dev": speech["dev"]})
+    straight = match(*given, "straight", settings=settings()).state_dict()
+    advance = Meter.advance
+
+    def stop(meter: Meter, amount: int = 1, note: str | None = None) -> None:
+        advance(meter, amount, note)
+        if (meter.description, meter.done) == ("stopped", 3):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Meter, "advance", stop)
+        match(*given, "stopped", settings=settings())
+    again = match(*given, "stopped", settings=settings()).state_dict()
+    assert "resuming from update 2" in capsys.readouterr().err
+    assert all(torch.equal(value, again[name]) for name, value in straight.items())
+
+
 def test_verbs_that_search_rescore_with_it(
     lm: Path, speech: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,11 +126,11 @@ def test_verbs_that_search_rescore_with_it(
     assert command("hypotheses", *model, *cuts, "--json", *rest) == 0
     capsys.readouterr()
     assert command("score", "with.jsonl", "--prior", lm, "--json") == 0
-    shown = capsys.readouterr().out
-    assert (
-        math.isfinite(json.loads(shown)["files"][0]["perplexity"][0])
-        if "files" in shown
-        else "perplexity" in shown
+    (shown,) = json.loads(capsys.readouterr().out)["scores"]
+    texts = [each.hypothesis for each in read_transcripts(Path("with.jsonl"))]
+    words = sum(len(text.split()) + 1 for text in texts)
+    assert shown["perplexity"] == pytest.approx(
+        math.exp(-float(prior.score_texts(texts).sum()) / words), rel=1e-4
     )
 
 
