@@ -1,5 +1,6 @@
 """Hostile and damaged folders of Hugging Face language models: each is refused in one sentence or read."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def test_entries(models: list[Path], which: int, name: str, changes: Any) -> Non
     for share, value in changes:
         places = entries(tree)
         parent, key = places[int(share * (len(places) - 1))]
-        parent[key] = value
+        parent[key] = copy.deepcopy(value)  # it may be changed itself
     with holding(file, json.dumps(tree).encode()):
         survives(score, models[which])
 
