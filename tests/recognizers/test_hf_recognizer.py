@@ -526,7 +526,7 @@ def test_the_commit_of_a_download_is_kept(hub: Hub, hf_folder: Folder, tmp_path:
     assert again.origin == model.origin
     card = plain_card("letters", again)
     assert card.facts["base_model"] == "ann/letters"
-    assert f"Wav2Vec2ForCTC of transformers, first trained as ann/letters (commit {commit})" in card.summary
+    assert f"Wav2Vec2ForCTC of transformers, from `ann/letters`, commit {commit}" in card.summary
 
 
 def test_models_of_transformers_are_not_exported(hf_folder: Folder, tmp_path: Path) -> None:
