@@ -216,7 +216,8 @@ def composed(folder: Path) -> Path:
     )
 
     torch.manual_seed(0)
-    size, ids = word_tokenizer(folder), {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    size = word_tokenizer(folder)
+    ids: dict[str, Any] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
     decoder = {name: each for name, each in SIZES.items() if "encoder" not in name}
     config = SpeechEncoderDecoderConfig.from_encoder_decoder_configs(
         Wav2Vec2Config(**WAVES, do_stable_layer_norm=True, feat_extract_norm="layer"),
