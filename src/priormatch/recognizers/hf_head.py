@@ -107,7 +107,7 @@ class CachedSteps:
     """The decoder one token at a time, with cached keys and values, as a step of `beam_search`.
 
     The state (B, k) is the slot of each hypothesis in the cache. When the search has moved the states to their new
-    places, it says from which slots the cache must be taken. Hypotheses of an utterance end after `most` (B,) + 1 tokens.
+    places, it says from which slots the cache must be taken. An utterance has at most `most` (B,) + 1 tokens.
     """
 
     def __init__(self, head: DecoderHead, frames: Frames, k: int, most: Tensor) -> None:
