@@ -205,10 +205,39 @@ def moonshine(folder: Path) -> Path:
     return folder
 
 
+def composed(folder: Path) -> Path:
+    """A Wav2Vec2 as encoder with a Bart as decoder."""
+    from transformers import (
+        BartConfig,
+        SpeechEncoderDecoderConfig,
+        SpeechEncoderDecoderModel,
+        Wav2Vec2Config,
+        Wav2Vec2FeatureExtractor,
+    )
+
+    torch.manual_seed(0)
+    size = word_tokenizer(folder)
+    ids: dict[str, Any] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    decoder = {name: each for name, each in SIZES.items() if "encoder" not in name}
+    config = SpeechEncoderDecoderConfig.from_encoder_decoder_configs(
+        Wav2Vec2Config(**WAVES, do_stable_layer_norm=True, feat_extract_norm="layer"),
+        BartConfig(**decoder, **ids, vocab_size=size, max_position_embeddings=42),
+        **ids,
+        decoder_start_token_id=0,
+    )
+    network = SpeechEncoderDecoderModel(config)
+    network.generation_config.max_length = 40
+    network.generation_config.forced_eos_token_id = None  # of Bart
+    livelier(network, 0, 2).save_pretrained(folder)
+    Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
+    return folder
+
+
 MAKERS: dict[str, Callable[[Path], Path]] = {
     "whisper": whisper,
     "moonshine": moonshine,
     "speech_to_text": speech_to_text,
+    "composed": composed,
     "wav2vec2": ctc,
     "wav2vec2-group": partial(ctc, norm="group"),
     "hubert": partial(ctc, kind="Hubert"),

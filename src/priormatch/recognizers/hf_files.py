@@ -35,6 +35,7 @@ CTC, DECODER = "AutoModelForCTC", "AutoModelForSpeechSeq2Seq"
 SAVING = ".tmp-model"
 """The folder inside a model's folder in which it is written."""
 WHOLE = "1000GB"  # of one weight file
+ENGLISH_WHISPER = 51_864  # tokens of a Whisper that only knows English; others have more
 MAY_LACK = (".masked_spec_embed",)
 """Weights that only augmentation uses; they are zero where a folder lacks them."""
 FEATURES = ("preprocessor_config.json", "processor_config.json")
@@ -135,6 +136,11 @@ def prompt_of(found: Pretrained, network: Any, settings: PretrainedSettings) -> 
         generation.language, generation.task = asked, settings.task
         generation.forced_decoder_ids = None  # old models have other ones here
         more = [languages[asked], tasks[settings.task]]
+    elif found.model_type == "whisper" and text.vocab_size > ENGLISH_WHISPER:
+        raise UserError(
+            f"{found.source} knows several languages, but its generation_config.json does not list them: copy that of"
+            " the model it was trained from"
+        )
     elif settings.language:
         raise no_language(found, settings)
     else:

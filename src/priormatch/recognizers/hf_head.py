@@ -59,7 +59,9 @@ class DecoderHead:
         most = (frames.lengths * (self.frame_seconds * MOST_A_SECOND)).long() + AT_LEAST
         slots = torch.zeros(batch, k, dtype=torch.long, device=frames.values.device)
         steps = CachedSteps(self, frames, k, most.clamp(max=self.longest))
-        longest = int(steps.most.max())
+        longest = min(
+            int(steps.most.max()) + 1, self.longest
+        )  # the step itself stops after one more than `most`
         if fusion is None:
             return beam_search(steps, slots, self.eos, longest)
         lm, settings = fusion
@@ -105,7 +107,7 @@ class CachedSteps:
     """The decoder one token at a time, with cached keys and values, as a step of `beam_search`.
 
     The state (B, k) is the slot of each hypothesis in the cache. When the search has moved the states to their new
-    places, it says from which slots the cache must be taken. Hypotheses of utterance b may have `most` (B,) tokens.
+    places, it says from which slots the cache must be taken. An utterance has at most `most` (B,) + 1 tokens.
     """
 
     def __init__(self, head: DecoderHead, frames: Frames, k: int, most: Tensor) -> None:

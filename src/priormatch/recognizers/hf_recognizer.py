@@ -39,6 +39,7 @@ from priormatch.recognizers.recognizer import PROBE, SpeechRecognizer
 LENGTHS = ("_get_feat_extract_output_lengths", "_get_subsampling_output_length")
 """What networks call their function from the lengths of inputs to those of frames."""
 ROWS = 32  # utterances that Whisper's encoder takes at a time in a search, where each costs as much as 30 s
+WAVE_STRIDE = 320  # samples between two frames of encoders that mask waveforms
 MOONSHINE_STRIDE = 384  # samples between two frames
 PROBES = 4, 8  # seconds; the difference of their frames gives the frame rate
 MOST_TOKENS = 448  # of a hypothesis, unless the network has a limit of its own
@@ -82,9 +83,10 @@ class HuggingFaceRecognizer(SpeechRecognizer):
             inputs = self.inputs(torch.zeros(2, SAMPLE_RATE * PROBES[1]), SAMPLE_RATE * torch.tensor(PROBES))
             short, long = self._frame_counts(inputs.lengths).tolist()
             return (PROBES[1] - PROBES[0]) / max(long - short, 1)
+        inputs = self.inputs(PROBE, torch.tensor([PROBE.shape[1]]))
         with torch.no_grad():
-            frames = self.encode(PROBE, torch.tensor([PROBE.shape[1]]))[1]
-        return PROBE.shape[1] / SAMPLE_RATE / max(int(frames), 1)
+            frames = self._encoded(inputs, inputs.mask)[0].shape[1]
+        return (self.padded_to or PROBE.shape[1] / SAMPLE_RATE) / frames
 
     def _frame_counts(self, lengths: Tensor | None) -> Tensor:
         """The number of frames that a CTC model makes of inputs: (B,) -> (B,)."""
@@ -155,30 +157,28 @@ class HuggingFaceRecognizer(SpeechRecognizer):
                 logits = self.network(inputs.values, attention_mask=mask).logits
             return Frames(logits, counts.clamp(max=logits.shape[1]), mask)
         values, mask = self._encoded(inputs, mask)
-        if inputs.lengths is None:
-            share = samples / (self.longest_audio * SAMPLE_RATE)
-        else:
-            share = inputs.lengths / inputs.values.shape[1]
-        return Frames(values, (share * values.shape[1]).ceil().long().clamp(1, values.shape[1]), mask)
+        lengths = (
+            samples / (SAMPLE_RATE * self.frame_seconds)
+        ).long()  # of the audio alone, not of the batch
+        return Frames(values, lengths.clamp(1, values.shape[1]), mask)
 
     def _encoded(self, inputs: Inputs, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The frames of the encoder of a sequence-to-sequence model, (B, T, D), and the mask for its decoder."""
         values, network = inputs.values, self.network
         kind = network.config.model_type
-        if (
-            kind == "moonshine" and mask is not None
-        ):  # its own count includes frames that reach into the padding
+        if kind == "moonshine" and mask is not None:
+            # Its own mask includes frames that reach into the padding.
             counts = map(network._get_feat_extract_output_lengths, mask.sum(dim=1).tolist())
             lengths = torch.tensor([*counts], device=mask.device) * MOONSHINE_STRIDE
             mask = time_mask(lengths, mask.shape[1]).long()
-        with masks_of(network, values.shape[-1 if inputs.lengths is None else 1]):
+        room = values.shape[-1 if inputs.lengths is None else 1]
+        with masks_of(network, room // WAVE_STRIDE - 1 if values.dim() == 2 else room):
             if kind == "whisper":  # which masks before its encoder
                 values = network.model._mask_input_features(values)
             encoder = network.get_encoder()
+            # Otherwise the default is warned about.
             uncached = {"use_cache": False} if getattr(encoder, "gradient_checkpointing", False) else {}
-            found = encoder(
-                values, attention_mask=mask, **uncached
-            )  # without it, a warning about the default
+            found = encoder(values, attention_mask=mask, **uncached)
         return found.last_hidden_state, getattr(found, "attention_mask", mask)
 
     def can_record(self, settings: TrainingSettings) -> bool:
@@ -276,7 +276,7 @@ def masks_of(network: Any, frames: int) -> Iterator[None]:
 
     It draws them from NumPy's. There are none along the time if one would not fit into so few frames.
     """
-    config = network.config
+    config: Any = body_of(network).config
     if not network.training or not hasattr(config, "mask_time_prob"):
         yield
         return
