@@ -44,7 +44,7 @@ def load_recognizer(
 
 
 def load_prior(given: str | os.PathLike[str], device: str | torch.device = "cpu") -> Prior:
-    """Load a prior of any kind, ready to score: its folder, a name on the Hub (`owner/name[@revision]`), or n-grams."""
+    """Load a prior of any kind, ready to score: from its folder, the Hub (`owner/name[@revision]`) or an ARPA file."""
     if is_arpa(Path(given)):
         return NgramPrior.load(given)
     if is_kenlm(Path(given)):
