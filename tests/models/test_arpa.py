@@ -162,10 +162,18 @@ def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
         read_arpa(tmp_path / "missing.arpa")
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("priormatch.models.arpa.MOST_BYTES", 1 << 20)
-    path = written(tmp_path, SMALL.replace("-1.0\ta", f"-1.0\t{'a' * (1 << 20)}"))
-    with pytest.raises(UserError, match="line 12: longer than 1 MiB"):
+@pytest.mark.parametrize("inside", ["a", "a "])
+def test_a_line_without_end_is_refused(tmp_path: Path, inside: str) -> None:
+    path = written(tmp_path, SMALL.replace("-1.0\ta", f"-1.0\t{inside * (1 << 16)}"))
+    with pytest.raises(UserError, match="line 12: longer than 65,536 bytes"):
+        read_arpa(path)
+
+
+@pytest.mark.parametrize("name", ["lm.arpa.gz", "lm.arpa.xz"])
+def test_a_small_file_that_expands_without_end_is_refused(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, SMALL.replace("\\end\\", "\n" * (1 << 23)), name)
+    assert path.stat().st_size < 1 << 14
+    with pytest.raises(UserError, match="expands to more than 100 times its size"):
         read_arpa(path)
 
 

@@ -1,5 +1,6 @@
 """ARPA files of n-gram models: a reader, also of compressed files, and a writer."""
 
+import os
 import re
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from priormatch.data.text_files import CONVERT, MOST_BYTES, UNREADABLE, decompressed
+from priormatch.data.text_files import CONVERT, UNREADABLE, decompressed
 from priormatch.errors import UserError
 from priormatch.files import open_regular, replacing
 from priormatch.models.ngram import (
@@ -25,8 +26,10 @@ from priormatch.progress import Meter, count_text
 
 SUFFIXES = (".arpa", ".arpa.gz", ".arpa.xz")
 MOST_WORDS, MOST_NGRAMS = 1 << 24, 1 << 31  # of each order
+MOST_BYTES = 1 << 16  # of a line
+MOST_EXPANSION, SOME_BYTES = 100, 1 << 20  # of a compressed file; ARPA files shrink to a third or less
 HEADER_LINES = 10_000  # comments and counts
-AT_ONCE = 50_000  # lines
+AT_ONCE = 10_000  # lines
 WITHOUT_UNKNOWN = -100.0  # log10 p of unknown words in a file that has none, as in KenLM
 COUNT = re.compile(rb"ngram\s+(\d{1,2})\s*=\s*(\d{1,12})")
 AGAIN = "make or copy the file again"
@@ -199,12 +202,15 @@ class _Reader:
 def _rows(path: Path) -> Iterator[Row]:
     """The lines of a file that are not blank."""
     with open_regular(path) as file, decompressed(path, file) as stream:
-        number = 0
+        number, left = 0, MOST_EXPANSION * os.fstat(file.fileno()).st_size + SOME_BYTES
         while line := stream.readline(MOST_BYTES + 1):
             number += 1
+            left -= len(line)
             if len(line) > MOST_BYTES:
-                raise UserError(f"{path}, line {number:,}: longer than {MOST_BYTES >> 20} MiB; {AGAIN}")
-            if fields := line.split():
+                raise UserError(f"{path}, line {number:,}: longer than {MOST_BYTES:,} bytes; {AGAIN}")
+            if left < 0:
+                raise UserError(f"{path} expands to more than {MOST_EXPANSION} times its size; {AGAIN}")
+            if fields := line.split(None, MOST_ORDER + 2):
                 yield number, fields
 
 

@@ -113,8 +113,8 @@ def train_prior(
 def estimate_prior(text: Path, held_out: Path, settings: Settings, out: Path) -> None:
     """Estimate an n-gram prior from the sentences of a text file."""
     normalizer = normalizer_of(settings.language)
-    sentences = track(map(normalizer, SentenceFiles([text])), "counting n-grams of sentences")
-    model, fallen_back = estimate(sentences, settings.prior.order)
+    sentences = filter(None, map(normalizer, SentenceFiles([text])))
+    model, fallen_back = estimate(track(sentences, "reading sentences"), settings.prior.order)
     if fallen_back:
         orders, used = (", ".join(map(str, each)) for each in (fallen_back, FALLBACK))
         say(f"prior: too little text to estimate the discounts of order {orders}: {used} are used")

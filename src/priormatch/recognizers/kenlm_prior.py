@@ -75,7 +75,8 @@ class KenlmPrior:
             import kenlm
         except ImportError as error:
             raise UserError(
-                f"{file} needs the package kenlm: install it with pip install kenlm, or give an ARPA file"
+                f"{file} needs the package kenlm: install it with pip install 'priormatch[kenlm]', or give an ARPA"
+                " file"
             ) from error
         try:
             open_regular(Path(file)).close()

@@ -117,13 +117,15 @@ def export_arpa(given: str | os.PathLike[str], out: Path) -> Path:
 
 def _require_shapes(shapes: Mapping[str, tuple[str, tuple[int, ...]]], order: int) -> None:
     """Refuse tensors that are not those of a model of this order; reads only their header."""
-    counts = [shape for name in _names("log_p", 1, order) for shape in [shapes.get(name, ("", ()))[1]]]
-    wanted = {WORDS: ("U8", shapes.get(WORDS, ("", (0,)))[1])}
-    wanted |= {name: ("F32", size) for name, size in zip(_names("log_p", 1, order), counts, strict=True)}
-    wanted |= {
-        name: ("F32", size) for name, size in zip(_names("backoff", 1, order - 1), counts, strict=False)
-    }
-    wanted |= {name: ("I64", size) for name, size in zip(_names("keys", 2, order), counts[1:], strict=True)}
+    missing = "", ()
+    wanted = {WORDS: ("U8", shapes.get(WORDS, missing)[1])}
+    for number in range(1, order + 1):
+        size = shapes.get(f"log_p.{number}", missing)[1]
+        wanted[f"log_p.{number}"] = "F32", size
+        if number < order:
+            wanted[f"backoff.{number}"] = "F32", size
+        if number > 1:
+            wanted[f"keys.{number}"] = "I64", size
     if shapes != wanted or any(len(shape) != 1 or not shape[0] for _, shape in wanted.values()):
         raise Damaged(f"{WEIGHTS} does not hold the n-grams of orders 1 to {order}")
 
