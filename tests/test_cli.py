@@ -21,8 +21,8 @@ from tiny_run import command, files, verbs
 from typer.core import TyperGroup
 
 import priormatch
-from priormatch import config
-from priormatch.cli.app import RESUMES, app
+from priormatch import config, distributed
+from priormatch.cli.app import RESUMES, app, stop
 from priormatch.cli.help import plain, purpose
 from priormatch.cli.options import matching_settings_of, settings_of
 from priormatch.config import FusionSettings
@@ -529,3 +529,15 @@ def test_values_of_a_search_may_be_written_by_hand(
     found = matching_settings_of(None, words, tmp_path / "mine.yaml", Path("prior"))
     assert found.fusion.lm_weight == 0.2
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_of_several_processes_the_main_one_says_how_to_resume(
+    rank: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(distributed, "_job", distributed.Job(rank, 2))
+    monkeypatch.setattr(sys, "argv", ["priormatch", "run", "own.yaml"])
+    with pytest.raises(SystemExit):
+        stop([signal.SIGTERM])
+    said = "\npriormatch: stopped; run the same command again to resume: torchrun with the same arguments\n"
+    assert capsys.readouterr().err == ("" if rank else said)

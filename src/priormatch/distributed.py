@@ -78,8 +78,7 @@ def joined() -> Iterator[None]:
     except SystemExit:  # an exit code that all processes have agreed on
         dist.destroy_process_group()
         raise
-    dist.destroy_process_group()  # after an error it could wait for processes that are gone
-    _job = Job()
+    dist.destroy_process_group()  # after an error it could wait for processes that are gone; messages need the rest
 
 
 def _backend() -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from priormatch.distributed import is_main
 from priormatch.errors import UserError
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -129,7 +130,8 @@ def deferred_stop() -> Iterator[Stop]:
     def note(number: int, _: FrameType | None) -> None:
         if stop.signal is None:
             stop.signal, stop.at = number, time.monotonic()
-            os.write(2, STOPPING)
+            if is_main():
+                os.write(2, STOPPING)
         elif time.monotonic() - stop.at >= MOMENT:
             restore()
             signal.raise_signal(number)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from priormatch.config import BatchSettings
-from priormatch.data.plan import Plan, cut_by_seconds, plan_batches, shapes_of
+from priormatch.data.plan import Plan, cut_by_seconds, plan_batches, shapes_of, sorted_nearly
 
 durations_of = st.lists(st.floats(0.1, 36.0), min_size=1, max_size=60).map(np.array)
 sizes = st.one_of(
@@ -56,6 +56,17 @@ def test_utterances_of_a_batch_are_alike_in_length() -> None:
     plan = plan_batches(durations, BatchSettings(utterances=8), 0, 0)
     padded = sum(durations[batch].max() * len(batch) for batch in plan)
     assert padded < 1.15 * durations.sum()
+
+
+def test_very_many_utterances_are_sorted_nearly_and_visited_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    durations = np.random.default_rng(0).uniform(1.0, 24.0, 1000)
+    exactly = plan_batches(durations, BatchSettings(utterances=8), 1, 0)
+    monkeypatch.setattr("priormatch.data.plan.SAMPLED", 100)
+    order = sorted_nearly(durations)
+    assert sorted(order.tolist()) == list(range(1000))
+    assert np.diff(durations[order]).min() >= -durations.max() / 65_535
+    found = plan_batches(durations, BatchSettings(utterances=8), 1, 0)
+    assert np.mean([np.array_equal(*pair) for pair in zip(found, exactly, strict=True)]) > 0.9
 
 
 def test_cutting_by_seconds_by_hand() -> None:

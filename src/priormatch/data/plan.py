@@ -12,7 +12,8 @@ from priormatch.config import BatchSettings
 
 GRID = 0.04  # seconds, to which the shapes of batches are rounded up
 SPEEDS = 2  # third seed, after the seed and the epoch, of the draw of speeds
-SAMPLED = 1_000_000  # durations from which shapes are computed, at most about
+SAMPLED = 1_000_000  # durations from which shapes are computed, at most about, and that are sorted exactly
+LEVELS = 65_535  # into which more durations are rounded to be sorted
 
 
 class Visit(NamedTuple):
@@ -120,13 +121,21 @@ def plan_batches(durations: np.ndarray, size: BatchSettings, seed: int, epoch: i
     padding) or of `size.utterances`; then the batches are shuffled.
     """
     random = np.random.default_rng([seed, epoch])
-    order = np.argsort(durations * random.uniform(0.9, 1.1, len(durations)), kind="stable")
+    order = sorted_nearly(durations * random.uniform(0.9, 1.1, len(durations)))
     if size.utterances > 0:
         starts = list(range(0, len(order), size.utterances))
     else:
         starts = cut_by_seconds(durations[order], size.seconds)
     batches = np.split(order, starts[1:])
     return [batches[i] for i in random.permutation(len(batches))]
+
+
+def sorted_nearly(durations: np.ndarray) -> np.ndarray:
+    """The indices that sort durations (N,); very many are sorted to 1/65,535 of the longest, in a tenth of the time."""
+    if len(durations) <= SAMPLED:
+        return np.argsort(durations, kind="stable")
+    levels = np.rint(durations * (LEVELS / durations.max())).astype(np.uint16)
+    return np.argsort(levels, kind="stable")  # a radix sort
 
 
 def cut_by_seconds(durations: np.ndarray, seconds: float) -> list[int]:
