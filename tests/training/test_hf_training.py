@@ -25,11 +25,18 @@ from priormatch.decoding.beam import Hypotheses
 from priormatch.errors import UserError
 from priormatch.library import _digest_of, match
 from priormatch.matching.lpm import BeamTargets, Proposal, Weighing
-from priormatch.recognizers.decode import decode, decode_greedily, validation_errors
+from priormatch.recognizers.decode import (
+    decode,
+    decode_greedily,
+    decode_to_file,
+    plain_search,
+    validation_errors,
+)
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.load import load_recognizer
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
+from priormatch.scoring.transcripts import read_transcripts
 from priormatch.training.checkpoint import read_checkpoint
 from priormatch.training.loop import Schedule
 from priormatch.training.matching_step import Matching
@@ -165,10 +172,16 @@ def test_error_rates_ignore_case_and_punctuation(
     load: Callable[..., HuggingFaceRecognizer],
     tiny_corpus: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     model, corpus = load("whisper"), Corpus.load(tiny_corpus(["at nine"]), AUDIO)
     monkeypatch.setattr(type(model.tokenizer), "decode", lambda self, classes: "At nine.")
     assert validation_errors(model, {"dev": corpus})["dev"] == {"wer": 0.0, "cer": 0.0}
+    for words, written in ((True, "at nine"), (False, "At nine.")):
+        out = tmp_path / f"{words}.jsonl"
+        decode_to_file(model, corpus, out, "key", plain_search(2), words=words)
+        (found,) = read_transcripts(out)
+        assert {found.hypothesis, *(text for text, _ in found.nbest)} == {written}
 
 
 def test_our_own_prior_reads_words_without_case_and_punctuation(

@@ -277,7 +277,7 @@ class Run:
         with self.begin(self.wanted.decoded(system, model, prior, fusion)).work(together=True) as todo:
             if todo:
                 for name, cuts in self.data.test.items():
-                    work.decode_to(model, cuts, settings, out / f"{name}.jsonl", prior=prior)
+                    work.decode_to(model, cuts, settings, out / f"{name}.jsonl", prior=prior, words=True)
         return {name: out / f"{name}.jsonl" for name in self.data.test}
 
 

@@ -317,9 +317,19 @@ def leave_recognizer_card(
 
 
 def decode_to(
-    model: Path, cuts: Path, settings: Settings, out: Path, beam_size: int = 1, prior: Path | None = None
+    model: Path,
+    cuts: Path,
+    settings: Settings,
+    out: Path,
+    beam_size: int = 1,
+    prior: Path | None = None,
+    *,
+    words: bool = False,
 ) -> None:
-    """Transcribe the cuts of a manifest into a JSON Lines file; with a prior, as set in settings.fusion."""
+    """Transcribe the cuts of a manifest into a JSON Lines file; with a prior, as set in settings.fusion.
+
+    With `words`, texts are written as error rates compare them.
+    """
     device = find_device(settings.device)
     recognizer, search = load_recognizer(model, device, settings.pretrained), plain_search(beam_size)
     key = f"{fingerprint(model)}, {fingerprint(cuts)}, beam {beam_size}"
@@ -330,4 +340,4 @@ def decode_to(
         fusion = str(settings.fusion).replace("centered=", "centred=")  # as in the keys of older versions
         reading = "".join(f", {form}" for form in recipe_of_reading(settings.prior).values())
         key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {fusion}{reading}"
-    decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search)
+    decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search, words=words)

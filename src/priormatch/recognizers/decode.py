@@ -258,11 +258,18 @@ def as_told(tokenizer: Tokenizer, classes: list[int], ended: bool) -> tuple[str,
 
 
 def decode_to_file(
-    model: SpeechRecognizer, corpus: Corpus, out: Path, key: str, search: Search = GREEDY
+    model: SpeechRecognizer,
+    corpus: Corpus,
+    out: Path,
+    key: str,
+    search: Search = GREEDY,
+    *,
+    words: bool = False,
 ) -> None:
     """Transcribe a corpus into a file and show progress; interrupted decoding resumes.
 
-    The processes of a job share the work. `key` identifies the model, the search and the manifest.
+    The processes of a job share the work. `key` identifies the model, the search and the manifest. With `words`, texts
+    are written as error rates compare them.
     """
     groups = groups_of(corpus.durations, PART_SECONDS)
     partial = PartialTranscripts(out, f"{key}, {digest_of_parts(corpus.durations)}")
@@ -272,7 +279,8 @@ def decode_to_file(
     with Meter(f"decoding {corpus.name}", total) as meter:
         decoded = decode(model, corpus, search, [groups[part] for part in mine], meter.advance)
         for part, transcripts in zip(mine, decoded, strict=True):
-            write_transcripts(partial.file(part), transcripts)
+            told = [comparable(each, model.tokenizer) for each in transcripts] if words else transcripts
+            write_transcripts(partial.file(part), told)
     from_all(None, patient=True)  # until all parts are there
     if is_main():
         ends = Counter(each.ended for each in partial.transcripts(len(groups)))
@@ -377,6 +385,7 @@ def comparable(transcript: Transcript, tokenizer: Tokenizer) -> Transcript:
         transcript,
         hypothesis=tokenizer.comparable(transcript.hypothesis),
         reference=None if reference is None else tokenizer.comparable(reference),
+        nbest=[(tokenizer.comparable(text), score) for text, score in transcript.nbest],
     )
 
 
