@@ -13,7 +13,14 @@ sys.path.insert(0, str(DOCS.parent / "src"))
 import priormatch  # noqa: E402 (after the path to this clone's sources)
 
 CONTENTS = {
-    "Getting started": ("install", "tutorial", "your-audio", "start-from", "any-recognizer", "troubleshooting"),
+    "Getting started": (
+        "install",
+        "tutorial",
+        "your-audio",
+        "start-from",
+        "any-recognizer",
+        "troubleshooting",
+    ),
     "Guides": ("stages", "report", "transcribe", "page", "scoring", "models", "scale", "export"),
     "Background": ("method", "variants", "diagnostics", "demo", "tables", "speed", "reliability", "security"),
     "Reference": ("settings", "api", "extend", "text-to-text"),
