@@ -353,7 +353,7 @@ def test_a_run_ends_with_a_verdict_in_words(
     monkeypatch.chdir(finished)
     assert command(*TESTED) == 0
     captured, found = capsys.readouterr(), results(finished)["verdict"]
-    assert "warning: The validation set (" in captured.err
+    assert "warning: the validation set (" in captured.err
     said = captured.out
     assert f"verdict: {found['text']}" in said.splitlines()
     assert any("clean (8 utterances, " in each for each in found["reasons"])
