@@ -110,7 +110,7 @@ def train(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recognizer on transcribed speech, or fine-tune a pretrained one (pretrained.recognizer).
+    """Train a recognizer, new or pretrained, on transcribed speech.
 
     Example: priormatch train --labeled train.jsonl.gz --validation dev.jsonl.gz --tokenizer exp/tokenizer
     --out exp/sup

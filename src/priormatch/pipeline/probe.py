@@ -67,6 +67,10 @@ class Numbers:
         """The text of classes."""
         return " ".join(map(str, classes))
 
+    def comparable(self, text: str) -> str:
+        """The text as it is."""
+        return text
+
     @property
     def of_text(self) -> range:
         """The classes that text is written with."""
