@@ -97,6 +97,53 @@ def test_one_command_matches_folders_of_models_and_speech(
     assert files(at_home / "out") == made
 
 
+def test_models_are_read_before_speech_is_converted_and_a_corrected_command_works(
+    at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    prior = tiny_gpt2(at_home / "lm")
+    speech = ("--labeled", "labeled", "--unlabeled", "unlabeled", "--out", "out", "validation_share=0.25")
+    words = ("match", "--model", hf_folder("whisper"), *speech, *SHORT)
+    for wrong, said in (
+        (("--prior", prior), "set pretrained.language, for example to en"),
+        (("--prior", hf_folder("wav2vec2"), "pretrained.language=en"), "not a causal language model"),
+        (("--prior", prior, "--proposal", prior, "pretrained.language=en"), "not a speech recognizer"),
+    ):
+        assert command(*words, *wrong) == 2
+        assert said in capsys.readouterr().err
+        assert not (at_home / "out/data").exists()
+    assert command(*words, "--prior", prior, "pretrained.language=en") == 0
+    assert command("match", "--model", "nowhere", "--prior", prior, *speech) == 2
+    assert "--model nowhere does not exist" in capsys.readouterr().err
+
+
+def test_labels_in_another_script_are_refused_and_single_letters_named(
+    at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(text: str) -> None:
+        for number, file in enumerate(at_home.rglob("labeled/*/*.txt")):
+            file.write_text(text if number % 2 else "nine")
+
+    models = ("--model", hf_folder("wav2vec2"), "--prior", tiny_gpt2(at_home / "lm"))
+    words = ("match", *models, "--labeled", "labeled", "--unlabeled", "unlabeled", *SHORT)
+    write("καλημέρα")
+    assert command(*words, "--out", "greek") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "of the letters in the transcripts of greek/data/" in said
+    assert "give a recognizer of their language" in said
+    write("monday at the café")
+    assert command(*words, "--out", "accent") == 0
+    assert "are left out of the labels: é" in capsys.readouterr().err
+
+
+def test_validation_speech_without_transcripts_is_named(
+    at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = ("--model", hf_folder("wav2vec2"), "--prior", tiny_gpt2(at_home / "lm"))
+    speech = ("--unlabeled", "unlabeled", "--validation", "unlabeled", "--out", "out")
+    assert command("match", *models, *speech, *SHORT) == 2
+    assert "validation/unlabeled=unlabeled holds no transcribed utterance" in capsys.readouterr().err
+
+
 def test_training_takes_it_in_place_of_a_tokenizer(
     at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +194,9 @@ def test_new_writes_a_recipe_for_pretrained_models(
     assert "there is no text" in capsys.readouterr().err
     assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", "labeled") == 2
     assert "config.json is missing" in capsys.readouterr().err
+    for model, said in ((hf_folder("whisper"), "--language en"), (prior, "is not a speech recognizer")):
+        assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", model) == 2
+        assert said in capsys.readouterr().err
     assert not (at_home / "other.yaml").exists()
 
 
