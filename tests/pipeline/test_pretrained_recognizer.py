@@ -12,6 +12,7 @@ from tiny_run import command, files, make_folders
 
 from priormatch.config import load_settings
 from priormatch.doctor.recipe import recognizer_findings
+from priormatch.pipeline.recipe import recipe_of_writing
 from priormatch.recognizers.card import read_card
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.load import load_recognizer
@@ -177,6 +178,27 @@ def test_a_prior_beside_it_needs_tokens_of_its_own(hf_folder: Callable[[str], Pa
     assert not (at_home / "runs").exists()
 
 
+def test_verbs_tell_whisper_its_language(
+    at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("prepare", "audio", "test", "--out", "test.jsonl.gz") == 0
+    whisper, prior = hf_folder("whisper"), tiny_gpt2(at_home / "lm")
+    recording = next((at_home / "test").rglob("*.wav"))
+    transcribe = ("transcribe", whisper, recording, "--out", "written", "--language")
+    assert command(*transcribe[:-1]) == 2
+    assert "--language en" in capsys.readouterr().err
+    assert command(*transcribe, "en") == 0
+    assert command(*transcribe, "de") == 2
+    assert "was made with another language" in capsys.readouterr().err
+    models = ("--model", whisper, "--prior", prior)
+    english = ("pretrained.language=en", "threads=1", "audio.workers=0")
+    assert command("hypotheses", *models, "--cuts", "test.jsonl.gz", "--count", 2, *english) == 0
+    sets = ("--validation", "test.jsonl.gz", "--out", "tuned.yaml", "training.validate_on=2")
+    assert command("tune", *models, *sets, *english) == 0
+    settings = [load_settings(None, [f"pretrained.language={each}"]) for each in ("en", "de")]
+    assert recipe_of_writing(settings[0].pretrained) != recipe_of_writing(settings[1].pretrained)
+
+
 def test_new_writes_a_recipe_for_pretrained_models(
     at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,7 +216,10 @@ def test_new_writes_a_recipe_for_pretrained_models(
     assert "there is no text" in capsys.readouterr().err
     assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", "labeled") == 2
     assert "config.json is missing" in capsys.readouterr().err
-    for model, said in ((hf_folder("whisper"), "--language en"), (prior, "is not a speech recognizer")):
+    for model, said in (
+        (hf_folder("whisper"), "--language en, for verbs"),
+        (prior, "is not a speech recognizer"),
+    ):
         assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", model) == 2
         assert said in capsys.readouterr().err
     assert not (at_home / "other.yaml").exists()

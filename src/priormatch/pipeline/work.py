@@ -35,6 +35,7 @@ from priormatch.pipeline.recipe import (
     recipe_of_reading,
     recipe_of_schedule,
     recipe_of_training,
+    recipe_of_writing,
 )
 from priormatch.prepare.overview import letters
 from priormatch.progress import count_text, duration_text, say, track
@@ -362,4 +363,5 @@ def decode_to(
         fusion = str(settings.fusion).replace("centered=", "centred=")  # as in the keys of older versions
         reading = "".join(f", {form}" for form in recipe_of_reading(settings.prior).values())
         key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {fusion}{reading}"
+    key += "".join(f", {name} {value}" for name, value in recipe_of_writing(settings.pretrained).items())
     decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search, words=words)
