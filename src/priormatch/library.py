@@ -18,12 +18,15 @@ from priormatch.pipeline.recipe import recipe_of_matching
 from priormatch.pipeline.work import thin
 from priormatch.progress import say
 from priormatch.recognizers.decode import greedy_transcripts
+from priormatch.recognizers.hf_prior import HuggingFacePrior
+from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
+from priormatch.recognizers.kenlm_prior import KenlmPrior
 from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
-from priormatch.runs.stage import Stage, digest
+from priormatch.runs.stage import Stage, digest, fingerprint
 
 AnyPath = str | os.PathLike[str]
 Cuts = AnyPath | Iterable[Any]
@@ -45,9 +48,8 @@ def match(
     """Train a recognizer on unlabeled speech by local prior matching, and return the best model.
 
     The best model has the lowest mean CER on the validation sets. `model` itself is not changed. Without labeled speech
-    (None), every update follows the prior. Checkpoints, metrics
-    and the best model are saved in the folder `out`; an interrupted call resumes from there if the models have the
-    same classes and weights.
+    (None), every update follows the prior. Checkpoints, metrics and the best model are saved in the folder `out`; an
+    interrupted call resumes from there if the models have the same classes and weights.
 
     `lengths` maps the id of each unlabeled utterance to its estimated number of tokens. By default they come from
     greedy decoding or from the speaking rate of the labeled speech, depending on matching.reference_lengths.
@@ -103,7 +105,9 @@ def match(
     with Stage(out, used, {}).work(together=True) as todo:
         if todo:
             online = online.to(device)
-            if isinstance(judge, torch.nn.Module):
+            if isinstance(judge, HuggingFacePrior) and judge.device != device:
+                judge.to(device).probe()  # the precision depends on the device
+            elif isinstance(judge, torch.nn.Module):
                 judge = judge.to(device)
             from_recordings = settings.matching.context and contexts is None
             decoded = lengths is None and settings.matching.reference_lengths == "greedy"
@@ -135,10 +139,8 @@ def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False
 
 
 def _digest_of(model: object) -> str:
-    """Hash the weights of a model, and the name of a class that is not of this package."""
-    hashed = hashlib.sha256()
-    if not isinstance(model, SpeechRecognizer | ConvPrior):
-        hashed.update(type(model).__qualname__.encode())
+    """Hash the weights of a model, and what else changes its outputs or its training."""
+    hashed = hashlib.sha256(_traits_of(model).encode())
     weights = model.state_dict() if isinstance(model, NgramPrior) else {}
     if isinstance(model, torch.nn.Module):
         weights = torch.nn.Module.state_dict(model)  # also weights that are never trained
@@ -146,3 +148,21 @@ def _digest_of(model: object) -> str:
         hashed.update(name.encode())
         hashed.update(value.cpu().contiguous().numpy().tobytes())
     return hashed.hexdigest()[:16]
+
+
+def _traits_of(model: object) -> str:
+    """What distinguishes models with the same weights; "" for a network of this package, which has nothing else."""
+    name = type(model).__qualname__
+    match model:
+        case HuggingFaceRecognizer():
+            return f"{name} {model.prompt.tolist()} {sorted(model.frozen)}"
+        case SpeechRecognizer() | ConvPrior():
+            return ""
+        case HuggingFacePrior():
+            return f"{name} {model.form}"
+        case NgramPrior():
+            return f"{name} {model.normalizer}"
+        case KenlmPrior(file=Path() as file):
+            return f"{name} {fingerprint(file)}"
+        case _:
+            return name

@@ -13,16 +13,21 @@ from hub_stub import Hub, Repository
 from tiny_run import command, make_folders
 
 from priormatch import load_settings, match
-from priormatch.config import Settings
+from priormatch.config import PretrainedSettings, Settings
+from priormatch.data.normalizer import Normalizer
 from priormatch.doctor.recipe import prior_findings
 from priormatch.errors import UserError
+from priormatch.library import _digest_of
+from priormatch.models.kneser_ney import estimate
 from priormatch.pipeline.preflight import weights_of_prior
 from priormatch.pipeline.recipe import recipe_of_matching
 from priormatch.progress import Meter
 from priormatch.recognizers.card import read_card
 from priormatch.recognizers.folder import WEIGHTS
 from priormatch.recognizers.hf_prior import HuggingFacePrior
-from priormatch.recognizers.load import load_prior
+from priormatch.recognizers.kenlm_prior import KenlmPrior
+from priormatch.recognizers.load import load_prior, load_recognizer
+from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import read_record
 from priormatch.scoring.transcripts import read_transcripts
@@ -103,6 +108,27 @@ def test_matching_goes_on_after_a_stop_to_the_same_weights(
     again = match(*given, "stopped", settings=settings()).state_dict()
     assert "resuming from update 2" in capsys.readouterr().err
     assert all(torch.equal(value, again[name]) for name, value in straight.items())
+
+
+def test_what_a_model_computes_tells_it_from_others_of_its_class(
+    lm: Path, hf_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    def kenlm(name: str) -> KenlmPrior:
+        (tmp_path / name).touch()
+        return KenlmPrior(None, None, file=tmp_path / name)
+
+    ngrams = estimate(["a b", "b a"], 2)[0]
+    whisper = hf_folder("whisper")
+    models: list[object] = [
+        *(kenlm(name) for name in ("one.binary", "other.binary")),
+        *(NgramPrior(ngrams, Normalizer(kind)) for kind in ("english", "turkic")),
+        *(HuggingFacePrior.load(lm, form=form) for form in ("as_written", "sentence")),
+        *(load_recognizer(whisper, "cpu", PretrainedSettings(language=code)) for code in ("en", "de")),
+        load_recognizer(whisper, "cpu", PretrainedSettings(language="en", train="decoder")),
+    ]
+    digests = [_digest_of(each) for each in models]
+    assert len({*digests}) == len(models)
+    assert _digest_of(HuggingFacePrior.load(lm)) == digests[4]
 
 
 def test_verbs_that_search_rescore_with_it(

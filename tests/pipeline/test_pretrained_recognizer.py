@@ -12,6 +12,7 @@ from tiny_run import command, files, make_folders
 
 from priormatch.config import load_settings
 from priormatch.doctor.recipe import recognizer_findings
+from priormatch.pipeline.recipe import recipe_of_writing
 from priormatch.recognizers.card import read_card
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.load import load_recognizer
@@ -97,6 +98,53 @@ def test_one_command_matches_folders_of_models_and_speech(
     assert files(at_home / "out") == made
 
 
+def test_models_are_read_before_speech_is_converted_and_a_corrected_command_works(
+    at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    prior = tiny_gpt2(at_home / "lm")
+    speech = ("--labeled", "labeled", "--unlabeled", "unlabeled", "--out", "out", "validation_share=0.25")
+    words = ("match", "--model", hf_folder("whisper"), *speech, *SHORT)
+    for wrong, said in (
+        (("--prior", prior), "set pretrained.language, for example to en"),
+        (("--prior", hf_folder("wav2vec2"), "pretrained.language=en"), "not a causal language model"),
+        (("--prior", prior, "--proposal", prior, "pretrained.language=en"), "not a speech recognizer"),
+    ):
+        assert command(*words, *wrong) == 2
+        assert said in capsys.readouterr().err
+        assert not (at_home / "out/data").exists()
+    assert command(*words, "--prior", prior, "pretrained.language=en") == 0
+    assert command("match", "--model", "nowhere", "--prior", prior, *speech) == 2
+    assert "--model nowhere does not exist" in capsys.readouterr().err
+
+
+def test_labels_in_another_script_are_refused_and_single_letters_named(
+    at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(text: str) -> None:
+        for number, file in enumerate(at_home.rglob("labeled/*/*.txt")):
+            file.write_text(text if number % 2 else "nine")
+
+    models = ("--model", hf_folder("wav2vec2"), "--prior", tiny_gpt2(at_home / "lm"))
+    words = ("match", *models, "--labeled", "labeled", "--unlabeled", "unlabeled", *SHORT)
+    write("καλημέρα")
+    assert command(*words, "--out", "greek") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "of the letters in the transcripts of greek/data/" in said
+    assert "give a recognizer of their language" in said
+    write("monday at the café")
+    assert command(*words, "--out", "accent") == 0
+    assert "are left out of the labels: é" in capsys.readouterr().err
+
+
+def test_validation_speech_without_transcripts_is_named(
+    at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = ("--model", hf_folder("wav2vec2"), "--prior", tiny_gpt2(at_home / "lm"))
+    speech = ("--unlabeled", "unlabeled", "--validation", "unlabeled", "--out", "out")
+    assert command("match", *models, *speech, *SHORT) == 2
+    assert "validation/unlabeled=unlabeled holds no transcribed utterance" in capsys.readouterr().err
+
+
 def test_training_takes_it_in_place_of_a_tokenizer(
     at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +178,27 @@ def test_a_prior_beside_it_needs_tokens_of_its_own(hf_folder: Callable[[str], Pa
     assert not (at_home / "runs").exists()
 
 
+def test_verbs_tell_whisper_its_language(
+    at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("prepare", "audio", "test", "--out", "test.jsonl.gz") == 0
+    whisper, prior = hf_folder("whisper"), tiny_gpt2(at_home / "lm")
+    recording = next((at_home / "test").rglob("*.wav"))
+    transcribe = ("transcribe", whisper, recording, "--out", "written", "--language")
+    assert command(*transcribe[:-1]) == 2
+    assert "--language en" in capsys.readouterr().err
+    assert command(*transcribe, "en") == 0
+    assert command(*transcribe, "de") == 2
+    assert "was made with another language" in capsys.readouterr().err
+    models = ("--model", whisper, "--prior", prior)
+    english = ("pretrained.language=en", "threads=1", "audio.workers=0")
+    assert command("hypotheses", *models, "--cuts", "test.jsonl.gz", "--count", 2, *english) == 0
+    sets = ("--validation", "test.jsonl.gz", "--out", "tuned.yaml", "training.validate_on=2")
+    assert command("tune", *models, *sets, *english) == 0
+    settings = [load_settings(None, [f"pretrained.language={each}"]) for each in ("en", "de")]
+    assert recipe_of_writing(settings[0].pretrained) != recipe_of_writing(settings[1].pretrained)
+
+
 def test_new_writes_a_recipe_for_pretrained_models(
     at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +216,12 @@ def test_new_writes_a_recipe_for_pretrained_models(
     assert "there is no text" in capsys.readouterr().err
     assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", "labeled") == 2
     assert "config.json is missing" in capsys.readouterr().err
+    for model, said in (
+        (hf_folder("whisper"), "--language en, for verbs"),
+        (prior, "is not a speech recognizer"),
+    ):
+        assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", model) == 2
+        assert said in capsys.readouterr().err
     assert not (at_home / "other.yaml").exists()
 
 

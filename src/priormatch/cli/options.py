@@ -101,6 +101,9 @@ Longest = Annotated[
         help="Maximum segment length in seconds; by default that of the longest training utterance, up to 20.",
     ),
 ]
+Language = Annotated[
+    str, typer.Option("--language", help="Language that a multilingual Whisper writes, such as en.")
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Threads = Annotated[
     int,

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from priormatch.cli.options import Device, Fusion, Longest, Threads, fusion_of, model_argument, model_option
+from priormatch.cli.options import (
+    Device,
+    Fusion,
+    Language,
+    Longest,
+    Threads,
+    fusion_of,
+    model_argument,
+    model_option,
+)
 
 
 def serve(
@@ -45,6 +54,7 @@ def serve(
             "--most-megabytes", min=1, help="Maximum megabytes of an upload; larger ones are refused."
         ),
     ] = 50,
+    language: Language = "",
     device: Device = "auto",
     threads: Threads = 0,
 ) -> None:
@@ -60,6 +70,7 @@ def serve(
 
     require_gradio()
     require_free(host, port)
+    from priormatch.config import PretrainedSettings
     from priormatch.pipeline.transcribe import load_models
     from priormatch.progress import say
     from priormatch.recognizers.load import load_recognizer
@@ -68,13 +79,14 @@ def serve(
     from priormatch.serve.server import serve as serve_page
     from priormatch.serve.views import head
 
-    recognizer, judge = load_models(model, prior, device, threads)
+    recognizer, judge = load_models(model, prior, device, threads, language)
     if not is_this_machine(host):
         say(
             f"WARNING: listening on {host} without a password: anyone who reaches this machine can use the page"
         )
     cutting = cutting_for(recognizer, longest)
-    other = None if compare is None else load_recognizer(compare, recognizer.device)
+    told = PretrainedSettings(language=language)
+    other = None if compare is None else load_recognizer(compare, recognizer.device, told)
     most_seconds = 60 * most_minutes
     transcriber = Transcriber(recognizer, judge, beam_size, fused, cutting, most_seconds, other=other)
     about = head(model, prior, most_seconds, most_megabytes, compare)

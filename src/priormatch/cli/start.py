@@ -7,6 +7,7 @@ import typer
 
 from priormatch.cli.options import (
     Json,
+    Language,
     Overrides,
     Recipe,
     RecipeName,
@@ -88,9 +89,7 @@ def new(
             "--prior", metavar=MODEL, help="Prior to use as it is, such as a causal language model."
         ),
     ] = "",
-    language: Annotated[
-        str, typer.Option("--language", help="Language that Whisper writes, such as en.")
-    ] = "",
+    language: Language = "",
 ) -> None:
     """Write a commented recipe for your own data; its sizes depend on the data.
 

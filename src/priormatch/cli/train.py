@@ -219,6 +219,10 @@ def match(
     from priormatch.progress import say
     from priormatch.recognizers.hf_files import is_huggingface
 
+    if not model.exists():
+        raise UserError(
+            f"--model {model} does not exist: give the folder of a recognizer, or its name on the Hub"
+        )
     if recipe is None and is_huggingface(model):
         recipe = "pretrained"
         say(f"{model} is a Hugging Face model: the settings are those of --recipe pretrained")
@@ -249,6 +253,8 @@ def match(
     inputs = {**given.inputs, **{name: path for name, path in models.items() if path is not None}}
     with Stage(out, recipe_of_matching(wanted) | given.recipe(wanted), inputs).work(together=True) as todo:
         if todo:
+            if given.is_raw and not (out / "data").exists():
+                matching.require_models(model, prior, proposal, wanted)
             speech = given.prepared(wanted, out / "data")
             lengths = lengths or greedy_lengths(model, speech.unlabeled, wanted, out / "lengths.jsonl")
             matching.MatchJob.from_files(

@@ -12,6 +12,7 @@ from priormatch.cli.options import (
     Force,
     FusedPrior,
     Fusion,
+    Language,
     Longest,
     Threads,
     fusion_of,
@@ -75,6 +76,7 @@ def transcribe(
     longest: Longest = None,
     pause: Pause = 0.4,
     batch_seconds: BatchSeconds = None,
+    language: Language = "",
     device: Device = "auto",
     threads: Threads = 0,
     overwrite: Force = False,
@@ -106,7 +108,7 @@ def transcribe(
         raise UserError(
             f"{wanted[0]} of {len(found)} recordings cannot be printed together: give a folder as --out"
         )
-    recognizer, judge = work.load_models(model, prior, device, threads)
+    recognizer, judge = work.load_models(model, prior, device, threads, language)
     search = plain_search(beam_size or 1) if judge is None else search_with_prior(judge, fused)
     cutting = cutting_for(recognizer, longest, pause=pause)
     if batch_seconds is not None and batch_seconds < cutting.longest:
@@ -128,6 +130,7 @@ def transcribe(
                 "prior": None if prior is None else fingerprint(prior),
                 "search": {"beam_size": beam_size or 1} if prior is None else finite(fused),
                 "cutting": cutting,
+                **({"language": language} if language else {}),
             },
         )
         files = work.missing_files(work.places_in(out, found, recordings), wanted, transcribed, overwrite)

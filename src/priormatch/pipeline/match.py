@@ -33,6 +33,7 @@ from priormatch.pipeline.work import (
     leave_recognizer_card,
     load_validation,
     matching_schedule,
+    require_letters,
     say_split,
     thin,
 )
@@ -217,6 +218,9 @@ class MatchJob:
             self.prior.require_context()
         if isinstance(self.prior, HuggingFacePrior):
             self.prior.require_letters(letters_of(self.online.tokenizer))
+        for each in (self.labeled, *self.validation.values()):
+            if each is not None:
+                require_letters(self.online, each)
         if self.proposal is not None and self.proposal.tokenizer != self.online.tokenizer:
             raise UserError(
                 "the proposal's tokenizer differs from that of the online model: train both with one tokenizer"
@@ -250,6 +254,15 @@ def refuse_names(settings: Settings) -> None:
             raise UserError(
                 f"matching.{name}={value} is for `priormatch run`: give the path of what it names instead"
             )
+
+
+def require_models(model: Path, prior: Path | None, proposal: Path | None, settings: Settings) -> None:
+    """Refuse models that cannot be loaded, before anything is made for them."""
+    for each in (model, proposal):
+        if each is not None:
+            load_recognizer(each, pretrained=settings.pretrained)
+    if prior is not None:
+        load_prior(prior, form=settings.prior.text_form)
 
 
 def require_prior(prior: object, settings: Settings) -> None:

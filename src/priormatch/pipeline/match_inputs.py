@@ -51,9 +51,14 @@ class Speech:
             " minutes of several speakers there, and compare the transcripts before and after"
         )
 
+    @property
+    def is_raw(self) -> bool:
+        """Whether some of it must be converted or split."""
+        return bool(self._unfinished())
+
     def recipe(self, settings: Settings) -> dict[str, Any]:
         """The settings that conversion depends on; none if nothing is converted."""
-        return {"data": recipe_of_speech(settings)} if self._unfinished() else {}
+        return {"data": recipe_of_speech(settings)} if self.is_raw else {}
 
     def prepared(self, settings: Settings, folder: Path) -> "Speech":
         """The same speech as cuts, converted and split in a folder where necessary."""
@@ -65,7 +70,7 @@ class Speech:
             if todo:
                 for name, path in unfinished.items():
                     if not is_cuts(path):
-                        take_cuts(name.partition("/")[0], path, targets[name], settings)
+                        take_cuts(name, path, targets[name], settings)
                 if not self.validation:
                     found = targets["labeled"] if targets["labeled"].exists() else unfinished["labeled"]
                     hold_out_speakers(CutSet.from_cuts(read_cuts(found)), folder, settings)

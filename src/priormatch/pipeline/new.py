@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from priormatch.config import NormalizerKind, load_settings, recipe_path
+from priormatch.config import NormalizerKind, PretrainedSettings, load_settings, recipe_path
 from priormatch.config.checks import keys_of
 from priormatch.config.reference import WIDTH, commented_part
 from priormatch.data.normalizer import ENGLISH, Normalizer, kind_for
@@ -24,6 +24,7 @@ from priormatch.files import replacing
 from priormatch.prepare.overview import Speech, letters, sample_speech, sample_text
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.hf_folder import pretrained
+from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.load import load_prior
 
 OWN, PRETRAINED = "own", "pretrained"
@@ -108,7 +109,8 @@ class Given:
     def require_models(self) -> None:
         """Refuse folders and names without a model, before any data are read."""
         if self.model:
-            pretrained(self.model)
+            found = pretrained(self.model)
+            HuggingFaceRecognizer.load(found.folder, settings=PretrainedSettings(language=self.language))
         if self.prior:
             load_prior(self.prior)
 

@@ -84,6 +84,12 @@ def recipe_of_pretrained(pretrained: PretrainedSettings) -> dict[str, Any]:
     return {name: value for name in names if (value := plain(pretrained)[name]) != usual[name]}
 
 
+def recipe_of_writing(pretrained: PretrainedSettings) -> dict[str, Any]:
+    """What a Hugging Face recognizer is told to write, where that differs from the defaults."""
+    used = recipe_of_pretrained(pretrained)
+    return {name: used[name] for name in ("language", "task") if name in used}
+
+
 def recipe_of_model(model: ModelSettings) -> dict[str, Any]:
     """Settings that a recognizer's network depends on, as older versions wrote them where they had it.
 

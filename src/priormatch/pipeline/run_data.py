@@ -153,8 +153,6 @@ def write_own_data(settings: Settings, inputs: Mapping[str, Path], data: Path) -
         if name != "text":
             target = data / f"{name.replace('/', '-')}{SUFFIX}"
             cuts[name] = take_cuts(name, path, target, settings)
-            if name != "unlabeled" and not any(cut_text(cut) for cut in cuts[name]):
-                raise UserError(f"{name}={path} holds no transcribed utterance: give audio with transcripts")
             say(f"{name}: {overview(cuts[name], normalizer_of(settings.language), settings.audio)}")
     if not settings.validation:
         hold_out_speakers(cuts["labeled"], data, settings)
@@ -181,7 +179,10 @@ def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet
     segment = settings.audio.segment if heard_only else 0.0
     intake = Intake(normalizer_of(settings.language), transcripts_needed=not heard_only, segment=segment)
     prepare_own(path, target, intake, max_bad_share=settings.audio.max_bad_share, overwrite=True)
-    return CutSet.from_cuts(read_cuts(target))
+    cuts = CutSet.from_cuts(read_cuts(target))
+    if not heard_only and not any(map(cut_text, cuts)):
+        raise UserError(f"{name}={path} holds no transcribed utterance: give audio with transcripts")
+    return cuts
 
 
 def take_text(path: Path, data: Path, settings: Settings) -> None:

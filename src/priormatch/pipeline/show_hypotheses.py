@@ -40,7 +40,7 @@ def inspect_files(
 ) -> list[Inspection]:
     """The beams of the utterances with the given ids, or of a fixed sample of `count` utterances (0 for all)."""
     device, matching = find_device(settings.device), settings.matching
-    recognizer = load_recognizer(model, device)
+    recognizer = load_recognizer(model, device, settings.pretrained)
     judge = load_prior(prior, device, settings.prior.text_form)
     if matching.hypotheses == "asr_lm":
         note_rescoring(recognizer, judge)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from priormatch.config import PretrainedSettings
 from priormatch.data.audio import BadAudio, recordings_in
 from priormatch.data.clips import file_seconds, open_file
 from priormatch.data.ffmpeg import needs_ffmpeg
@@ -85,12 +86,12 @@ class Transcribed:
 
 
 def load_models(
-    model: Path, prior: Path | None, device: str, threads: int = 0
+    model: Path, prior: Path | None, device: str, threads: int = 0, language: str = ""
 ) -> tuple[SpeechRecognizer, Prior | None]:
-    """Load a recognizer and, if given, a prior."""
+    """Load a recognizer and, if given, a prior; a multilingual Whisper is told its language."""
     use_threads(threads)
     place = find_device(device)
-    recognizer = load_recognizer(model, place)
+    recognizer = load_recognizer(model, place, PretrainedSettings(language=language))
     if prior is None:
         return recognizer, None
     judge = load_prior(prior, place)

@@ -21,7 +21,7 @@ from priormatch.decoding.tuning import (
 )
 from priormatch.device import find_device
 from priormatch.distributed import from_all, is_main
-from priormatch.pipeline.recipe import recipe_of_reading
+from priormatch.pipeline.recipe import recipe_of_reading, recipe_of_writing
 from priormatch.pipeline.work import load_validation
 from priormatch.progress import Meter, say
 from priormatch.recognizers.decode import (
@@ -68,12 +68,13 @@ def tune(
     Every set is encoded once. Trials are recorded in `OUT.trials.jsonl`, and the same call resumes from it.
     """
     device = find_device(settings.device)
-    recognizer, judge = load_recognizer(model, device), load_prior(prior, device, settings.prior.text_form)
+    recognizer = load_recognizer(model, device, settings.pretrained)
+    judge = load_prior(prior, device, settings.prior.text_form)
     note_rescoring(recognizer, judge)
     limited = recognizer.head.limited and takes_part(judge, recognizer)
     sets = load_validation(validation, settings)
     sizes = {name: len(corpus) for name, corpus in sets.items()}
-    reading = [*recipe_of_reading(settings.prior).values()]
+    reading = [*recipe_of_reading(settings.prior).values(), *recipe_of_writing(settings.pretrained).values()]
     key = digest([sizes, *map(fingerprint, (model, prior, *validation.values())), *reading])
     trials = Trials(out.with_name(f"{out.name}.trials.jsonl"), key)
 

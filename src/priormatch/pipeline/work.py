@@ -35,7 +35,9 @@ from priormatch.pipeline.recipe import (
     recipe_of_reading,
     recipe_of_schedule,
     recipe_of_training,
+    recipe_of_writing,
 )
+from priormatch.prepare.overview import letters
 from priormatch.progress import count_text, duration_text, say, track
 from priormatch.recognizers.decode import decode_to_file, note_rescoring, plain_search, search_with_prior
 from priormatch.recognizers.folder import WEIGHTS
@@ -45,6 +47,7 @@ from priormatch.recognizers.load import load_prior, load_recognizer
 from priormatch.recognizers.ngram_prior import NgramPrior
 from priormatch.recognizers.perplexity import likelihoods, perplexity
 from priormatch.recognizers.prior import ConvPrior
+from priormatch.recognizers.protocols import Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
 from priormatch.runs.stage import fingerprint
 from priormatch.scoring.transcripts import Transcript, write_transcripts
@@ -54,6 +57,8 @@ from priormatch.training.supervised_step import Supervised
 from priormatch.training.wandb_log import wandb_plan
 
 EXAMINED = 10_000  # sentences or transcripts, about
+MOST_LOST = 0.1  # share of the letters in transcripts that a recognizer may lack
+SHOWN_LETTERS = 10
 CER, PERPLEXITY = "validation CER {:.2f} %", "validation perplexity {:.2f}"
 """How the validation scores of recognizers and priors are shown."""
 
@@ -171,6 +176,7 @@ def train_supervised(
     say(
         f"{out.name}: {parameters(model)} parameters on {device}, {duration_text(3600 * corpus.hours)} labeled"
     )
+    require_letters(model, corpus)
     report_misfits(model, corpus)
     if start is None:
         schedule, size = schedule_of(training, updates or training.updates, settings), training.batch
@@ -212,6 +218,23 @@ def say_split(stage: str, size: BatchSettings) -> None:
         f"{stage}: {whole:g}{unit} per update, in {count_text(ranks(), 'process', 'processes')} of"
         f" {count_text(size.accumulate, 'part')} each: {whole / parts:.3g}{unit} at a time"
     )
+
+
+def require_letters(model: Recognizer, corpus: Corpus) -> None:
+    """Refuse transcripts in a script that a Hugging Face recognizer cannot write, and report single letters."""
+    if not isinstance(model, HuggingFaceRecognizer):
+        return
+    counts = letters([cut_text(cut) or "" for cut in corpus.cuts[:: max(len(corpus) // EXAMINED, 1)]])
+    lost = model.tokenizer.unwritable(counts)
+    share = sum(counts[each] for each in lost) / max(counts.total(), 1)
+    shown = " ".join(lost[:SHOWN_LETTERS])
+    if share > MOST_LOST:
+        raise UserError(
+            f"{100 * share:.0f} % of the letters in the transcripts of {corpus.name} are not in the recognizer's"
+            f" vocabulary ({shown}): give a recognizer of their language, or write the transcripts with its letters"
+        )
+    if lost:
+        say(f"{corpus.name}: letters that the recognizer cannot write are left out of the labels: {shown}")
 
 
 def report_misfits(model: SpeechRecognizer, corpus: Corpus) -> None:
@@ -340,4 +363,5 @@ def decode_to(
         fusion = str(settings.fusion).replace("centered=", "centred=")  # as in the keys of older versions
         reading = "".join(f", {form}" for form in recipe_of_reading(settings.prior).values())
         key = f"{fingerprint(model)}, {fingerprint(cuts)}, prior {fingerprint(prior)}, {fusion}{reading}"
+    key += "".join(f", {name} {value}" for name, value in recipe_of_writing(settings.pretrained).items())
     decode_to_file(recognizer, Corpus.load(cuts, settings.audio), out, key, search, words=words)

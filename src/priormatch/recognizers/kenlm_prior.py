@@ -31,8 +31,10 @@ class KenlmPrior:
     A word that the model does not know is looked up in capitals too, as LibriSpeech's models are written.
     """
 
-    def __init__(self, model: Any, states: Any, normalizer: Normalizer = ENGLISH) -> None:
-        self.model, self.state, self.normalizer = model, states, normalizer
+    def __init__(
+        self, model: Any, states: Any, normalizer: Normalizer = ENGLISH, file: Path | None = None
+    ) -> None:
+        self.model, self.state, self.normalizer, self.file = model, states, normalizer, file
         self.scores = CachedScores(self._score, MOST_CACHED)
 
     def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> Tensor:
@@ -80,7 +82,7 @@ class KenlmPrior:
             ) from error
         try:
             open_regular(Path(file)).close()
-            return KenlmPrior(kenlm.Model(os.fspath(file)), kenlm.State)
+            return KenlmPrior(kenlm.Model(os.fspath(file)), kenlm.State, file=Path(file))
         except (OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"{file} cannot be read ({reason}): make or copy it again") from error
