@@ -43,3 +43,8 @@ class Beside:
             say(f"waiting for {now}, log: {self.log}")
             if reason := self.worker.outcome():
                 raise UserError(f"{now}: {reason.removeprefix('UserError: ')} (log: {self.log})")
+
+    def wait_for_all(self) -> None:
+        """Wait until all stages are made that were begun."""
+        if self.begun:
+            self.wait_for(self.begun[-1])

@@ -38,7 +38,7 @@ from priormatch.pipeline.run_data import (
     own_data,
     own_stage,
 )
-from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words, name_of_folder
+from priormatch.pipeline.stages import FUSION, Stages, decisions, in_words, name_of, name_of_folder
 from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
@@ -362,7 +362,7 @@ def make_all(this: Run) -> None:
 def train_and_score(this: Run, beside: Beside) -> None:
     """Train the models of a run, some of them beside the others, and score all systems."""
     settings, matching = this.settings, this.settings.matching
-    todo = {each.folder.name for each in planned(settings) if not each.finished}
+    todo = {name_of(each) for each in planned(settings) if not each.finished}
 
     def begin(stage: str) -> None:
         if stage in todo:
@@ -388,6 +388,8 @@ def train_and_score(this: Run, beside: Beside) -> None:
     except Refused as refused:
         say(f"lpm: {refused}\nthe other systems are trained and scored without it")
         refusal = refused
+    else:
+        begin("decoded/lpm")
     systems = {START: first, BASE: first} if settings.longer_supervised else {BASE: first}
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
@@ -397,25 +399,31 @@ def train_and_score(this: Run, beside: Beside) -> None:
     if refusal is not None:
         score_without_matching(this, systems, str(refusal))
         raise refusal
+    beside.wait_for_all()
     systems["lpm"] = matched
     if this.data.topline is not None:
-        beside.wait_for("topline")
         systems["topline"] = this.topline(tokenizer)
     score(this, systems)
 
 
 def make_beside(stage: str, settings: Settings, data: RunData) -> None:
-    """Train one of the models that `train_and_score` does not wait for, in a second process."""
+    """Make a stage that `train_and_score` does not wait for, in a second process.
+
+    After training a system it also decodes the test sets, so that both processes have about as much to do.
+    """
     use_threads(threads_of(settings))
     this = Run(Path(settings.runs) / settings.name, settings, data)
-    tokenizer = Tokenizer.load(this.wanted.pieces)
+    tokenizer, first = Tokenizer.load(this.wanted.pieces), this.folder / "supervised" / "model"
     match stage:
         case "prior":
             this.prior(tokenizer)
         case "topline":
-            this.topline(tokenizer)
+            this.decode("topline", this.topline(tokenizer))
+        case "supervised-longer":
+            this.decode(BASE, this.longer(first, tokenizer))
+            this.decode(START, first)
         case _:
-            this.longer(this.folder / "supervised" / "model", tokenizer)
+            this.decode("lpm", this.folder / MATCHING / "model")
 
 
 def threads_of(settings: Settings) -> int:
