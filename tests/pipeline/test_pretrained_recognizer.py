@@ -10,8 +10,8 @@ from narrowing import present
 from tiny_hf import LANGUAGE
 from tiny_run import command, files, make_folders
 
-from priormatch.config import load_settings
-from priormatch.doctor.recipe import recognizer_findings
+from priormatch.config import load_settings, recipe_path
+from priormatch.doctor.recipe import data_findings, recognizer_findings
 from priormatch.pipeline.recipe import recipe_of_writing
 from priormatch.recognizers.card import read_card
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
@@ -101,13 +101,14 @@ def test_one_command_matches_folders_of_models_and_speech(
 def test_models_are_read_before_speech_is_converted_and_a_corrected_command_works(
     at_home: Path, hf_folder: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prior = tiny_gpt2(at_home / "lm")
+    prior, other = tiny_gpt2(at_home / "lm"), hf_folder("moonshine")
     speech = ("--labeled", "labeled", "--unlabeled", "unlabeled", "--out", "out", "validation_share=0.25")
     words = ("match", "--model", hf_folder("whisper"), *speech, *SHORT)
     for wrong, said in (
         (("--prior", prior), "set pretrained.language, for example to en"),
         (("--prior", hf_folder("wav2vec2"), "pretrained.language=en"), "not a causal language model"),
         (("--prior", prior, "--proposal", prior, "pretrained.language=en"), "not a speech recognizer"),
+        (("--prior", prior, "--model", hf_folder("hubert"), "--proposal", other), "tokenizer differs"),
     ):
         assert command(*words, *wrong) == 2
         assert said in capsys.readouterr().err
@@ -228,12 +229,21 @@ def test_new_writes_a_recipe_for_pretrained_models(
 def test_doctor_reads_it_and_names_letters_that_it_cannot_write(
     at_home: Path, hf_folder: Callable[[str], Path]
 ) -> None:
-    settings = load_settings(None, [f"pretrained.recognizer={hf_folder('wav2vec2')}", "prior.kind=ngram"])
+    given = hf_folder("wav2vec2")
+    settings = load_settings(None, [f"pretrained.recognizer={given}", "prior.kind=ngram"])
     found = {each.status: each.what for each in recognizer_findings(settings, ["at nine"])}
     assert "can be read" in found["ok"]
     assert "problem" not in found
     lost = [each for each in recognizer_findings(settings, ["schöne größe"]) if each.status == "problem"]
     assert len(lost) == 1
     assert "ß ö" in lost[0].what
+    for file in at_home.rglob("labeled/*/*.txt"):
+        file.write_text("καλημέρα")
+    own = load_settings(
+        recipe_path("pretrained"), [*SPEECH, "text=text.txt", f"pretrained.recognizer={given}"]
+    )
+    whats = [each.what for each in data_findings(own) if each.status == "problem"]
+    assert any("never occur in the transcripts" in each for each in whats)
+    assert not any("tokenizer.source" in each for each in whats)
     nowhere = load_settings(None, ["pretrained.recognizer=labeled", "prior.kind=ngram"])
     assert [each.status for each in recognizer_findings(nowhere, [])] == ["problem"]

@@ -89,7 +89,8 @@ def data_findings(settings: Settings) -> Iterator[Finding]:
         yield text_finding(sentences)
     yield from language_findings({**spoken, "text": sentences}, normalizer)
     if spoken.get("labeled"):
-        yield from letter_findings(spoken["labeled"], sentences, settings.tokenizer.source)
+        source = "" if settings.pretrained.recognizer else settings.tokenizer.source  # it has a tokenizer
+        yield from letter_findings(spoken["labeled"], sentences, source)
     known = {name: texts for name, texts in spoken.items() if name != "labeled" and texts}
     yield from overlap_findings(known, sentences, normalizer)
 

@@ -216,15 +216,10 @@ class MatchJob:
         require_inputs(self.prior, self.reference_lengths, self.settings)
         if isinstance(self.prior, ConvPrior) and self.contexts is not None:
             self.prior.require_context()
-        if isinstance(self.prior, HuggingFacePrior):
-            self.prior.require_letters(letters_of(self.online.tokenizer))
         for each in (self.labeled, *self.validation.values()):
             if each is not None:
                 require_letters(self.online, each)
-        if self.proposal is not None and self.proposal.tokenizer != self.online.tokenizer:
-            raise UserError(
-                "the proposal's tokenizer differs from that of the online model: train both with one tokenizer"
-            )
+        require_compatible(self.online, self.prior, self.proposal)
 
     def _lengths(self) -> Mapping[str, int]:
         """The given reference lengths, or those from the speaking rate of the labeled or the validation speech."""
@@ -257,12 +252,22 @@ def refuse_names(settings: Settings) -> None:
 
 
 def require_models(model: Path, prior: Path | None, proposal: Path | None, settings: Settings) -> None:
-    """Refuse models that cannot be loaded, before anything is made for them."""
-    for each in (model, proposal):
-        if each is not None:
-            load_recognizer(each, pretrained=settings.pretrained)
-    if prior is not None:
-        load_prior(prior, form=settings.prior.text_form)
+    """Refuse models that cannot be loaded or do not fit together, before anything is made for them."""
+    require_compatible(
+        load_recognizer(model, pretrained=settings.pretrained),
+        None if prior is None else load_prior(prior, form=settings.prior.text_form),
+        None if proposal is None else load_recognizer(proposal, pretrained=settings.pretrained),
+    )
+
+
+def require_compatible(online: Recognizer, prior: Prior | None, proposal: Recognizer | None) -> None:
+    """Refuse a prior that lacks many letters of the recognizer, and a proposal with another tokenizer."""
+    if isinstance(prior, HuggingFacePrior):
+        prior.require_letters(letters_of(online.tokenizer))
+    if proposal is not None and proposal.tokenizer != online.tokenizer:
+        raise UserError(
+            "the proposal's tokenizer differs from that of the online model: train both with one tokenizer"
+        )
 
 
 def require_prior(prior: object, settings: Settings) -> None:
