@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from priormatch.data.features import LogMel, frame_counts, normalize, time_mask
+from priormatch.data.features import LogMel, frame_counts, magnitude, normalize, time_mask
 
 RANDOM = np.random.default_rng(1)
 
@@ -25,11 +25,11 @@ def reference_log_mel(wave: np.ndarray, n_mels: int) -> np.ndarray:
         row = []
         for low, peak, high in zip(corners, corners[1:], corners[2:], strict=False):
             energy = 0.0
-            for position, magnitude in enumerate(magnitudes):
+            for position, size in enumerate(magnitudes):
                 if low < position <= peak:
-                    energy += magnitude * (position - low) / (peak - low)
+                    energy += size * (position - low) / (peak - low)
                 elif peak < position < high:
-                    energy += magnitude * (high - position) / (high - peak)
+                    energy += size * (high - position) / (high - peak)
             row.append(math.log(max(energy, 1.0)))
         rows.append(row)
     features = np.array(rows)
@@ -54,6 +54,14 @@ def test_features_equal_the_slow_reference(samples: int, n_mels: int) -> None:
     wave = chirp(samples)
     expected = reference_log_mel(wave, n_mels)
     np.testing.assert_allclose(log_mel(wave, n_mels).numpy(), expected, atol=1e-4)
+
+
+def test_magnitudes_are_those_of_numpy() -> None:
+    spectrum = np.fft.rfft(32768 * chirp(512)).astype(np.complex64)
+    spectrum[:3] = 0, -2, 3j
+    found = magnitude(torch.from_numpy(spectrum)).numpy()
+    assert found[:3].tolist() == [0, 2, 3]
+    np.testing.assert_allclose(found, np.abs(spectrum.astype(np.complex128)), rtol=1e-6)
 
 
 def test_half_precision_training_does_not_touch_the_features() -> None:

@@ -52,7 +52,7 @@ class LogMel(nn.Module):
         """(B, N) in [-1, 1], (B,) -> features (B, T, n_mels), frames (B,)."""
         if waveforms.shape[1] < FRAME:
             waveforms = nn.functional.pad(waveforms, (0, FRAME - waveforms.shape[1]))
-        spectrum = torch.fft.rfft(self._windowed(waveforms.float() * 32768)).abs()
+        spectrum = magnitude(torch.fft.rfft(self._windowed(waveforms.float() * 32768)))
         with torch.autocast(
             spectrum.device.type, enabled=False
         ):  # bfloat16 would keep only two or three digits
@@ -68,6 +68,13 @@ class LogMel(nn.Module):
         windowed[..., 1:].addcmul_(frames[..., :-1], self.window[1:], value=-PRE_EMPHASIS)
         windowed[..., 0] *= 1 - PRE_EMPHASIS  # the first sample is used as its own predecessor
         return padded
+
+
+def magnitude(spectrum: Tensor) -> Tensor:
+    """|z| of complex numbers (...); on a CPU, `abs` takes longer than the transform, to avoid overflows."""
+    if spectrum.is_cuda:
+        return spectrum.abs()
+    return spectrum.real.square().addcmul_(spectrum.imag, spectrum.imag).sqrt_()
 
 
 def normalize(features: Tensor, lengths: Tensor) -> Tensor:
