@@ -27,9 +27,12 @@ def test_stages_are_made_in_order_in_one_other_process(tmp_path: Path) -> None:
         beside.wait_for("topline")
         beside.wait_for("prior")  # which was waited for with it
         beside.begin("longer", partial(note, file, "longer"))
-        beside.wait_for("longer")
+        beside.begin("decoded", partial(note, file, "decoded"))
+        beside.wait_for_all()
+        beside.wait_for_all()
+        assert len(file.read_text().splitlines()) == 4
     words = [line.split() for line in file.read_text().splitlines()]
-    assert [word for word, _ in words] == ["prior", "topline", "longer"]
+    assert [word for word, _ in words] == ["prior", "topline", "longer", "decoded"]
     assert len({process for _, process in words}) == 1
     assert words[0][1] != str(os.getpid())
 
@@ -46,4 +49,5 @@ def test_alone_nothing_is_begun_and_nothing_waited_for(tmp_path: Path) -> None:
     with Beside(False, tmp_path / "log") as beside:
         beside.begin("prior", fail)
         beside.wait_for("prior")
+        beside.wait_for_all()
         assert beside.worker is None

@@ -190,6 +190,11 @@ class Beside:
             if reason := self.worker.outcome():
                 raise UserError(f"{now}: {reason.removeprefix('UserError: ')} (log: {self.log})")
 
+    def wait_for_all(self) -> None:
+        """Wait until all stages are made that were begun."""
+        if self.begun:
+            self.wait_for(self.begun[-1])
+
 
 def serve(connection: Connection, gpu: str) -> None:
     """Run incoming tasks until this process is terminated or its parent is gone."""

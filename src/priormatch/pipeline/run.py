@@ -394,6 +394,8 @@ def train_and_score(this: Run, beside: Beside) -> None:
     except Refused as refused:
         say(f"lpm: {refused}\nthe other systems are trained and scored without it")
         refusal = refused
+    else:
+        begin(f"{DECODED}/{MATCHING}")
     systems = {START: first, BASE: first} if settings.longer_supervised else {BASE: first}
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
@@ -403,25 +405,32 @@ def train_and_score(this: Run, beside: Beside) -> None:
     if refusal is not None:
         score_without_matching(this, systems, str(refusal))
         raise refusal
+    beside.wait_for_all()
     systems["lpm"] = matched
     if this.data.topline is not None:
-        beside.wait_for("topline")
         systems["topline"] = this.topline(tokenizer)
     score(this, systems)
 
 
 def make_beside(stage: str, settings: Settings, data: RunData) -> None:
-    """Train one of the models that `train_and_score` does not wait for, in a second process."""
+    """Make a stage that `train_and_score` does not wait for, in a second process.
+
+    After training a system it also decodes the test sets, so that both processes have about as much to do.
+    """
     use_threads(threads_of(settings))
     this = Run(Path(settings.runs) / settings.name, settings, data)
     tokenizer = load_tokenizer(this.wanted.pieces, settings.pretrained)
+    first = this.folder / "supervised" / "model"
     match stage:
         case "prior":
             this.prior(tokenizer)
         case "topline":
-            this.topline(tokenizer)
+            this.decode("topline", this.topline(tokenizer))
+        case "supervised-longer":
+            this.decode(BASE, this.longer(first, tokenizer))
+            this.decode(START, first)
         case _:
-            this.longer(this.folder / "supervised" / "model", tokenizer)
+            this.decode("lpm", this.folder / MATCHING / "model")
 
 
 def threads_of(settings: Settings) -> int:
