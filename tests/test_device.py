@@ -1,10 +1,13 @@
+import os
+import platform
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
 
 from priormatch import distributed
-from priormatch.device import find_device, mixed_precision
+from priormatch.device import find_device, mixed_precision, return_freed_memory
 from priormatch.errors import UserError
 
 
@@ -53,3 +56,19 @@ def test_a_gpu_that_only_imitates_bfloat16_computes_in_float32(monkeypatch: pyte
 def test_the_cpu_computes_in_float32() -> None:
     with mixed_precision(torch.device("cpu")):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked to return memory")
+def test_memory_between_blocks_in_use_is_returned() -> None:
+    blocks = [torch.ones(1 << 14) for _ in range(2000)]  # 64 KiB each, 125 MiB
+    kept = blocks[::10]
+    blocks.clear()
+    before = resident()
+    return_freed_memory()
+    assert before - resident() > 80 << 20
+    assert all(bool(block.all()) for block in kept)

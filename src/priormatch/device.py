@@ -1,6 +1,8 @@
-"""Device selection and precision."""
+"""Device selection, precision and memory."""
 
+import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -61,6 +63,16 @@ def use_threads(count: int) -> None:
     """Set the number of CPU threads; 0 keeps PyTorch's default."""
     if count:
         torch.set_num_threads(count)
+
+
+def return_freed_memory() -> None:
+    """Let glibc return all freed memory to the system, from between blocks in use too.
+
+    Batches of many different shapes leave gaps: without this, training on a CPU ends with three times the memory.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def mixed_precision(device: torch.device) -> AbstractContextManager[object]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from priormatch import distributed
 from priormatch.config import KeepSettings, OptimizerSettings
+from priormatch.device import return_freed_memory
 from priormatch.errors import UserError
 from priormatch.processes import Stop, deferred_stop
 from priormatch.progress import Meter, say
@@ -231,6 +232,7 @@ def validate(
     """Score the model, save it if it is the best so far or a copy is due, and return the best score."""
     task.model.eval()
     score, figures = task.validate(update)
+    return_freed_memory()
     log.write(update, {"validation_score": score, **figures})
     if update == 0 and not schedule.start_counts:
         return best
