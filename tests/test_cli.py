@@ -94,6 +94,17 @@ def test_every_verb_explains_itself_with_an_example(verb: str, capsys: pytest.Ca
     assert f"Example: priormatch {verb}" in " ".join(said.split())
 
 
+@pytest.mark.parametrize(("given", "used"), [(None, "64"), ("7", "7")])
+def test_onednn_keeps_few_kernels_unless_asked_to(
+    given: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", given or "")
+    if given is None:
+        monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    assert command("settings") == 0
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == used
+
+
 def test_help_names_every_verb_and_loads_nothing_heavy() -> None:
     ended = process("--help")
     assert ended.returncode == 0

@@ -470,7 +470,7 @@ def test_a_second_process_makes_the_same_models(
     said = capsys.readouterr().err
     assert "prior: in a second process, log: runs/tiny/beside.log" in said
     assert redone(said).isdisjoint({"prior", "supervised-longer"})
-    decoded = {f"decoded/{each}" for each in ("supervised", "supervised_start", "lpm")}
+    decoded = {"decoded/supervised", "decoded/supervised_start", "decoded/lpm"}
     assert redone((fresh / "runs/tiny/beside.log").read_text()) == {"prior", "supervised-longer", *decoded}
     assert weights(fresh) == weights(finished)
     assert results(fresh)["systems"] == results(finished)["systems"]

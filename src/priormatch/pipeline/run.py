@@ -395,7 +395,7 @@ def train_and_score(this: Run, beside: Beside) -> None:
         say(f"lpm: {refused}\nthe other systems are trained and scored without it")
         refusal = refused
     else:
-        begin("decoded/lpm")
+        begin(f"{DECODED}/{MATCHING}")
     systems = {START: first, BASE: first} if settings.longer_supervised else {BASE: first}
     if settings.pseudo_labels:
         systems["pseudo_label"] = this.pseudo_label(first, this.labels(lengths))
