@@ -312,9 +312,8 @@ class Settings:
     runs: str = "runs"  # parent folder of run folders
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     threads: int = 0  # CPU threads of each process; 0 uses PyTorch's default
-    parallel: bool = (
-        False  # train the prior, the topline and the longer supervised system in a second process
-    )
+    # train the prior, the topline and the longer supervised system in a second process, and decode test sets there
+    parallel: bool = False
     wandb: str = ""  # Weights & Biases project to log to as well; needs the extra `wandb`
     corpus: Literal["own", "demo"] = "own"  # demo: generate and use the embedded corpus
     labeled: str = ""  # audio with transcripts: a folder, table, manifest or dataset (docs/your-audio.md)
