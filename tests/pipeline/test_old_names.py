@@ -106,7 +106,7 @@ def test_decoding_with_a_prior_that_an_older_version_began_resumes(
     tiny_recognizer.save(tmp_path / "model")
     tiny_prior.save(tmp_path / "prior")
     keys: list[str] = []
-    monkeypatch.setattr(work, "decode_to_file", lambda *given: keys.append(given[3]))
+    monkeypatch.setattr(work, "decode_to_file", lambda *given, **options: keys.append(given[3]))
     monkeypatch.setattr(Corpus, "load", lambda *given: None)
     settings = Settings(device="cpu", fusion=FusionSettings(centered=True))
     work.decode_to(

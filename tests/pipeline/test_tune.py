@@ -226,7 +226,7 @@ def test_what_a_kill_leaves_of_one_search_is_not_taken_for_that_of_another(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = []
-    monkeypatch.setattr(work, "decode_to_file", lambda model, corpus, out, key, search: keys.append(key))
+    monkeypatch.setattr(work, "decode_to_file", lambda *given, **options: keys.append(given[3]))
     searches = [(), ("--beam-size", 2), ("--prior", "prior"), ("--prior", "prior", "fusion.token_margin=5")]
     assert [decode("x.jsonl", *words) for words in [*searches, *searches]] == [0] * 8
     assert len(set(keys)) == len(searches)
