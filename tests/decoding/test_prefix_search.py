@@ -18,8 +18,8 @@ from priormatch.config import ConvLMSettings
 from priormatch.decoding.beam import Beam
 from priormatch.decoding.prefix_search import (
     PrefixFusion,
+    PrefixSearch,
     PrefixSettings,
-    _Search,
     extension_pairs,
     greedy_ctc,
     prefix_search,
@@ -177,12 +177,26 @@ def fused_search(
     everywhere: bool,
 ) -> Beam:
     """Prefix search, with the language model evaluated for all prefixes as on a GPU if `everywhere`."""
-    search = _Search(log_q, frames, blank, size, fusion)
+    search = PrefixSearch(log_q, frames, blank, size, fusion)
     assert search.prior is not None
     search.prior.everywhere = everywhere
-    for t in range(len(search.log_q)):
-        search.advance(t)
+    for _ in range(search.steps):
+        search.advance()
     return search.found(size.hypotheses)
+
+
+def test_a_search_can_start_again() -> None:
+    speech, lm = Speech(3, 7, 4, seed=3), ToyLM(4, longest=7, seed=3)
+    log_q, frames = speech.tensors()
+    search = PrefixSearch(log_q, frames, speech.blank, PrefixSettings(4, 6), lm.fusion(3, 0.7, 0.3))
+    for _ in range(3):
+        search.advance()
+    search.restart()
+    for _ in range(search.steps):
+        search.advance()
+    again = search.found(4)
+    expected = prefix_search(log_q, frames, speech.blank, PrefixSettings(4, 6), lm.fusion(3, 0.7, 0.3))
+    assert all(map(torch.equal, vars(again).values(), vars(expected).values()))
 
 
 def test_fusion_with_the_convolutional_language_model() -> None:
@@ -293,7 +307,7 @@ def test_pauses_may_be_skipped() -> None:
     log_q, frames = logits.log_softmax(dim=-1), torch.tensor([15, 12])
     exact = prefix_search(log_q, frames, 3, PrefixSettings(1, 8))
     quick = prefix_search(log_q, frames, 3, PrefixSettings(1, 8, blank_threshold=0.99))
-    assert len(_Search(log_q, frames, 3, PrefixSettings(1, 8, 0.99), None).log_q) == 8
+    assert len(PrefixSearch(log_q, frames, 3, PrefixSettings(1, 8, 0.99), None).log_q) == 8
     assert torch.equal(quick.classes, exact.classes)
     assert quick.classes[0].tolist() == [[0, 0, 1, 3]]
     torch.testing.assert_close(quick.scores, exact.scores, atol=1e-3, rtol=0)

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from priormatch.config import TrainingSettings
+from priormatch.config import ConvLMSettings, TrainingSettings
 from priormatch.decoding.beam import Beam
-from priormatch.decoding.prefix_search import PrefixSettings
+from priormatch.decoding.prefix_search import PrefixFusion, PrefixSettings
 from priormatch.decoding.prefix_search import prefix_search as plain_search
 from priormatch.kernels.graphs import Recording
+from priormatch.models.conv_lm import ConvLM
 from priormatch.models.ctc import ctc_log_likelihood as plain_likelihood
 from priormatch.recognizers import heads
 from priormatch.recognizers.heads import CtcHead, Frames
@@ -327,6 +328,24 @@ def test_a_recorded_search_follows_its_inputs() -> None:
         for mine, fresh in zip((log_q, frames), Speech(seed=seed).tensors(), strict=True):
             mine.copy_(fresh)
         assert_same(recording().best(3), plain_search(log_q, frames, 2, PrefixSettings(3, 5)))
+
+
+@pytest.mark.skipif(INTERPRETED, reason="needs a GPU")
+@pytest.mark.parametrize("width", [4, 16])
+def test_a_fused_search_finds_what_the_plain_one_finds(width: int) -> None:
+    torch.manual_seed(0)
+    bottlenecks = [[8, 16, 1]]
+    lm = ConvLM(ConvLMSettings(embedding=16, width=16, kernel=3, bottlenecks=bottlenecks, head=16), 9).cuda()
+    lm.fuse()
+    log_q, frames = (each.float().cuda() for each in Speech(5, 40, 9).tensors())
+    frames = frames.long()
+    fusion = PrefixFusion(lm.step, lm.first_cache(5, 1), 0.6, 0.4, centered=width == 16)
+    size = PrefixSettings(4, width)
+    expected = plain_search(log_q, frames, 8, size, fusion)
+    for _ in range(2):
+        found = prefix_search(log_q, frames, 8, size, fusion)
+        assert torch.equal(found.lengths[:, 0], expected.lengths[:, 0])
+        torch.testing.assert_close(found.scores, expected.scores, rtol=1e-3, atol=1e-2)
 
 
 def test_a_head_with_kernels_equals_one_without(monkeypatch: pytest.MonkeyPatch) -> None:

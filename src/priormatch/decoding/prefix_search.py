@@ -1,7 +1,9 @@
 """CTC prefix beam search (Hannun et al., 2014), batched over utterances and prefixes; the EOS class is the blank."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,9 +56,9 @@ def prefix_search(
     log_q (B, T, C) log-probabilities, frames (B,). The scores are log q(y|x), a lower bound that `rescored` makes
     exact, or with fusion log q(y|x) + λ log p(y) + bonus · |y|. No hypothesis occurs twice.
     """
-    search = _Search(log_q, frames, blank, settings, fusion)
-    for t in range(len(search.log_q)):
-        search.advance(t)
+    search = PrefixSearch(log_q, frames, blank, settings, fusion)
+    for _ in range(search.steps):
+        search.advance()
     return search.found(settings.hypotheses)
 
 
@@ -82,8 +84,7 @@ def greedy_ctc(log_q: Tensor, frames: Tensor, blank: int) -> Beam:
     )
 
 
-@dataclass(frozen=True)
-class _Prefixes:
+class _Prefixes(NamedTuple):
     """The kept prefixes of every utterance, best first, (B, W) each.
 
     A prefix is followed by a blank, with the log-probability `blank`, or ends in its last token, with `token`; `total`
@@ -101,8 +102,8 @@ class _Prefixes:
     nodes: Tensor
 
 
-class _Search:
-    """The state of a search, and how a frame changes it.
+class PrefixSearch:
+    """The state of a search, and how a frame changes it: in place, so that `advance` can be recorded as a CUDA graph.
 
     A frame keeps a prefix, by a blank or by its last token once more, or extends it by another token. An extension that
     is itself among the kept prefixes is merged into it, so all candidates are distinct. The candidates of an utterance
@@ -121,10 +122,18 @@ class _Search:
         self.token_q, self.tokens, self.ranks = best_tokens(self.log_q, blank, limit)
         pairs = extension_pairs(self.width, limit, pruned=fusion is None)
         self._place(torch.tensor(pairs, device=log_q.device).view(-1, 2), batch, limit)
-        self.prefixes = self._first(certain)
-        root = torch.zeros_like(frames)[:, None]
-        self.tree = [(root, root)]  # parent node and token of every node
+        self.certain, self.steps = certain, len(self.log_q)
+        self.t = frames.new_zeros(1)
+        self.prefixes = self._first()
+        self.tree = frames.new_zeros(2, 1 + self.steps * self.width, batch)  # parent and token of every node
         self.prior = None if fusion is None else _Prior(fusion, self.width, blank, classes)
+
+    def restart(self) -> None:
+        """Go back to the first frame."""
+        self.t.zero_()
+        copy_all(self.prefixes, self._first())
+        if self.prior is not None:
+            self.prior.restart()
 
     def _place(self, pairs: Tensor, batch: int, limit: int) -> None:
         """Tables of the candidates: the prefix and the token's rank of each, and the place of each such pair."""
@@ -138,18 +147,19 @@ class _Search:
         self.places[rows, columns] = torch.arange(self.width, never, device=pairs.device)
         self.candidates = self.log_q.new_full((batch, never + 1), -math.inf)
 
-    def _first(self, certain: Tensor) -> _Prefixes:
+    def _first(self) -> _Prefixes:
         """The empty prefix alone, with the log-probability `certain` (B,)."""
-        nothing = self.log_q.new_full((len(certain), self.width), -math.inf)
-        blank = nothing.index_copy(1, self.slots[:1], certain[:, None])
+        nothing = self.log_q.new_full((len(self.certain), self.width), -math.inf)
+        blank = nothing.index_copy(1, self.slots[:1], self.certain[:, None])
         zeros = torch.zeros_like(nothing, dtype=torch.long)
         ids = torch.full_like(zeros, NO_PREFIX).index_fill(1, self.slots[:1], 0)
         no_parents = torch.full_like(zeros, NO_PARENT)
-        return _Prefixes(blank, nothing, blank, zeros + self.blank, zeros, ids, no_parents, zeros)
+        copies = blank.clone(), zeros + self.blank, zeros, ids, no_parents, zeros.clone()
+        return _Prefixes(blank, nothing, *copies)
 
-    def advance(self, t: int) -> None:
-        """Replace the prefixes with the best candidates after frame t."""
-        p, log_q = self.prefixes, self.log_q[t]
+    def advance(self) -> None:
+        """Replace the prefixes with the best candidates after the next frame."""
+        p, log_q = self.prefixes, self._at(self.log_q)
         known, parent = (p.parents[:, :, None] == p.ids[:, None, :]).max(dim=2)
         enter = torch.where(
             p.last.gather(1, parent) == p.last, p.blank.gather(1, parent), p.total.gather(1, parent)
@@ -159,38 +169,46 @@ class _Search:
         token = torch.logaddexp(p.token, enter) + log_q.gather(1, p.last)
 
         self.candidates[:, : self.width] = torch.logaddexp(blank, token)
-        self._extend(t)
-        rank = self.ranks[t].gather(1, p.last).long()
+        tokens = self._at(self.tokens)
+        self._extend(tokens)
+        rank = self._at(self.ranks).gather(1, p.last).long()
         merged = self.places.take(parent * self.places.shape[1] + rank).masked_fill(
             ~known, self.candidates.shape[1] - 1
         )
         self.candidates.scatter_(1, merged, -math.inf)
-        self._choose(t, blank, token)
+        self._choose(tokens, blank, token)
+        self.t += 1
 
-    def _extend(self, t: int) -> None:
-        """Write the scores of the extensions by the best tokens of frame t."""
-        p, new = self.prefixes, self.tokens[t].gather(1, self.columns)
+    def _at(self, frames: Tensor) -> Tensor:
+        """The next of the frames (T, ...)."""
+        return frames.index_select(0, self.t)[0]
+
+    def _extend(self, tokens: Tensor) -> None:
+        """Write the scores of the extensions by the best tokens of the frame, (B, N)."""
+        p, new = self.prefixes, tokens.gather(1, self.columns)
         doubled = p.last.gather(1, self.rows) == new  # the same token once more needs a blank before it
         before = torch.where(doubled, p.blank.gather(1, self.rows), p.total.gather(1, self.rows))
-        torch.add(before, self.token_q[t].gather(1, self.columns), out=self.candidates[:, self.width : -1])
+        log_q = self._at(self.token_q).gather(1, self.columns)
+        torch.add(before, log_q, out=self.candidates[:, self.width : -1])
 
-    def _choose(self, t: int, blank: Tensor, token: Tensor) -> None:
+    def _choose(self, tokens: Tensor, blank: Tensor, token: Tensor) -> None:
         """Keep the best candidates; `blank` and `token` are the scores of the kept prefixes, (B, W)."""
         p = self.prefixes
         if self.prior is None:
             total, chosen = self.candidates.topk(self.width, dim=1)
         else:
-            total, chosen = self.prior.choose(self.candidates, self.tokens[t], self.rows, self.columns)
+            total, chosen = self.prior.choose(self.candidates, tokens, self.rows, self.columns)
         nothing = total == -math.inf
         extended = chosen >= self.width
         source = self.sources.take(chosen)
-        added = self.tokens[t].gather(1, self.source_ranks.take(chosen))
+        added = tokens.gather(1, self.source_ranks.take(chosen))
         if self.prior is not None:
             self.prior.advance(source, extended & ~nothing, added)
         ids, nodes = p.ids.gather(1, source), p.nodes.gather(1, source)
         parents = torch.where(extended, ids, p.parents.gather(1, source))
-        self.tree.append((nodes, added))
-        self.prefixes = _Prefixes(
+        new = 1 + self.t * self.width + self.slots
+        self.tree.index_copy_(1, new, torch.stack([nodes, added]).transpose(1, 2))
+        after = _Prefixes(
             blank.gather(1, source).masked_fill(extended, -math.inf),
             torch.where(extended, total, token.gather(1, source)),
             total,
@@ -198,8 +216,9 @@ class _Search:
             p.lengths.gather(1, source) + extended,
             torch.where(extended, hash_of_extension(ids, added), ids).masked_fill(nothing, NO_PREFIX),
             parents.masked_fill(nothing, NO_PARENT),
-            torch.where(extended, 1 + t * self.width + self.slots, nodes),
+            torch.where(extended, new, nodes),
         )
+        copy_all(p, after)
 
     def found(self, count: int) -> Beam:
         """The best prefixes as hypotheses."""
@@ -212,7 +231,7 @@ class _Search:
 
     def _read_out(self, nodes: Tensor, lengths: Tensor) -> Tensor:
         """Trace hypotheses back from their last nodes (B, k) to the root: (B, k, longest length)."""
-        parents, tokens = (torch.cat(each, dim=1) for each in zip(*self.tree, strict=True))
+        parents, tokens = self.tree.transpose(1, 2)
         longest = max(int(lengths.max()), 1)
         classes = nodes.new_full((*nodes.shape, longest), self.blank)
         for position in reversed(range(longest - 1)):
@@ -239,9 +258,16 @@ class _Prior:
         self.bonus[blank : blank + 1].zero_()
         self.caches = cache.new_zeros(batch, 2 * width + 1, cache.shape[2])
         self.added = log_p.new_zeros(batch, 2 * width + 1, classes)
-        self.caches[:, :1], self.added[:, :1] = cache, self._weighted(log_p)
+        self.first = cache, self._weighted(log_p)
         self.places = torch.zeros(batch, width, dtype=torch.long, device=cache.device)
         self.scores = log_p.new_zeros(batch, width)
+        self.restart()
+
+    def restart(self) -> None:
+        """Go back to the empty prefix."""
+        self.caches[:, :1], self.added[:, :1] = self.first
+        self.places.zero_()
+        self.scores.zero_()
 
     def _weighted(self, log_p: Tensor) -> Tensor:
         log_p = log_p[..., : len(self.bonus)]
@@ -257,21 +283,21 @@ class _Prior:
         extended = self.scores.gather(1, rows) + self.added.flatten(1).gather(1, cells)
         scores = functional.pad(torch.cat([self.scores, extended], dim=1), (0, 1))
         chosen = (candidates + scores).topk(self.width, dim=1).indices
-        self.scores = scores.gather(1, chosen)
+        self.scores.copy_(scores.gather(1, chosen))
         return candidates.gather(1, chosen), chosen
 
     def advance(self, source: Tensor, extended: Tensor, tokens: Tensor) -> None:
         """Follow the prefixes to their new places in the beam, and evaluate the extended ones; all (B, W)."""
         before = self.places.gather(1, source)
         if not self.everywhere and not extended.any():
-            self.places = before
+            self.places.copy_(before)
             return
         last = self.added.shape[1] - 1
         busy = torch.zeros_like(self.added[:, :, 0], dtype=torch.uint8)
         busy.scatter_(1, before.masked_fill(extended, last), 1)
         busy[:, last] = 1
         free = busy.topk(self.width, dim=1, largest=False).indices
-        self.places = torch.where(extended, free, before)
+        self.places.copy_(torch.where(extended, free, before))
         targets = torch.where(extended, free, last)
         rows = torch.arange(len(before), device=before.device)[:, None].expand_as(before)
         if not self.everywhere:
@@ -283,6 +309,12 @@ class _Prior:
         """λ log p + bonus of each prefix as a complete sentence: (B, W)."""
         cells = self.places * self.added.shape[2] + self.blank
         return self.scores + self.added.flatten(1).gather(1, cells)
+
+
+def copy_all(to: Iterable[Tensor], from_: Iterable[Tensor]) -> None:
+    """Overwrite tensors with others of the same shapes."""
+    for old, new in zip(to, from_, strict=True):
+        old.copy_(new)
 
 
 def extension_pairs(width: int, limit: int, pruned: bool) -> list[tuple[int, int]]:

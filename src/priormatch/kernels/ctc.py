@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from priormatch.decoding.beam import Beam
-from priormatch.decoding.prefix_search import PrefixFusion, PrefixSettings, extension_pairs
+from priormatch.decoding.prefix_search import PrefixFusion, PrefixSearch, PrefixSettings, extension_pairs
 from priormatch.decoding.prefix_search import prefix_search as plain_prefix_search
 from priormatch.kernels.ctc_kernels import (
     emissions_kernel,
@@ -34,6 +34,7 @@ from priormatch.kernels.ctc_kernels import (
     prefix_search_kernel,
     trace_kernel,
 )
+from priormatch.kernels.graphs import Recording
 
 TILE = 2048  # values per program of the kernels that are parallel over the frames
 CLASSES = 1024  # the most classes among them
@@ -144,11 +145,29 @@ def prefix_search(
 ) -> Beam:
     """Compute what `decoding.prefix_search.prefix_search` returns, in float32.
 
-    log_q (B, T, C) log-probabilities, frames (B,). Shallow fusion and searches wider than 32 use the plain version.
+    log_q (B, T, C) log-probabilities, frames (B,). Searches wider than 32 use the plain version.
     """
-    if fusion is not None or max(settings.width, settings.hypotheses) > WIDEST:
-        return plain_prefix_search(log_q, frames, blank, settings, fusion)
+    if fusion is not None:
+        return fused_prefix_search(log_q, frames, blank, settings, fusion)
+    if max(settings.width, settings.hypotheses) > WIDEST:
+        return plain_prefix_search(log_q, frames, blank, settings)
     return padded_prefix_search(log_q, frames, blank, settings).best(settings.hypotheses)
+
+
+@torch.no_grad()
+def fused_prefix_search(
+    log_q: Tensor, frames: Tensor, blank: int, settings: PrefixSettings, fusion: PrefixFusion
+) -> Beam:
+    """The plain search with a language model; one frame is recorded as a CUDA graph and replayed for all.
+
+    A frame has hundreds of short launches, most of them of the language model. To record it costs a few of them.
+    """
+    search = PrefixSearch(log_q, frames, blank, settings, fusion)
+    advance = Recording(search.advance)
+    search.restart()
+    for _ in range(search.steps):
+        advance()
+    return search.found(settings.hypotheses)
 
 
 @torch.no_grad()

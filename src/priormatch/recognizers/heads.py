@@ -190,6 +190,10 @@ class CtcHead:
         fusion = PrefixFusion(lm.step, first, *values, centered=settings.centered)
         size = PrefixSettings(settings.beam_size, settings.beam_size)
         log_q = self.proposable(self.log_probabilities(frames))
+        if has_kernels(log_q.device):
+            from priormatch.kernels.ctc import fused_prefix_search
+
+            return fused_prefix_search(log_q, frames.lengths, self.blank, size, fusion)
         return prefix_search(log_q, frames.lengths, self.blank, size, fusion)
 
     def log_q(self, frames: Frames, labels: Tensor, lengths: Tensor) -> Tensor:
