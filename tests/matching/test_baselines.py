@@ -13,6 +13,7 @@ from narrowing import of_type, present
 from priormatch.data.batches import Batch
 from priormatch.matching import baselines
 from priormatch.matching.baselines import AveragedProposal, CachedTargets, OraclePrior, ranks_by_errors
+from priormatch.matching.kept import TargetsOfProposal
 from priormatch.matching.lpm import Targets, weigh
 from priormatch.recognizers.protocols import Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -77,6 +78,21 @@ def test_a_share_is_made_anew() -> None:
 def test_rows_that_fill_a_shape_up_teach_nothing() -> None:
     targets, _ = CachedTargets(Counted(), 0.5, EOS)(batch_of("a", rows=3), WATCH)
     assert targets.weights.tolist() == [[1.0], [0.0], [0.0]]
+
+
+def test_targets_of_a_proposal_are_made_again_for_the_next() -> None:
+    made, proposal = Counted(), Mock(refreshes=0)
+    once = TargetsOfProposal(made, EOS, proposal)
+    assert [once(batch_of("a"), WATCH)[0].labels.tolist() for _ in range(2)] == [[[[1]]]] * 2
+    proposal.refreshes = 1
+    resumed = TargetsOfProposal(made, EOS, proposal)
+    resumed.restore(*once.state())
+    for each in (once, resumed):
+        each(batch_of("b"), WATCH)
+        assert each.kept.keys() == {"b"}, "those of the proposal before are gone"
+    resumed.restore(*once.state())
+    assert resumed(batch_of("b"), WATCH)[0].lengths.tolist() == [[2]]
+    assert made.calls == 3
 
 
 def test_its_state_comes_back() -> None:

@@ -100,7 +100,8 @@ def test_what_is_scored_does_not_make_another_work() -> None:
     plain = recipe_of_matching(load_settings(None))
     told = ["matching.score_labels_on=7", "matching.inspect_on=3"]
     assert recipe_of_matching(load_settings(None, told)) == plain
-    assert recipe_of_matching(load_settings(None, ["matching.baseline=slimipl"])) != plain
+    for another in ("baseline=slimipl", "list_once=true"):
+        assert recipe_of_matching(load_settings(None, [f"matching.{another}"])) != plain
 
 
 @pytest.mark.parametrize("group", ["training", "matching"])

@@ -33,6 +33,7 @@ from priormatch.data.tokenizer import Tokenizer
 from priormatch.errors import UserError
 from priormatch.matching import baselines
 from priormatch.matching.baselines import AveragedProposal, CachedTargets
+from priormatch.matching.kept import TargetsOfProposal
 from priormatch.matching.lpm import BeamTargets, Policy, Proposal, TargetsOf, Weighing
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.recognizer import SpeechRecognizer
@@ -104,6 +105,7 @@ def make_matching(
         combine: Literal["alternate", "sum"] = "sum",
         policy: Policy = "better",
         baseline: str = "none",
+        once: bool = False,
         merged: bool = False,
         in_context: bool = False,
         transcribed: Path | None = None,
@@ -122,6 +124,8 @@ def make_matching(
         )
         if baseline == "slimipl":
             targets = CachedTargets(targets, 0.3, tiny_tokenizer.eos)
+        if once:
+            targets = TargetsOfProposal(targets, tiny_tokenizer.eos, proposal)
         settings = MatchingSettings(
             batch=BatchSettings(utterances=4),
             mixing=[1, 2],
@@ -278,6 +282,7 @@ def test_matching(make_matching: Callable[..., Matching], tmp_path: Path, combin
         {"baseline": "topipl"},
         {"baseline": "slimipl"},
         {"baseline": "slimipl", "merged": True, "in_context": True},
+        {"once": True, "policy": "always"},
         {"workers": 1},
     ],
     ids=str,

@@ -309,6 +309,13 @@ def _check_training(settings: Settings) -> None:
         "it takes part in no search and reads no context; set matching.hypotheses=asr and matching.context=false",
     )
     _need(
+        not matching.list_once or (matching.baseline == "none" and matching.refresh != "on_policy"),
+        "matching.list_once",
+        matching.list_once,
+        "needs a proposal that stays the same between refreshes: leave out matching.baseline and"
+        " matching.refresh=on_policy",
+    )
+    _need(
         matching.baseline != "topipl" or matching.refresh == "better",
         "matching.refresh",
         matching.refresh,

@@ -252,6 +252,9 @@ class MatchingSettings:
     # when the online model replaces the proposal
     refresh: Literal["better", "always", "never", "on_policy"] = "better"
     refresh_every: int = 1000  # T, updates between validations; each may replace the proposal
+    # make the targets of an utterance once for each proposal, at the first visit, instead of at every visit; saves most
+    # of the time of a slow search, such as asr_lm with CTC, where refreshes are several passes apart
+    list_once: bool = False
     start_counts: bool = True  # whether the initial model can be selected as the best model
     start: str = ""  # kept copy of the supervised model that initializes the online model; empty: the best
     proposal: str = ""  # kept copy of the supervised model that initializes the proposal; empty: the best

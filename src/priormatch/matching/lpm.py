@@ -156,6 +156,11 @@ class Proposal:
         self.cer, self.policy = cer, policy
         self.history: list[Refresh] = []
 
+    @property
+    def refreshes(self) -> int:
+        """How often it was replaced."""
+        return sum(each.taken for each in self.history)
+
     @torch.no_grad()
     def follow(self, online: Recognizer) -> None:
         """On policy, copy the online model's weights, before hypotheses are listed."""

@@ -16,6 +16,7 @@ from priormatch.distributed import is_main, ranks
 from priormatch.errors import Refused, UserError
 from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets, OraclePrior
 from priormatch.matching.context import contexts_of
+from priormatch.matching.kept import TargetsOfProposal
 from priormatch.matching.lpm import (
     BeamTargets,
     LengthFilter,
@@ -177,6 +178,8 @@ class MatchJob:
         targets: TargetsOf = BeamTargets(proposal, prior, matching.beam_size, weighing)
         if matching.baseline == "slimipl":
             targets = CachedTargets(targets, RENEWED, self.online.tokenizer.eos)
+        elif matching.list_once:
+            targets = TargetsOfProposal(targets, self.online.tokenizer.eos, proposal)
         inspector = None
         if prior is not None and matching.inspect_on > 0 and is_main():
             shown = speech if self.transcribed is None else self.transcribed
@@ -273,8 +276,9 @@ def require_compatible(online: Recognizer, prior: Prior | None, proposal: Recogn
 def require_prior(prior: object, settings: Settings) -> None:
     """Refuse to match without a prior where the settings need one, and in several processes where they cannot."""
     matching = settings.matching
-    if matching.baseline == "slimipl" and ranks() > 1:
-        raise UserError("matching.baseline=slimipl keeps its labels in one process: run it without torchrun")
+    if ranks() > 1 and (matching.list_once or matching.baseline == "slimipl"):
+        keeping = "list_once=true" if matching.list_once else "baseline=slimipl"
+        raise UserError(f"matching.{keeping} keeps targets in one process: run it without torchrun")
     if prior is None and matching.hypotheses == "asr_lm":
         raise UserError("there is no prior: give one, or search without it (matching.hypotheses=asr)")
     if prior is None and matching.prior_exponent != 0:

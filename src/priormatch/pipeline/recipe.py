@@ -59,7 +59,7 @@ def recipe_of_batch(batch: BatchSettings) -> dict[str, Any]:
 def learned_by_matching(settings: MatchingSettings) -> dict[str, Any]:
     """The matching settings that change what is learned; those that older versions lack are omitted if they are off."""
     values = learned(settings) | REMOVED_FROM_MATCHING
-    left_out = (("baseline", "none"), ("length_normalization", 0))
+    left_out = (("baseline", "none"), ("length_normalization", 0), ("list_once", False))
     return {name: value for name, value in values.items() if (name, value) not in left_out}
 
 

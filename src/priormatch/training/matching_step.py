@@ -15,7 +15,8 @@ from priormatch.decoding.beam import Hypotheses
 from priormatch.device import mixed_precision
 from priormatch.kernels.graphs import Graphed
 from priormatch.kernels.shapes import on_grid
-from priormatch.matching.baselines import AveragedProposal, CachedTargets
+from priormatch.matching.baselines import AveragedProposal
+from priormatch.matching.kept import KeptTargets
 from priormatch.matching.lpm import Proposal, TargetsOf, given_labels, is_paired, lpm_loss, paired_share
 from priormatch.recognizers.decode import fitting, mean_cer, validation_errors
 from priormatch.recognizers.protocols import Recognizer
@@ -134,11 +135,10 @@ class Matching:
         figures: dict[str, Any] = {"validation": errors}
         if self.proposal is not None:
             refreshed = update > 0 and self.proposal.refresh(self.model, cer, update)
-            refreshes = sum(each.taken for each in self.proposal.history)
             figures |= {
                 "proposal_refreshed": refreshed,
                 "proposal_cer": self.proposal.cer,
-                "refreshes": refreshes,
+                "refreshes": self.proposal.refreshes,
             }
             new = update == 0 or refreshed or isinstance(self.proposal, AveragedProposal)
             if new and self.transcribed is not None:
@@ -164,7 +164,7 @@ class Matching:
         if self.proposal is not None:
             tensors |= with_prefix("proposal", self.proposal.model.state_dict())
             state["proposal"] = self.proposal.state()
-        if isinstance(self.targets, CachedTargets):
+        if isinstance(self.targets, KeptTargets):
             kept, state["targets"] = self.targets.state()
             tensors |= with_prefix("targets", kept)
         return tensors, state
@@ -176,5 +176,5 @@ class Matching:
         if self.proposal is not None:
             self.proposal.model.load_state_dict(of_prefix("proposal", tensors))
             self.proposal.restore(state["proposal"])
-        if isinstance(self.targets, CachedTargets):
+        if isinstance(self.targets, KeptTargets):
             self.targets.restore(of_prefix("targets", tensors), state["targets"])
