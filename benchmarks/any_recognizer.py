@@ -8,7 +8,9 @@ hypothesis so many times. Fine-tuning gets its features ready-made; the updates 
 
 Networks have random weights and are made on the spot, with tokenizers of whole words, so that a text has as many tokens
 for the prior as for the recognizer. The output of the end of sentence is 0, below that of thousands of other tokens,
-and texts are cut off at the length of the labels: every search, ours and theirs, makes the same number of steps.
+and texts are cut off at the length of the labels: every search, ours and theirs, makes the same number of steps. Random
+weights give the same few texts for all utterances, so random texts replace them after the search; those of a beam part
+at random places.
 
 Memory: the most that a GPU holds in updates of a Whisper of 244 M and of a wav2vec 2.0 of 315 M parameters, by which
 weights are trained. It includes the proposal, the prior (a GPT-2 of 124 M parameters) and the state of AdamW. The
@@ -43,7 +45,7 @@ from priormatch.config import (
 )
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.batches import Batch
-from priormatch.decoding.beam import Hypotheses
+from priormatch.decoding.beam import Beam, Hypotheses
 from priormatch.device import find_device, mixed_precision
 from priormatch.matching.diagnostics import Figures
 from priormatch.matching.lpm import BeamTargets, Proposal, Targets, TargetsOf, Weighing, weigh
@@ -54,7 +56,7 @@ from priormatch.recognizers.hf_prior import HuggingFacePrior
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
 from priormatch.recognizers.prior import ConvPrior
-from priormatch.recognizers.protocols import Prior
+from priormatch.recognizers.protocols import Prior, Proposes
 from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import make_update
 from priormatch.training.matching_step import Matching
@@ -286,7 +288,32 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 def our_update(model: HuggingFaceRecognizer, prior: Prior) -> Update:
     """An update toward our own targets."""
     proposal = Proposal(model, 0.0)
-    return Update(model, BeamTargets(proposal, prior, BEAM_SIZE, Weighing()), proposal)
+    targets = BeamTargets(proposal, prior, BEAM_SIZE, Weighing())
+    targets.proposer = Drawn(targets.proposer, model.tokenizer)
+    return Update(model, targets, proposal)
+
+
+def drawn_labels(shape: tuple[int, ...], tokenizer: HuggingFaceTokenizer, device: torch.device) -> Tensor:
+    """Random tokens and the end, (B, k, U); those of a beam begin like its first ones, up to random places."""
+    labels = torch.tensor(np.random.choice(tokenizer.of_text, shape), device=device)
+    place = torch.randint(shape[2], (*shape[:2], 1), device=device)
+    labels = torch.where(torch.arange(shape[2], device=device) < place, labels[:, :1], labels)
+    labels[:, :, -1] = tokenizer.eos
+    return labels
+
+
+class Drawn:
+    """A proposal that searches, and then answers with random texts, because random weights give few."""
+
+    def __init__(self, proposer: Proposes, tokenizer: HuggingFaceTokenizer) -> None:
+        self.proposer, self.tokenizer = proposer, tokenizer
+
+    def propose(self, batch: Batch, k: int) -> Beam:
+        """The beam with other labels."""
+        beam = self.proposer.propose(batch, k)
+        if self.tokenizer.eos == 0:  # CTC, whose beams end by themselves
+            return beam
+        return replace(beam, classes=drawn_labels(beam.classes.shape, self.tokenizer, beam.classes.device))
 
 
 class Assembled:
@@ -314,8 +341,8 @@ class Assembled:
             )
         written = found[:, len(prompt) :]
         labels = torch.cat([written, written.new_full((len(written), 1), tokenizer.eos)], dim=1)
-        lengths = (written != tokenizer.eos).sum(dim=1) + 1
-        labels, lengths = labels.unflatten(0, (count, -1)), lengths.view(count, -1)
+        lengths = ((written != tokenizer.eos).sum(dim=1) + 1).view(count, -1)
+        labels = drawn_labels((count, BEAM_SIZE, labels.shape[1]), tokenizer, labels.device)
         watch.lap("proposal")
         texts = Hypotheses(labels, lengths, tokenizer).texts
         scores = torch.tensor([[self.score(text) for text in beam] for beam in texts], device=labels.device)
