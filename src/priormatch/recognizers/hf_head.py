@@ -1,6 +1,8 @@
 """The decoder of a Hugging Face sequence-to-sequence model as an output head: log q by teacher forcing, beam search."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,10 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from priormatch.config import FusionSettings, TrainingSettings
-from priormatch.decoding.beam import Beam, Step, beam_search
+from priormatch.decoding.beam import Beam, Rules, Step, beam_search
 from priormatch.decoding.fusion import fused_scores
+from priormatch.kernels.graphs import Arena
+from priormatch.kernels.recorded import RecordedBeam
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.objective import sequence_loss
+from priormatch.progress import say
 from priormatch.recognizers.heads import Frames
 from priormatch.recognizers.hf_steps import RowSteps, SharedSteps, logits_of
 
@@ -42,33 +47,41 @@ class DecoderHead:
 
     def search(self, frames: Frames, k: int) -> Beam:
         """Beam search with k hypotheses, for a few utterances at a time."""
-        return self._in_parts(frames, k, None)
+        return self.in_parts(frames, k, self.search_at_once)
 
     def search_with(self, lm: ConvLM, frames: Frames, settings: FusionSettings) -> Beam:
         """Beam search by log q + λ log p + bonus; the limit on jumps of attention does not apply."""
-        return self._in_parts(frames, settings.beam_size, (lm, settings))
 
-    def _in_parts(self, frames: Frames, k: int, fusion: tuple[ConvLM, FusionSettings] | None) -> Beam:
-        size = max(ROWS // k, 1)
+        def search(part: Frames, k: int) -> Beam:
+            most = self.most(part)
+            own = self._steps(part, k, self._longest(most))
+            step = fused_steps(AllowedSteps(self, own, most), lm, self.eos, settings)
+            states = own.first, lm.first_cache(len(part.values), k)
+            return beam_search(step, states, self.eos, self._longest(most), settings.beam_threshold)
+
+        return self.in_parts(frames, settings.beam_size, search)
+
+    def in_parts(self, frames: Frames, k: int, search: Callable[[Frames, int], Beam]) -> Beam:
+        """Search few utterances at a time."""
         parts = [
-            self._search(frames.rows(slice(start, start + size)), k, fusion)
-            for start in range(0, len(frames.values), size)
+            search(frames.rows(slice(start, start + max(ROWS // k, 1))), k)
+            for start in range(0, len(frames.values), max(ROWS // k, 1))
         ]
         return joined(parts, self.eos)
 
-    def _search(self, frames: Frames, k: int, fusion: tuple[ConvLM, FusionSettings] | None) -> Beam:
-        batch = len(frames.values)
+    def search_at_once(self, frames: Frames, k: int) -> Beam:
+        """Beam search for all utterances."""
+        most = self.most(frames)
+        own = self._steps(frames, k, self._longest(most))
+        return beam_search(AllowedSteps(self, own, most), own.first, self.eos, self._longest(most))
+
+    def most(self, frames: Frames) -> Tensor:
+        """The most tokens that the hypotheses of each utterance may have: (B,)."""
         most = (frames.lengths * (self.frame_seconds * MOST_A_SECOND)).long() + AT_LEAST
-        most = most.clamp(max=self.longest)
-        longest = min(int(most.max()) + 1, self.longest)  # the step itself stops after one more than `most`
-        own = self._steps(frames, k, longest)
-        steps = AllowedSteps(self, own, most)
-        if fusion is None:
-            return beam_search(steps, own.first, self.eos, longest)
-        lm, settings = fusion
-        step = fused_steps(steps, lm, self.eos, settings)
-        states = own.first, lm.first_cache(batch, k)
-        return beam_search(step, states, self.eos, longest, settings.beam_threshold)
+        return most.clamp(max=self.longest)
+
+    def _longest(self, most: Tensor) -> int:
+        return min(int(most.max()) + 1, self.longest)  # the step itself stops after one more than `most`
 
     def _steps(self, frames: Frames, k: int, longest: int) -> SharedSteps | RowSteps:
         if self.packs:
@@ -118,6 +131,47 @@ class AllowedSteps:
         never = self.head.never if position else self.head.never | self.head.never_first
         over = (position > self.most)[:, None, None]
         return log_q.masked_fill(never | over, -torch.inf), states
+
+
+class RecordedSearches:
+    """Searches as CUDA graphs, for frames of a shape that often comes back, such as Whisper's.
+
+    The first one that cannot be recorded ends the recording.
+    """
+
+    def __init__(self) -> None:
+        self.arena, self.works = Arena(), True
+        self.known: dict[tuple[Any, ...], tuple[list[Tensor], RecordedBeam]] = {}
+
+    def search(self, head: DecoderHead, frames: Frames, k: int) -> Beam:
+        """Beam search of `head` with k hypotheses, for a few utterances at a time."""
+        return head.in_parts(frames, k, partial(self._search, head))
+
+    def _search(self, head: DecoderHead, frames: Frames, k: int) -> Beam:
+        if not self.works:
+            return head.search_at_once(frames, k)
+        given = [frames.values, head.most(frames)]
+        shape = (k, frames.values.shape, frames.values.dtype)
+        try:
+            if shape not in self.known:
+                self.known[shape] = self._new(head, given, k)
+            own, search = self.known[shape]
+            for mine, each in zip(own, given, strict=True):
+                mine.copy_(each)
+            return search()
+        except RuntimeError as error:
+            self.works = False
+            self.known.clear()
+            say(
+                f"the search of {type(head.network).__name__} is not recorded: {str(error).splitlines()[0][:200]}"
+            )
+            return head.search_at_once(frames, k)
+
+    def _new(self, head: DecoderHead, given: list[Tensor], k: int) -> tuple[list[Tensor], RecordedBeam]:
+        own = [self.arena.copy(number, each) for number, each in enumerate(given)]
+        steps = SharedSteps(head.network, head.prompt, Frames(own[0], own[1]), k, head.longest)
+        step = AllowedSteps(head, steps, own[1])
+        return own, RecordedBeam(step, steps.first, Rules(head.eos, head.longest), steps)
 
 
 def fused_steps(steps: AllowedSteps, lm: ConvLM, eos: int, settings: FusionSettings) -> Step:

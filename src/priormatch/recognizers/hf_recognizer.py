@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -23,12 +22,12 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.batches import Batch
 from priormatch.data.features import time_mask
 from priormatch.decoding.beam import Beam
-from priormatch.device import mixed_precision
+from priormatch.device import has_kernels, mixed_precision
 from priormatch.errors import UserError
 from priormatch.recognizers.folder import require_finite
 from priormatch.recognizers.heads import CtcHead, Frames, Head
 from priormatch.recognizers.hf_files import Parts, read_parts, write_parts
-from priormatch.recognizers.hf_head import DecoderHead
+from priormatch.recognizers.hf_head import DecoderHead, RecordedSearches
 from priormatch.recognizers.hf_inputs import Inputs, inputs_of, longest_of, mask_group_norms
 from priormatch.recognizers.hf_steps import can_pack
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
@@ -264,16 +263,23 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         return model.to(device)
 
 
-@dataclass(frozen=True)
 class ProposalsInPrecision:
-    """Proposals of a recognizer in the precision of its device."""
+    """Proposals of a recognizer in the precision of its device, on a GPU as CUDA graphs where its shapes allow it."""
 
-    model: HuggingFaceRecognizer
+    def __init__(self, model: HuggingFaceRecognizer) -> None:
+        self.model, self.searches = model, RecordedSearches()
 
+    @torch.no_grad()
     def propose(self, batch: Batch, k: int) -> Beam:
         """The k best hypotheses of each utterance."""
+        model, head = self.model, self.model.head
         with mixed_precision(batch.waveforms.device):
-            return self.model.propose(batch, k)
+            if isinstance(head, DecoderHead) and self._records(batch.waveforms.device):
+                return self.searches.search(head, model.frames(batch), k)
+            return model.propose(batch, k)
+
+    def _records(self, device: torch.device) -> bool:
+        return self.model.packs and self.model.padded_to > 0 and has_kernels(device)
 
 
 @contextmanager

@@ -60,13 +60,25 @@ class SharedSteps:
 
     def __init__(self, network: Any, prompt: Tensor, frames: Frames, k: int, longest: int) -> None:
         self.network, self.prompt, self.frames, self.k = network, prompt, frames, k
-        self.memory, self.position = memory_of(frames, 1), 0
+        self.encoded, self.position = memory_of(frames, 1), 0
         self.cache: Any = None
         self.kept: list[KeptTokens] = []
         self.first = torch.zeros(
             len(frames.values), k, len(prompt) + k * longest, dtype=torch.bool, device=prompt.device
         )
         self.first[:, :, : len(prompt)] = True
+
+    @property
+    def memory(self) -> tuple[Any, ...]:
+        """What is kept between two steps."""
+        return self.position, self.cache, self.kept, [(each.keys, each.values) for each in self.kept]
+
+    @memory.setter
+    def memory(self, memory: tuple[Any, ...]) -> None:
+        """Continue after another step."""
+        self.position, self.cache, self.kept, tokens = memory
+        for each, (keys, values) in zip(self.kept, tokens, strict=True):
+            each.keys, each.values = keys, values
 
     def __call__(self, sees: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
         """Who attends to what (B, k, L), last chosen classes (B, k) or None -> logits (B, k, C), the same."""
@@ -75,7 +87,7 @@ class SharedSteps:
         return logits, sees
 
     def _begin(self) -> Tensor:
-        self.cache, logits = read_prompt(self.network, self.prompt, self.memory, len(self.first))
+        self.cache, logits = read_prompt(self.network, self.prompt, self.encoded, len(self.first))
         self.kept = [KeptTokens(each, len(self.prompt)) for each in self.cache.self_attention_cache.layers]
         return logits.expand(-1, self.k, -1)
 
@@ -85,7 +97,7 @@ class SharedSteps:
         for each in self.kept:
             each.length = place
         found = self.network(
-            **self.memory,
+            **self.encoded,
             decoder_input_ids=classes,
             past_key_values=self.cache,
             use_cache=True,
@@ -108,7 +120,7 @@ class RowSteps:
 
     def __init__(self, network: Any, prompt: Tensor, frames: Frames, k: int) -> None:
         self.network, self.prompt, self.frames, self.k = network, prompt, frames, k
-        self.memory, self.position = memory_of(frames, k), 0
+        self.encoded, self.position = memory_of(frames, k), 0
         self.cache: Any = None
         slots = torch.arange(len(frames.values) * k, device=prompt.device)
         self.first = slots.view(-1, k)
@@ -130,7 +142,7 @@ class RowSteps:
         if self.k > 1:
             self.cache.self_attention_cache.reorder_cache(slots.flatten())
         found = self.network(
-            **self.memory,
+            **self.encoded,
             decoder_input_ids=classes.reshape(-1, 1),
             past_key_values=self.cache,
             use_cache=True,
