@@ -45,7 +45,7 @@ from priormatch.stopwatch import Stopwatch
 from priormatch.training.loop import Task, make_update
 from priormatch.training.matching_step import Matching
 from priormatch.training.optimizer import make_optimizer
-from priormatch.training.supervised_step import Supervised
+from priormatch.training.supervised_step import Supervised, noise_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "own.yaml"
 UPDATE = 10**6  # behind the soft window
@@ -83,13 +83,18 @@ class Ready:
     position = 0
     batch: Batch
 
-    def take(self) -> Batch:
-        """That batch."""
-        return self.batch
+    @property
+    def whole(self) -> int:
+        """The number of utterances in the batch."""
+        return len(self.batch)
+
+    def take(self) -> list[Batch]:
+        """That batch, in one part."""
+        return [self.batch]
 
 
-def fresh_batch(sizes: Sizes, device: torch.device) -> Batch:
-    """Random audio and labels."""
+def fresh_batch(sizes: Sizes, device: torch.device, noise: int = 0) -> Batch:
+    """Random audio and labels, and `noise` random numbers for each utterance's augmentation."""
     count, samples = sizes.utterances, int(sizes.seconds * SAMPLE_RATE)
     labels = torch.randint(sizes.classes - 1, (count, sizes.pieces), device=device)
     labels[:, -1] = sizes.classes - 1
@@ -100,13 +105,20 @@ def fresh_batch(sizes: Sizes, device: torch.device) -> Batch:
         samples=torch.full((count,), samples, device=device),
         labels=labels,
         label_lengths=torch.full((count,), sizes.pieces, device=device),
+        noise=torch.rand(count, noise, device=device),
+        whole=count,
     )
+
+
+def batch_for(case: Case, device: torch.device) -> Batch:
+    """A batch for a recognizer and its augmentation."""
+    return fresh_batch(case.sizes, device, noise_of(case.training))
 
 
 def recognizer(settings: ModelSettings, sizes: Sizes, device: torch.device) -> SpeechRecognizer:
     """A recognizer with random weights whose search never ends by itself."""
     settings = replace(settings, longest_output=sizes.pieces - 1)
-    tokenizer: Any = SimpleNamespace(classes=sizes.classes, eos=sizes.classes - 1)
+    tokenizer: Any = SimpleNamespace(classes=sizes.classes, eos=sizes.classes - 1, comparable=str)
     model = SpeechRecognizer(settings, tokenizer)
     if model.decoder is not None:
         with torch.no_grad():
@@ -224,8 +236,8 @@ def profile(case: Case, device: torch.device) -> None:
     """List what each step consists of, the costliest first."""
     for name, step in make_steps(case, device).items():
         for _ in range(3):
-            step(fresh_batch(case.sizes, device))
-        batch = fresh_batch(case.sizes, device)
+            step(batch_for(case, device))
+        batch = batch_for(case, device)
         list_parts(name, lambda step=step, batch=batch: step(batch), device)
 
 
@@ -254,11 +266,9 @@ def measure(case: Case, device: torch.device, repetitions: int, peak: float) -> 
     plain_works = {name: plain(work) for name, work in works.items()}
     if device.type == "cuda":
         works |= {f"plain {name}": work for name, work in plain_works.items()}
-    found = fresh_medians(works, lambda: fresh_batch(case.sizes, device), device, repetitions, 3, IN_A_ROW)
+    found = fresh_medians(works, lambda: batch_for(case, device), device, repetitions, 3, IN_A_ROW)
     for name, work in plain_works.items():
-        found[f"matrix operations of {name}"] = (
-            operations(work, fresh_batch(case.sizes, device)) / peak * 1000
-        )
+        found[f"matrix operations of {name}"] = operations(work, batch_for(case, device)) / peak * 1000
     return found
 
 

@@ -13,6 +13,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SMALL = {
+    "any_recognizer": "--device cpu --small --repetitions 1",
     "beam_search": "--device cpu --utterances 2 --frames 20 --pieces 5 --classes 40 --size 16 --repetitions 1",
     "coverage": "--sets 2",
     "ctc": "--device cpu --utterances 2 --frames 20 --tokens 5 --classes 12 --repetitions 1",

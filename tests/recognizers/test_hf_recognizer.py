@@ -29,6 +29,7 @@ from priormatch.recognizers.decode import plain_search
 from priormatch.recognizers.hf_files import Origin
 from priormatch.recognizers.hf_head import DecoderHead
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
+from priormatch.recognizers.hf_steps import written
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
 from priormatch.recognizers.hf_tuning import body_of
 from priormatch.recognizers.hub import upload
@@ -211,6 +212,39 @@ def test_a_beam_is_that_of_a_search_without_a_cache(hf_folder: Folder, name: str
         assert torch.equal(found.classes, expected.classes)
         assert torch.equal(found.ended, expected.ended)
         torch.testing.assert_close(found.scores, expected.scores, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["whisper", "moonshine"])
+def test_hypotheses_in_one_row_are_the_same_as_a_row_each(hf_folder: Folder, name: str) -> None:
+    batch, found = batch_of(24_000, 9000, 16_000), []
+    for packs in (True, False):
+        model = load(hf_folder(name))
+        assert model.packs
+        model.packs = packs
+        given = hypotheses(model, 3)
+        losses = model.losses(batch, given, TrainingSettings(label_smoothing=0.1))
+        (losses * torch.arange(1, 10).view(3, 3)).sum().backward()
+        gradients = {key: each.grad for key, each in model.named_parameters() if each.requires_grad}
+        found.append((losses.detach(), gradients, model.propose(batch, 4)))
+    (losses, gradients, beam), (expected, own, rows) = found
+    torch.testing.assert_close(losses, expected, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(gradients, own, atol=2e-3, rtol=1e-3)
+    assert torch.equal(beam.classes, rows.classes)
+    torch.testing.assert_close(beam.scores, rows.scores, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["speech_to_text", "composed"])
+def test_networks_without_positions_get_a_row_for_each_hypothesis(hf_folder: Folder, name: str) -> None:
+    assert not load(hf_folder(name)).packs
+
+
+def test_a_search_gets_more_memory_when_it_needs_some() -> None:
+    kept, new = torch.arange(6.0).view(1, 1, 3, 2), torch.full((1, 1, 2, 2), 9.0)
+    assert torch.equal(written(kept.clone(), new, 1), torch.cat([kept[:, :, :1], new], dim=2))
+    more = written(kept, new, 3)
+    assert torch.equal(more[:, :, :5], torch.cat([kept, new], dim=2))
+    assert more.shape[2] == 6
+    assert written(more, new, 4) is more
 
 
 def test_search_in_parts_is_the_same(hf_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

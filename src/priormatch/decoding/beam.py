@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -117,52 +117,102 @@ def beam_search(
     `look_every` is how often the host checks whether all utterances are done, by default at every step, and on a GPU at
     every eighth; it affects only the speed.
     """
-    first = state if isinstance(state, Tensor) else state[0]
-    batch, k = first.shape[:2]
-    device = first.device
-    rows = torch.arange(batch, device=device)[:, None]
-    among_first = torch.arange(2 * k, device=device) < k
-    open_scores = torch.full((batch, k), -math.inf, device=device)
-    open_scores[:, 0] = 0.0
-    open_lengths = torch.zeros(batch, dtype=torch.long, device=device)
-    done_scores = torch.full_like(open_scores, -math.inf)
-    done_from = torch.zeros_like(done_scores, dtype=torch.long)  # position of the end · k + its beam slot
-    finished = torch.zeros(batch, dtype=torch.bool, device=device)
-    history: list[tuple[Tensor, Tensor]] = []  # parents and classes of the open hypotheses at every position
-    chosen: Tensor | None = None
-    look_every = look_every or (LOOK_EVERY if first.is_cuda else 1)
-
+    rules = Rules(eos, longest, threshold)
+    search, history = rules.begin(state), []
+    look_every = look_every or (LOOK_EVERY if search.finished.is_cuda else 1)
     for position in range(longest + 1):
-        added, state = step(state, chosen)
-        scores, parents, classes = best_extensions(added, open_scores, 2 * k)
-        ends = classes == eos
+        search, chosen = rules.extend(step, search, position)
+        history += chosen
+        if position % look_every == look_every - 1 and bool(search.finished.all()):
+            break
+    return rules.result(search, history)
 
-        ending = ends & among_first & ~finished[:, None]
-        candidates = torch.cat([done_scores, scores.masked_fill(~ending, -math.inf)], dim=1)
+
+Choice = tuple[Tensor, Tensor]
+"""The slots (B, k) of the hypotheses that were extended in a step, and the classes (B, k) they were extended by."""
+
+
+class Search(NamedTuple):
+    """A search after some steps.
+
+    open_scores (B, k) and open_lengths (B,) are those of the open hypotheses; done_scores (B, k) those of the complete
+    ones, and done_from (B, k) the position of their end · k + their slot; finished (B,) is whether an utterance is
+    done; chosen (B, k) are the classes chosen last, or None at the start.
+    """
+
+    open_scores: Tensor
+    open_lengths: Tensor
+    done_scores: Tensor
+    done_from: Tensor
+    finished: Tensor
+    chosen: Tensor | None
+    state: Any
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of `beam_search`, whose steps they make; its arguments have the same names."""
+
+    eos: int
+    longest: int
+    threshold: float = math.inf
+
+    def begin(self, state: State) -> Search:
+        """The search before its first step."""
+        first = state if isinstance(state, Tensor) else state[0]
+        batch, k = first.shape[:2]
+        device = first.device
+        open_scores = torch.full((batch, k), -math.inf, device=device)
+        open_scores[:, 0] = 0.0
+        done_scores = torch.full_like(open_scores, -math.inf)
+        return Search(
+            open_scores,
+            torch.zeros(batch, dtype=torch.long, device=device),
+            done_scores,
+            torch.zeros_like(done_scores, dtype=torch.long),
+            torch.zeros(batch, dtype=torch.bool, device=device),
+            None,
+            state,
+        )
+
+    def extend(self, step: Step, search: Search, position: int) -> tuple[Search, list[Choice]]:
+        """The search after one more step, and what was chosen; at position `longest` hypotheses can only end."""
+        open_scores, done_from = search.open_scores, search.done_from
+        batch, k = open_scores.shape
+        rows = torch.arange(batch, device=open_scores.device)[:, None]
+        among_first = torch.arange(2 * k, device=open_scores.device) < k
+        added, state = step(search.state, search.chosen)
+        scores, parents, classes = best_extensions(added, open_scores, 2 * k)
+        ends = classes == self.eos
+
+        ending = ends & among_first & ~search.finished[:, None]
+        candidates = torch.cat([search.done_scores, scores.masked_fill(~ending, -math.inf)], dim=1)
         done_scores, kept = candidates.topk(k, dim=1)
         done_from = torch.cat([done_from, position * k + parents], dim=1)[rows, kept]
-        if position == longest:
-            break
+        if position == self.longest:
+            return search._replace(done_scores=done_scores, done_from=done_from), []
 
-        closed = ends | (scores < scores[:, :1] - threshold)
+        closed = ends | (scores < scores[:, :1] - self.threshold)
         best, order = scores.masked_fill(closed, -math.inf).topk(k, dim=1)
-        going_on = ~finished & (best[:, 0] > -math.inf)
+        going_on = ~search.finished & (best[:, 0] > -math.inf)
         open_scores = torch.where(going_on[:, None], best, open_scores)
-        open_lengths += going_on
         parents, chosen = parents[rows, order], classes[rows, order]
-        history.append((parents, chosen))
         state = state[rows, parents] if isinstance(state, Tensor) else tuple(x[rows, parents] for x in state)
         finished = ~going_on | (done_scores[:, -1] >= open_scores[:, 0])
-        if position % look_every == look_every - 1 and bool(finished.all()):
-            break
+        lengths = search.open_lengths + going_on
+        extended = Search(open_scores, lengths, done_scores, done_from, finished, chosen, state)
+        return extended, [(parents, chosen)]
 
-    ended = done_scores[:, 0] > -math.inf
-    none = ~ended[:, None]
-    scores = torch.where(none, open_scores, done_scores)
-    lengths = torch.where(none, open_lengths[:, None], done_from // k) + 1
-    lengths = lengths.masked_fill(scores == -math.inf, 0)
-    last = torch.where(none, torch.arange(k, device=device), done_from % k)
-    return Beam(_read_out(history, last, lengths, eos), lengths, scores, ended)
+    def result(self, search: Search, history: Sequence[Choice]) -> Beam:
+        """The beam of a search, from what was chosen in each of its steps."""
+        k = search.open_scores.shape[1]
+        ended = search.done_scores[:, 0] > -math.inf
+        none = ~ended[:, None]
+        scores = torch.where(none, search.open_scores, search.done_scores)
+        lengths = torch.where(none, search.open_lengths[:, None], search.done_from // k) + 1
+        lengths = lengths.masked_fill(scores == -math.inf, 0)
+        last = torch.where(none, torch.arange(k, device=scores.device), search.done_from % k)
+        return Beam(_read_out(history, last, lengths, self.eos), lengths, scores, ended)
 
 
 def best_extensions(added: Tensor, open_scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -186,7 +236,7 @@ def best_extensions(added: Tensor, open_scores: Tensor, count: int) -> tuple[Ten
     return scores, parents, classes.masked_fill(scores == -math.inf, 0)
 
 
-def _read_out(history: list[tuple[Tensor, Tensor]], last: Tensor, lengths: Tensor, eos: int) -> Tensor:
+def _read_out(history: Sequence[Choice], last: Tensor, lengths: Tensor, eos: int) -> Tensor:
     """Trace hypotheses back from their last slot, `last` (B, k), to their first class: (B, k, longest length)."""
     rows = torch.arange(len(last), device=last.device)[:, None]
     width = max(int(lengths.max()), 1)

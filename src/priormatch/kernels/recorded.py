@@ -1,14 +1,15 @@
 """Proposals and prior scores as CUDA graphs, for the training loop on a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
 from torch import Tensor
 
 from priormatch.config import FusionSettings
-from priormatch.decoding.beam import Beam
-from priormatch.kernels.graphs import Arena, Graphed
+from priormatch.decoding.beam import LOOK_EVERY, Beam, Choice, Rules, Search, Step
+from priormatch.kernels.graphs import Arena, Graphed, Recording
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.decoder import AttentionDecoder, Memory
 from priormatch.models.prefix_tree import PrefixTree, prefix_tree, score_tree
@@ -78,3 +79,47 @@ class RecordedSearch:
         from priormatch.kernels.gpu_search import LanguageModel
 
         return None if self.lm is None else LanguageModel.of(self.lm, self.fusion)
+
+
+class Keeps(Protocol):
+    """Something with a memory between steps that can be taken and put back."""
+
+    memory: Any
+
+
+class RecordedBeam:
+    """`beam_search` with a step that reads its inputs at fixed addresses, in recordings of `LOOK_EVERY` steps each.
+
+    A recording is made when a search first gets that far. What the step keeps between two calls, besides its state, is
+    the memory of `keeps`.
+    """
+
+    def __init__(self, step: Step, state: Tensor, rules: Rules, keeps: Keeps) -> None:
+        self.step, self.rules, self.keeps = step, rules, keeps
+        self.first, self.memory = rules.begin(state), keeps.memory
+        self.parts: list[Recording[tuple[Search, list[Choice], Any]]] = []
+
+    def __call__(self) -> Beam:
+        """Find the beam of each utterance."""
+        search, memory, history = self.first, self.memory, list[Choice]()
+        for number, begin in enumerate(range(0, self.rules.longest + 1, LOOK_EVERY)):
+            if number == len(self.parts):
+                positions = range(begin, min(begin + LOOK_EVERY, self.rules.longest + 1))
+                self.parts.append(Recording(partial(self._extend, search, memory, positions)))
+            search, chosen, memory = self.parts[number]()
+            history += chosen
+            if bool(search.finished.all()):
+                break
+        return self.rules.result(search, history).clone()
+
+    def _extend(
+        self, search: Search, memory: Any, positions: Sequence[int]
+    ) -> tuple[Search, list[Choice], Any]:
+        self.keeps.memory = memory
+        device, history = search.finished.device.type, list[Choice]()
+        enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        with torch.autocast(device, dtype, enabled, cache_enabled=False):  # which would outlive the recording
+            for position in positions:
+                search, chosen = self.rules.extend(self.step, search, position)
+                history += chosen
+        return search, history, self.keeps.memory

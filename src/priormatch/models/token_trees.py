@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,11 +49,11 @@ class TokenTree:
 
     def sees(self) -> Tensor:
         """Whether a node sees another one, which is itself or above it: (L, L)."""
-        seen = torch.eye(len(self.tokens), dtype=torch.bool)
+        seen = np.eye(len(self.tokens), dtype=bool)
         for node, parent in enumerate(self.parents):
             if parent >= 0:
-                seen[node] |= seen[parent]
-        return seen
+                seen[node, :node] = seen[parent, :node]  # a parent comes before its children
+        return torch.from_numpy(seen)
 
 
 def trees_of(sequences: Sequence[Scored], most: int) -> list[TokenTree]:

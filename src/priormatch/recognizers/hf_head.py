@@ -1,6 +1,8 @@
 """The decoder of a Hugging Face sequence-to-sequence model as an output head: log q by teacher forcing, beam search."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,11 +10,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from priormatch.config import FusionSettings, TrainingSettings
-from priormatch.decoding.beam import Beam, Step, beam_search
+from priormatch.decoding.beam import Beam, Rules, Step, beam_search
 from priormatch.decoding.fusion import fused_scores
+from priormatch.kernels.graphs import Arena
+from priormatch.kernels.recorded import RecordedBeam
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.objective import sequence_loss
+from priormatch.progress import say
 from priormatch.recognizers.heads import Frames
+from priormatch.recognizers.hf_steps import RowSteps, SharedSteps, logits_of
 
 ROWS = 64  # hypotheses whose caches are in memory at the same time
 MOST_A_SECOND = 50
@@ -36,38 +42,51 @@ class DecoderHead:
     never_first: Tensor
     longest: int
     frame_seconds: float
+    packs: bool  # whether the hypotheses of an utterance can be one row
     limited = True
 
     def search(self, frames: Frames, k: int) -> Beam:
         """Beam search with k hypotheses, for a few utterances at a time."""
-        return self._in_parts(frames, k, None)
+        return self.in_parts(frames, k, self.search_at_once)
 
     def search_with(self, lm: ConvLM, frames: Frames, settings: FusionSettings) -> Beam:
         """Beam search by log q + λ log p + bonus; the limit on jumps of attention does not apply."""
-        return self._in_parts(frames, settings.beam_size, (lm, settings))
 
-    def _in_parts(self, frames: Frames, k: int, fusion: tuple[ConvLM, FusionSettings] | None) -> Beam:
-        size = max(ROWS // k, 1)
+        def search(part: Frames, k: int) -> Beam:
+            most = self.most(part)
+            own = self._steps(part, k, self._longest(most))
+            step = fused_steps(AllowedSteps(self, own, most), lm, self.eos, settings)
+            states = own.first, lm.first_cache(len(part.values), k)
+            return beam_search(step, states, self.eos, self._longest(most), settings.beam_threshold)
+
+        return self.in_parts(frames, settings.beam_size, search)
+
+    def in_parts(self, frames: Frames, k: int, search: Callable[[Frames, int], Beam]) -> Beam:
+        """Search few utterances at a time."""
         parts = [
-            self._search(frames.rows(slice(start, start + size)), k, fusion)
-            for start in range(0, len(frames.values), size)
+            search(frames.rows(slice(start, start + max(ROWS // k, 1))), k)
+            for start in range(0, len(frames.values), max(ROWS // k, 1))
         ]
         return joined(parts, self.eos)
 
-    def _search(self, frames: Frames, k: int, fusion: tuple[ConvLM, FusionSettings] | None) -> Beam:
-        batch = len(frames.values)
+    def search_at_once(self, frames: Frames, k: int) -> Beam:
+        """Beam search for all utterances."""
+        most = self.most(frames)
+        own = self._steps(frames, k, self._longest(most))
+        return beam_search(AllowedSteps(self, own, most), own.first, self.eos, self._longest(most))
+
+    def most(self, frames: Frames) -> Tensor:
+        """The most tokens that the hypotheses of each utterance may have: (B,)."""
         most = (frames.lengths * (self.frame_seconds * MOST_A_SECOND)).long() + AT_LEAST
-        slots = torch.zeros(batch, k, dtype=torch.long, device=frames.values.device)
-        steps = CachedSteps(self, frames, k, most.clamp(max=self.longest))
-        longest = min(
-            int(steps.most.max()) + 1, self.longest
-        )  # the step itself stops after one more than `most`
-        if fusion is None:
-            return beam_search(steps, slots, self.eos, longest)
-        lm, settings = fusion
-        states = slots, lm.first_cache(batch, k)
-        step = fused_steps(steps, lm, self.eos, settings)
-        return beam_search(step, states, self.eos, longest, settings.beam_threshold)
+        return most.clamp(max=self.longest)
+
+    def _longest(self, most: Tensor) -> int:
+        return min(int(most.max()) + 1, self.longest)  # the step itself stops after one more than `most`
+
+    def _steps(self, frames: Frames, k: int, longest: int) -> SharedSteps | RowSteps:
+        if self.packs:
+            return SharedSteps(self.network, self.prompt, frames, k, longest)
+        return RowSteps(self.network, self.prompt, frames, k)
 
     def log_q(self, frames: Frames, labels: Tensor, lengths: Tensor) -> Tensor:
         """The sum of the log-probabilities of the tokens; -inf for more tokens than a hypothesis may have."""
@@ -92,85 +111,76 @@ class DecoderHead:
 
     def _logits(self, frames: Frames, labels: Tensor) -> Tensor:
         """Logits of every token after those before it: labels (B, k, U) -> (B, k, U, C)."""
-        rows = labels.flatten(0, 1)
-        prompt = self.prompt.expand(len(rows), -1)
-        found = self.network(
-            **memory_of(frames, labels.shape[1]),
-            decoder_input_ids=torch.cat([prompt, rows[:, :-1]], dim=1),
-            use_cache=False,
-        )
-        logits: Tensor = found.logits[:, self.prompt.shape[0] - 1 :]
-        return logits.unflatten(0, labels.shape[:2])
+        return logits_of(self.network, self.prompt, frames, labels, self.packs)
 
 
-class CachedSteps:
-    """The decoder one token at a time, with cached keys and values, as a step of `beam_search`.
+class AllowedSteps:
+    """log q of the classes that the search may propose next, as a step of `beam_search`.
 
-    The state (B, k) is the slot of each hypothesis in the cache. When the search has moved the states to their new
-    places, it says from which slots the cache must be taken. An utterance has at most `most` (B,) + 1 tokens.
+    `steps` compute the logits, and have the states. An utterance has at most `most` (B,) + 1 tokens.
     """
 
-    def __init__(self, head: DecoderHead, frames: Frames, k: int, most: Tensor) -> None:
-        self.head, self.frames, self.k, self.most = head, frames, k, most
-        self.cache: Any = None
-        self.memory = memory_of(frames, k)
-        self.position = 0
+    def __init__(self, head: DecoderHead, steps: SharedSteps | RowSteps, most: Tensor) -> None:
+        self.head, self.steps, self.most = head, steps, most
 
-    def __call__(self, slots: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Slots and last chosen classes (B, k), or None at the start -> log q (B, k, C), slots."""
-        logits = self._begin() if classes is None else self._advance(slots, classes)
+    def __call__(self, states: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
+        """States and last chosen classes (B, k), or None at the start -> log q (B, k, C), states."""
+        position = self.steps.position
+        logits, states = self.steps(states, classes)
         log_q = logits.log_softmax(dim=-1, dtype=torch.float32)
-        never = self.head.never if self.position else self.head.never | self.head.never_first
-        over = (self.position > self.most)[:, None, None]
-        self.position += 1
-        own = torch.arange(slots.numel(), device=slots.device).view_as(slots)
-        return log_q.masked_fill(never | over, -torch.inf), own
-
-    def _begin(self) -> Tensor:
-        """Run the prompt once for each utterance."""
-        batch = len(self.frames.values)
-        found = self.head.network(
-            **memory_of(self.frames, 1),
-            decoder_input_ids=self.head.prompt.expand(batch, -1),
-            use_cache=True,
-        )
-        self.cache = found.past_key_values
-        self.cache.batch_repeat_interleave(self.k)
-        logits: Tensor = found.logits[:, -1:]
-        return logits.expand(-1, self.k, -1)
-
-    def _advance(self, slots: Tensor, classes: Tensor) -> Tensor:
-        """Append a token to each hypothesis; only the decoder's own keys and values differ inside a beam."""
-        if self.k > 1:
-            self.cache.self_attention_cache.reorder_cache(slots.flatten())
-        found = self.head.network(
-            **self.memory,
-            decoder_input_ids=classes.reshape(-1, 1),
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        logits: Tensor = found.logits[:, -1]
-        return logits.view(*classes.shape, -1)
+        never = self.head.never if position else self.head.never | self.head.never_first
+        over = (position > self.most)[:, None, None]
+        return log_q.masked_fill(never | over, -torch.inf), states
 
 
-def memory_of(frames: Frames, k: int) -> dict[str, Any]:
-    """What the decoder attends to, for k hypotheses of each utterance, as arguments of the network."""
-    from transformers.modeling_outputs import BaseModelOutput
+class RecordedSearches:
+    """Searches as CUDA graphs, for frames of a shape that often comes back, such as Whisper's.
 
-    values = frames.values.repeat_interleave(k, dim=0) if k > 1 else frames.values
-    mask = frames.mask if frames.mask is None or k == 1 else frames.mask.repeat_interleave(k, dim=0)
-    encoded = BaseModelOutput(last_hidden_state=values)
-    encoded.attention_mask = mask  # where Moonshine looks for it
-    return {"encoder_outputs": encoded, "attention_mask": mask}
+    The first one that cannot be recorded ends the recording.
+    """
+
+    def __init__(self) -> None:
+        self.arena, self.works = Arena(), True
+        self.known: dict[tuple[Any, ...], tuple[list[Tensor], RecordedBeam]] = {}
+
+    def search(self, head: DecoderHead, frames: Frames, k: int) -> Beam:
+        """Beam search of `head` with k hypotheses, for a few utterances at a time."""
+        return head.in_parts(frames, k, partial(self._search, head))
+
+    def _search(self, head: DecoderHead, frames: Frames, k: int) -> Beam:
+        if not self.works:
+            return head.search_at_once(frames, k)
+        given = [frames.values, head.most(frames)]
+        shape = (k, frames.values.shape, frames.values.dtype)
+        try:
+            if shape not in self.known:
+                self.known[shape] = self._new(head, given, k)
+            own, search = self.known[shape]
+            for mine, each in zip(own, given, strict=True):
+                mine.copy_(each)
+            return search()
+        except RuntimeError as error:
+            self.works = False
+            self.known.clear()
+            say(
+                f"the search of {type(head.network).__name__} is not recorded: {str(error).splitlines()[0][:200]}"
+            )
+            return head.search_at_once(frames, k)
+
+    def _new(self, head: DecoderHead, given: list[Tensor], k: int) -> tuple[list[Tensor], RecordedBeam]:
+        own = [self.arena.copy(number, each) for number, each in enumerate(given)]
+        steps = SharedSteps(head.network, head.prompt, Frames(own[0], own[1]), k, head.longest)
+        step = AllowedSteps(head, steps, own[1])
+        return own, RecordedBeam(step, steps.first, Rules(head.eos, head.longest), steps)
 
 
-def fused_steps(steps: CachedSteps, lm: ConvLM, eos: int, settings: FusionSettings) -> Step:
+def fused_steps(steps: AllowedSteps, lm: ConvLM, eos: int, settings: FusionSettings) -> Step:
     """Steps of shallow fusion: the state is that of the decoder and that of the language model."""
 
     def step(states: tuple[Tensor, Tensor], classes: Tensor | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        log_q, slots = steps(states[0], classes)
+        log_q, own = steps(states[0], classes)
         log_p, cache = lm.step(states[1], classes)
-        return fused_scores(log_q, log_p[..., : log_q.shape[-1]], eos, settings), (slots, cache)
+        return fused_scores(log_q, log_p[..., : log_q.shape[-1]], eos, settings), (own, cache)
 
     return step
 

@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -23,13 +22,14 @@ from priormatch.data import SAMPLE_RATE
 from priormatch.data.batches import Batch
 from priormatch.data.features import time_mask
 from priormatch.decoding.beam import Beam
-from priormatch.device import mixed_precision
+from priormatch.device import has_kernels, mixed_precision
 from priormatch.errors import UserError
 from priormatch.recognizers.folder import require_finite
 from priormatch.recognizers.heads import CtcHead, Frames, Head
 from priormatch.recognizers.hf_files import Parts, read_parts, write_parts
-from priormatch.recognizers.hf_head import DecoderHead
+from priormatch.recognizers.hf_head import DecoderHead, RecordedSearches
 from priormatch.recognizers.hf_inputs import Inputs, inputs_of, longest_of, mask_group_norms
+from priormatch.recognizers.hf_steps import can_pack
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
 from priormatch.recognizers.hf_tuning import body_of, merged_weights, prepare
 from priormatch.recognizers.hub import reason
@@ -66,6 +66,7 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         self.padded_to = self.longest_audio if self.longest_audio < math.inf else 0.0
         self.norms = mask_group_norms(self.network)
         self.decoder, self.ctc, self.longest_heard = None, None, parts.longest_heard
+        self.packs = False
         longest = longest_output(self.network) - len(parts.prompt)
         self.settings = ModelSettings(kind="attention" if parts.prompt else "ctc", longest_output=longest)
         never, first = never_proposed(self.network, parts.tokenizer)
@@ -78,15 +79,18 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         self.frozen = {name for name, each in self.named_parameters() if not each.requires_grad}
 
     def _measured(self) -> float:
-        """The time between two frames."""
+        """The time between two frames, from the frames of a probe; also how its decoder can be run."""
         if self.settings.kind == "ctc":
             inputs = self.inputs(torch.zeros(2, SAMPLE_RATE * PROBES[1]), SAMPLE_RATE * torch.tensor(PROBES))
             short, long = self._frame_counts(inputs.lengths).tolist()
             return (PROBES[1] - PROBES[0]) / max(long - short, 1)
         inputs = self.inputs(PROBE, torch.tensor([PROBE.shape[1]]))
         with torch.no_grad():
-            frames = self._encoded(inputs, inputs.mask)[0].shape[1]
-        return (self.padded_to or PROBE.shape[1] / SAMPLE_RATE) / frames
+            values, mask = self._encoded(inputs, inputs.mask)
+        self.packs = can_pack(
+            self.network, self.prompt, Frames(values, torch.tensor([values.shape[1]]), mask)
+        )
+        return (self.padded_to or PROBE.shape[1] / SAMPLE_RATE) / values.shape[1]
 
     def _frame_counts(self, lengths: Tensor | None) -> Tensor:
         """The number of frames that a CTC model makes of inputs: (B,) -> (B,)."""
@@ -112,6 +116,7 @@ class HuggingFaceRecognizer(SpeechRecognizer):
             never_first=self.never_first,
             longest=self.settings.longest_output,
             frame_seconds=self.frame_seconds,
+            packs=self.packs,
         )
 
     @property
@@ -258,16 +263,23 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         return model.to(device)
 
 
-@dataclass(frozen=True)
 class ProposalsInPrecision:
-    """Proposals of a recognizer in the precision of its device."""
+    """Proposals of a recognizer in the precision of its device, on a GPU as CUDA graphs where its shapes allow it."""
 
-    model: HuggingFaceRecognizer
+    def __init__(self, model: HuggingFaceRecognizer) -> None:
+        self.model, self.searches = model, RecordedSearches()
 
+    @torch.no_grad()
     def propose(self, batch: Batch, k: int) -> Beam:
         """The k best hypotheses of each utterance."""
+        model, head = self.model, self.model.head
         with mixed_precision(batch.waveforms.device):
-            return self.model.propose(batch, k)
+            if isinstance(head, DecoderHead) and self._records(batch.waveforms.device):
+                return self.searches.search(head, model.frames(batch), k)
+            return model.propose(batch, k)
+
+    def _records(self, device: torch.device) -> bool:
+        return self.model.packs and self.model.padded_to > 0 and has_kernels(device)
 
 
 @contextmanager
