@@ -320,6 +320,7 @@ def test_training_changes_what_it_should(hf_folder: Folder, name: str, train: st
     optimizer = torch.optim.AdamW(trained, 0.01)
     losses = []
     for _ in range(3):
+        torch.manual_seed(1)  # wav2vec 2.0 drops other layers and masks other frames every time
         optimizer.zero_grad()
         loss = model.losses(batch, given, TrainingSettings()).sum()
         loss.backward()

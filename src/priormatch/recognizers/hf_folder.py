@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from logging import CRITICAL
 from pathlib import Path
@@ -167,7 +168,7 @@ def load_network(
     """
     transformers = import_transformers(f"{found.source} is a Hugging Face model, which")
     with opening(found):
-        config = transformers.CONFIG_MAPPING[found.model_type].from_dict(dict(found.config))
+        config = transformers.CONFIG_MAPPING[found.model_type].from_dict(deepcopy(dict(found.config)))
         factory = getattr(transformers, auto)
         if type(config) not in factory._model_mapping:
             kind = ", ".join((*found.architectures[:1], found.model_type))
@@ -215,7 +216,7 @@ def load_part(found: Pretrained, auto: str, what: str) -> Any:
     """Load something other than the network, with a class such as AutoTokenizer or AutoFeatureExtractor."""
     transformers = import_transformers(f"{found.source} is a Hugging Face model, which")
     with opening(found, what):
-        config = transformers.CONFIG_MAPPING[found.model_type].from_dict(dict(found.config))
+        config = transformers.CONFIG_MAPPING[found.model_type].from_dict(deepcopy(dict(found.config)))
         return getattr(transformers, auto).from_pretrained(
             found.folder, config=config, trust_remote_code=False, local_files_only=True
         )
