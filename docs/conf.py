@@ -18,6 +18,7 @@ CONTENTS = {
         "tutorial",
         "your-audio",
         "start-from",
+        "low-resource",
         "any-recognizer",
         "troubleshooting",
     ),

@@ -118,7 +118,10 @@ def test_a_value_beside_the_list_steps_to_the_nearest_in_it(step: int, expected:
 
 
 def test_a_list_ends() -> None:
-    assert neighbor(replace(START, lm_weight=1.5), GRID, ["lm_weight", "token_bonus"], 1) is None
+    assert (
+        neighbor(replace(START, lm_weight=GRID["lm_weight"][-1]), GRID, ["lm_weight", "token_bonus"], 1)
+        is None
+    )
     assert neighbor(replace(START, eos_threshold=math.inf), GRID, ["eos_threshold"], 1) is None
     assert neighbor(replace(START, eos_threshold=math.inf), GRID, ["eos_threshold"], -1) == replace(
         START, eos_threshold=2.0

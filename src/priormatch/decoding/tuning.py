@@ -16,7 +16,7 @@ from priormatch.old_names import NEW_NAMES, with_names
 from priormatch.yaml_files import read_yaml
 
 GRID: Mapping[str, Sequence[float]] = {
-    "lm_weight": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5),
+    "lm_weight": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0),
     "token_bonus": (0.0, 0.5, 1.0, 1.5, 2.0, 3.0),
     "eos_threshold": (1.0, 1.1, 1.25, 1.5, 2.0, math.inf),
     "token_margin": (4.0, 6.0, 8.0, 10.0, math.inf),
