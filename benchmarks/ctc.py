@@ -3,7 +3,7 @@
 Two things are measured: the likelihood of k label sequences per utterance with its gradient, beside PyTorch's CTC loss
 on frames that are repeated k times; and prefix search, beside pyctcdecode, flashlight-text and, on a GPU, torchaudio's
 CUDA decoder, all without a language model. On a GPU both are measured also with our kernels, launched one by one and
-recorded as a CUDA graph.
+recorded as a CUDA graph, and prefix search also with a prior of the size of the recipe `own`.
 
 The log-probabilities are synthetic: random alignments with sharp peaks and noise. Both peers keep as many beams as we
 keep prefixes, but count a prefix before and after a blank as two; pyctcdecode prunes tokens, as it does by default.
@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -30,10 +31,12 @@ from measure import Table, describe, fresh_medians, versions
 from torch import Tensor
 from torch.nn import functional
 
+from priormatch.config import load_settings
 from priormatch.decoding.beam import Beam
-from priormatch.decoding.prefix_search import PrefixSettings, greedy_ctc, prefix_search
+from priormatch.decoding.prefix_search import PrefixFusion, PrefixSettings, greedy_ctc, prefix_search
 from priormatch.device import find_device, has_kernels
 from priormatch.errors import UserError
+from priormatch.models.conv_lm import ConvLM
 from priormatch.models.ctc import ctc_log_likelihood, rescored
 
 OURS, PEER = "priormatch", "torch.nn.functional.ctc_loss"
@@ -44,6 +47,8 @@ SEARCH_KERNEL, RECORDED_SEARCH = (
     "priormatch prefix search kernel",
     "priormatch prefix search kernel, recorded",
 )
+FUSED, RECORDED_FUSED = "priormatch prefix search with a prior", "the same, a frame recorded"
+RECIPE = Path(__file__).parents[1] / "recipes" / "own.yaml"
 PYCTCDECODE, FLASHLIGHT, TORCHAUDIO = "pyctcdecode", "flashlight-text", "torchaudio"
 
 Given, Found = ParamSpec("Given"), TypeVar("Found")
@@ -208,7 +213,7 @@ def _searches(sizes: Sizes, device: torch.device) -> tuple[dict[str, Search], di
 
     searches: dict[str, Search] = {SEARCH: search, RESCORED: exact, GREEDY: greedy}
     if has_kernels(device):
-        searches |= _search_kernels(blank, settings)
+        searches |= _search_kernels(blank, settings) | _fused_searches(sizes, device)
     skipped = {}
     for name, make in {PYCTCDECODE: _pyctcdecode, FLASHLIGHT: _flashlight}.items():
         try:
@@ -216,6 +221,26 @@ def _searches(sizes: Sizes, device: torch.device) -> tuple[dict[str, Search], di
         except (ImportError, OSError, RuntimeError):  # the latter two from an extension that does not load
             skipped[name] = "not installed"
     return searches, skipped
+
+
+def _fused_searches(sizes: Sizes, device: torch.device) -> dict[str, Search]:
+    """Searches with the prior of the recipe `own`, whose weights are random."""
+    from priormatch.kernels.ctc import fused_prefix_search
+
+    lm = ConvLM(load_settings(RECIPE).prior.model, sizes.classes).to(device)
+    lm.fuse()
+    lm.half()
+    blank, settings = sizes.classes - 1, PrefixSettings(sizes.beam_size, sizes.width)
+
+    def fusion(log_q: Tensor) -> PrefixFusion:
+        return PrefixFusion(lm.step, lm.first_cache(len(log_q), 1), lm_weight=0.1, token_bonus=0.0)
+
+    return {
+        FUSED: lambda log_q: _best(prefix_search(log_q, _frames(log_q), blank, settings, fusion(log_q))),
+        RECORDED_FUSED: lambda log_q: _best(
+            fused_prefix_search(log_q, _frames(log_q), blank, settings, fusion(log_q))
+        ),
+    }
 
 
 def _search_kernels(blank: int, settings: PrefixSettings) -> dict[str, Search]:
