@@ -7,6 +7,7 @@ log-mel features.
 """
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from torch.nn import functional
 from priormatch.config import AudioSettings
 from priormatch.data import SAMPLE_RATE
 from priormatch.data.corpus import Corpus, cut_text
+from priormatch.data.features import time_mask
 from priormatch.data.waveforms import read_samples, to_int16
 from priormatch.device import mixed_precision
 from priormatch.progress import say, track
@@ -35,7 +37,7 @@ END, START, PLAIN = "<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>"
 IGNORED = -100  # the label that the losses of transformers leave out
 STRIDE = 320  # samples between two frames of either encoder
 CTC_BESIDE = 0.3  # weight of CTC while Whisper's decoder is trained
-MELS, WINDOW = 80, 400  # of the features that convolutions learn
+MELS, WINDOW, QUIET = 80, 400, 1e-5  # of the features that convolutions learn
 SENTENCES_FOR_PIECES = 200_000
 AT_ONCE = 20_000  # sentences that are split into pieces
 REPORTS = 10  # of the loss in a training
@@ -316,15 +318,16 @@ def make_wav2vec2(
     def mel_loss() -> Tensor:
         waveforms, samples, _ = next(batches)
         found = mels(network.wav2vec2.feature_extractor(inputs(waveforms, samples).values).transpose(1, 2))
-        return functional.mse_loss(found.float(), log_mels(waveforms, filters)[:, : found.shape[1]])
+        errors = (found.float() - log_mels(waveforms, filters)).square().mean(dim=2)
+        heard = time_mask((samples - WINDOW) // STRIDE + 1, found.shape[1])
+        return errors[heard].mean()
 
     def loss() -> Tensor:
         waveforms, samples, texts = next(batches)
         given = inputs(waveforms, samples)
         ids = [torch.tensor(tokenizer(each.upper()).input_ids) for each in texts]
         labels = nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=IGNORED).to(device)
-        mask = torch.arange(waveforms.shape[1], device=device) < samples[:, None]
-        found: Tensor = network(given.values, attention_mask=mask.long(), labels=labels).loss
+        found: Tensor = network(given.values, attention_mask=given.mask, labels=labels).loss
         return found
 
     train([network.wav2vec2.feature_extractor, mels], mel_loss, wanted[0], "wav2vec 2.0's convolutions")
@@ -340,12 +343,12 @@ def mel_filters() -> Tensor:
 
 
 def log_mels(waveforms: Tensor, filters: Tensor) -> Tensor:
-    """Log-mel features of the windows of wav2vec 2.0's frames, each utterance with mean 0: (B, N) -> (B, T, MELS)."""
+    """Log-mel features of the windows of wav2vec 2.0's frames: (B, N) -> (B, T, MELS)."""
     with torch.autocast(waveforms.device.type, enabled=False):
         window = torch.hann_window(WINDOW, device=waveforms.device)
         spectrum = torch.stft(waveforms, WINDOW, STRIDE, window=window, center=False, return_complex=True)
-        levels = (filters @ spectrum.abs().square()).clamp(min=1e-8).log()
-        return (levels - levels.mean(dim=2, keepdim=True)).transpose(1, 2)
+        levels = (filters @ spectrum.abs().square()).clamp(min=QUIET).log10()
+        return ((levels - math.log10(QUIET)) / 3 - 1).transpose(1, 2)  # between -1 and 1, as a rule
 
 
 def make_gpt2(

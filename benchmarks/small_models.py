@@ -4,9 +4,9 @@
 Makes a Whisper, a wav2vec 2.0 and a GPT-2 (made_models.py) as ordinary folders of transformers, and two other priors
 with `priormatch train-prior`: a convolutional one over characters, and a 4-gram. `priormatch run` then fine-tunes each
 recognizer, trains it for longer, on pseudo-labels and with all labels, and matches it with the first prior;
-`priormatch match` matches it with the others. What is done is not done again: an interrupted call resumes, and several
-calls with different --recognizers and --seeds can run at the same time once the priors are there (--priors-only). The
-table is written to FOLDER/table.md and FOLDER/results.json from what is there.
+`priormatch match` matches it with the others. What is done is not done again: an interrupted call resumes. With --jobs
+several recognizers and seeds are trained at the same time, as small models leave much of a GPU idle. The table is
+written to FOLDER/table.md and FOLDER/results.json from what is there.
 
 With the splits of recipes/librispeech-small.yaml:
 
@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +54,7 @@ ROWS = {
     "topline": "topline",
 }
 LEARNING_RATE = 2e-4
+VALIDATE_ON = 200  # utterances, while models are trained
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ class Experiment:
                 sentences = self.text("training").read_text(encoding="utf-8").splitlines()
                 make_gpt2(folder, sentences, self.sizes, wanted, self.device)
             return folder
+        if (made := folder / "made").exists():  # jobs at the same time would lock each other out
+            return folder / "model"
         texts = "--text", self.text("training"), "--validation-text", self.text("held-out")
         more = [f"prior.kind={kind}"]
         if kind == "conv":
@@ -131,6 +135,7 @@ class Experiment:
             texts = *texts, "--tokenizer", pieces
             more += [f"prior.updates={self.options.made_updates}", *self.options.overrides]
         verb("train-prior", *texts, "--recipe", "own", "--out", folder, *more, f"device={self.device}")
+        made.touch()
         return folder / "model"
 
     def settings(self, seed: int) -> list[str]:
@@ -140,8 +145,9 @@ class Experiment:
             f"device={self.device}",
             f"matching.updates={options.updates}",
             f"training.seed={seed}",
-            f"matching.refresh_every={max(options.updates // 20, 1)}",
-            f"training.validate_every={max(options.updates // 10, 1)}",
+            f"matching.refresh_every={max(options.updates // 10, 1)}",
+            f"training.validate_every={max(options.updates // 5, 1)}",
+            f"training.validate_on={VALIDATE_ON}",
         ]
         for part in ("training", "matching"):
             found += [
@@ -209,6 +215,12 @@ class Experiment:
 def verb(name: str, *words: object) -> None:
     """Run a verb of priormatch in a process of its own."""
     subprocess.run([sys.executable, "-m", "priormatch", name, *map(str, words)], check=True)
+
+
+def beside(kind: str, seed: int) -> None:
+    """Do everything for a recognizer and a seed in a process of its own."""
+    only = ["--recognizers", kind, "--seeds", str(seed), "--jobs", "1"]
+    subprocess.run([sys.executable, *sys.argv, *only], check=True)
 
 
 def options_of(text: str) -> list[str]:
@@ -282,6 +294,7 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=32_768)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--small", action="store_true", help="tiny models, to see that it runs")
+    parser.add_argument("--jobs", type=int, default=1, help="recognizers and seeds at the same time")
     parser.add_argument("--priors-only", action="store_true", help="make the priors, and nothing else")
     parser.add_argument("--table-only", action="store_true", help="write the table of what is there")
     parser.add_argument("overrides", nargs="*", help="settings of priormatch, key=value")
@@ -291,9 +304,12 @@ def main() -> None:
     if not options.table_only:
         for kind in options_of(options.priors):
             experiment.prior(kind)
-        for seed in seeds if not options.priors_only else []:
-            for kind in kinds:
-                experiment.run(kind, seed)
+        pairs = [(kind, seed) for seed in seeds for kind in kinds] if not options.priors_only else []
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for done in [
+                pool.submit(beside if options.jobs > 1 else experiment.run, *pair) for pair in pairs
+            ]:
+                done.result()
     results = results_of(experiment, kinds, seeds)
     replace_text(experiment.out / "results.json", json.dumps(results, indent=1))
     replace_text(experiment.out / "table.md", table_of(results))
