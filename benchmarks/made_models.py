@@ -317,8 +317,9 @@ def make_wav2vec2(
 
     def mel_loss() -> Tensor:
         waveforms, samples, _ = next(batches)
-        found = mels(network.wav2vec2.feature_extractor(inputs(waveforms, samples).values).transpose(1, 2))
-        errors = (found.float() - log_mels(waveforms, filters)).square().mean(dim=2)
+        values = inputs(waveforms, samples).values
+        found = mels(network.wav2vec2.feature_extractor(values).transpose(1, 2))
+        errors = (found.float() - log_mels(values, filters)).square().mean(dim=2)
         heard = time_mask((samples - WINDOW) // STRIDE + 1, found.shape[1])
         return errors[heard].mean()
 
