@@ -27,8 +27,9 @@ from priormatch.errors import UserError
 from priormatch.recognizers.folder import require_finite
 from priormatch.recognizers.heads import CtcHead, Frames, Head
 from priormatch.recognizers.hf_files import Parts, read_parts, write_parts
-from priormatch.recognizers.hf_head import DecoderHead, RecordedSearches
+from priormatch.recognizers.hf_head import DecoderHead
 from priormatch.recognizers.hf_inputs import Inputs, inputs_of, longest_of, mask_group_norms
+from priormatch.recognizers.hf_recorded import RecordedSearches
 from priormatch.recognizers.hf_steps import can_pack
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
 from priormatch.recognizers.hf_tuning import body_of, merged_weights, prepare
