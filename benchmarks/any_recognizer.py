@@ -1,6 +1,6 @@
 """Matching models of transformers: python benchmarks/any_recognizer.py [--part speed|memory] [--device DEVICE] [--json]
 
-Speed: an update of `priormatch match` for a Whisper of 74 M parameters with k = 4, beside a fine-tuning step of the
+Speed: an update of `priormatch match` for a Whisper of 73 M parameters with k = 4, beside a fine-tuning step of the
 same model in plain transformers, and beside what one would otherwise put together for matching: `generate` with four
 beams, a language model that scores the hypotheses one after the other, and the same training step. That `generate` is
 `GenerationMixin.generate`; Whisper's own repeats the audio for each of `num_return_sequences`, and returns the best
@@ -12,7 +12,7 @@ and texts are cut off at the length of the labels: every search, ours and theirs
 weights give the same few texts for all utterances, so random texts replace them after the search; those of a beam part
 at random places.
 
-Memory: the most that a GPU holds in updates of a Whisper of 244 M and of a wav2vec 2.0 of 315 M parameters, by which
+Memory: the most that a GPU holds in updates of a Whisper of 242 M and of a wav2vec 2.0 of 315 M parameters, by which
 weights are trained. It includes the proposal, the prior (a GPT-2 of 124 M parameters) and the state of AdamW. The
 searches of the CTC model end by themselves, at whatever length random weights give.
 """
@@ -294,8 +294,10 @@ def our_update(model: HuggingFaceRecognizer, prior: Prior) -> Update:
 
 
 def drawn_labels(shape: tuple[int, ...], tokenizer: HuggingFaceTokenizer, device: torch.device) -> Tensor:
-    """Random tokens and the end, (B, k, U); those of a beam begin like its first ones, up to random places."""
-    labels = torch.tensor(np.random.choice(tokenizer.of_text, shape), device=device)
+    """Random words and the end, (B, k, U); those of a beam begin like its first ones, up to random places."""
+    labels = torch.randint(
+        tokenizer.known - len(tokenizer.special), shape, device=device
+    )  # specials come last
     place = torch.randint(shape[2], (*shape[:2], 1), device=device)
     labels = torch.where(torch.arange(shape[2], device=device) < place, labels[:, :1], labels)
     labels[:, :, -1] = tokenizer.eos
@@ -406,7 +408,7 @@ def measure_memory(sizes: Sizes, small: bool, device: torch.device) -> list[dict
     """The most memory that updates take, by model and by what is trained; None where peft is missing."""
     prior = gpt2(sizes, TINY_GPT2 if small else GPT2_SMALL, device)
     makers: dict[str, Callable[[], Parts]] = {
-        "Whisper, 244 M": lambda: whisper(sizes, TINY if small else SMALL_WHISPER),
+        "Whisper, 242 M": lambda: whisper(sizes, TINY if small else SMALL_WHISPER),
         "wav2vec 2.0, 315 M": lambda: wav2vec2(sizes, TINY_WAVES if small else LARGE_WAVES),
     }
     found: list[dict[str, Any]] = []

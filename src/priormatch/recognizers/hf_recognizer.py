@@ -88,9 +88,8 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         inputs = self.inputs(PROBE, torch.tensor([PROBE.shape[1]]))
         with torch.no_grad():
             values, mask = self._encoded(inputs, inputs.mask)
-        self.packs = can_pack(
-            self.network, self.prompt, Frames(values, torch.tensor([values.shape[1]]), mask)
-        )
+        frames = Frames(values, torch.tensor([values.shape[1]]), mask)
+        self.packs = can_pack(self.network, self.prompt, frames, self.tokenizer.classes)
         return (self.padded_to or PROBE.shape[1] / SAMPLE_RATE) / values.shape[1]
 
     def _frame_counts(self, lengths: Tensor | None) -> Tensor:
