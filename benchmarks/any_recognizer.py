@@ -274,7 +274,7 @@ class Update:
         make_update(self.task, self.optimizer, CLIP, 0, self.watch)
 
     def shares(self) -> dict[str, float]:
-        """The share of each part of the updates so far."""
+        """The share of each part of the updates since the last call."""
         found = self.watch.shares()
         return {name: share / (1 - found[ELSEWHERE]) for name, share in found.items() if name != ELSEWHERE}
 
@@ -401,15 +401,21 @@ def measure_speed(
 
     say("measuring; the first updates take longer")
     found = fresh_medians(works, fresh, device, repetitions, warm_up=2)
+    for update in updates.values():
+        update.shares()  # those of the first updates, which are slower, are forgotten
+        update(fresh().batch)
+        update(fresh().batch)
     return found, {name: each.shares() for name, each in updates.items()}, updates
 
 
 def measure_memory(sizes: Sizes, small: bool, device: torch.device) -> list[dict[str, Any]]:
-    """The most memory that updates take, by model and by what is trained; None where peft is missing."""
+    """The most memory that updates take, by model and by what is trained; none where peft is missing."""
     prior = gpt2(sizes, TINY_GPT2 if small else GPT2_SMALL, device)
     makers: dict[str, Callable[[], Parts]] = {
-        "Whisper, 242 M": lambda: whisper(sizes, TINY if small else SMALL_WHISPER),
         "wav2vec 2.0, 315 M": lambda: wav2vec2(sizes, TINY_WAVES if small else LARGE_WAVES),
+        "Whisper, 242 M": lambda: whisper(
+            sizes, TINY if small else SMALL_WHISPER
+        ),  # last: graphs keep memory
     }
     found: list[dict[str, Any]] = []
     cases = [(train, checkpointing) for train in TRAINED for checkpointing in (False, True)]
@@ -420,14 +426,14 @@ def measure_memory(sizes: Sizes, small: bool, device: torch.device) -> list[dict
             lacking = train == "lora" and find_spec("peft") is None
             peak = None if lacking else peak_of(parts, prior, settings, (sizes, device))
             row = {"model": name, "train": train, "gradient_checkpointing": checkpointing}
-            found.append({**row, "gigabytes": peak, "missing": "peft" if lacking else None})
+            found.append({**row, "missing": "peft" if lacking else None, **(peak or {})})
     return found
 
 
 def peak_of(
     parts: Parts, prior: Prior, settings: PretrainedSettings, given: tuple[Sizes, torch.device]
-) -> float | None:
-    """The gigabytes that tensors take at most in two updates; None on a CPU."""
+) -> dict[str, float]:
+    """The gigabytes that tensors take at most in two updates, and what PyTorch reserves for them; none on a CPU."""
     sizes, device = given
     gpu = device.type == "cuda"
     gc.collect()
@@ -437,7 +443,10 @@ def peak_of(
     update = our_update(recognizer(parts, device, settings), prior)
     for _ in range(UPDATES):
         update(batch_of(sizes, parts.tokenizer, device))
-    return torch.cuda.max_memory_allocated(device) / 1e9 if gpu else None
+    if not gpu:
+        return {}
+    peaks = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+    return dict(zip(("gigabytes", "reserved"), (each / 1e9 for each in peaks), strict=True))
 
 
 def main() -> None:
@@ -463,6 +472,8 @@ def main() -> None:
 
 def measure(report: dict[str, Any], options: argparse.Namespace, device: torch.device, sizes: Sizes) -> None:
     """Measure what the options ask for."""
+    if options.part != "speed":
+        report["memory"] = measure_memory(sizes, options.small, device)
     if options.part != "memory":
         times, shares, updates = measure_speed(sizes, options.small, device, options.repetitions)
         report |= {"steps_ms": times, "shares": shares, **ratios(times)}
@@ -470,9 +481,6 @@ def measure(report: dict[str, Any], options: argparse.Namespace, device: torch.d
             update = updates["matching, GPT-2"]
             batch = batch_of(sizes, update.model.tokenizer, device)
             list_parts("matching, GPT-2", lambda: update(batch), device)
-        del updates
-    if options.part != "speed":
-        report["memory"] = measure_memory(sizes, options.small, device)
 
 
 def ratios(times: dict[str, float]) -> dict[str, float]:
@@ -500,10 +508,13 @@ def show(report: dict[str, Any]) -> None:
             table.add(name, milliseconds, f"{remark}{'; ' if parts else ''}{parts}")
         table.show()
     if "memory" in report:
-        memory = rich.table.Table("", "trained", "checkpointing", "GB", title=f"Memory on {device}")
+        memory = rich.table.Table(
+            "", "trained", "checkpointing", "GB", "reserved", title=f"Memory on {device}"
+        )
         for row in report["memory"]:
-            amount = row["missing"] or ("-" if row["gigabytes"] is None else f"{row['gigabytes']:.1f}")
-            memory.add_row(row["model"], row["train"], str(row["gradient_checkpointing"]), amount)
+            known = [f"{row[each]:.1f}" for each in ("gigabytes", "reserved") if each in row]
+            amounts = known or [row["missing"] or ""]
+            memory.add_row(row["model"], row["train"], str(row["gradient_checkpointing"]), *amounts)
         Console().print(memory)
 
 
