@@ -87,6 +87,19 @@ def test_parts_of_a_search_follow_each_other(
     assert torch.equal(found[0].classes, found[3].classes)
 
 
+def test_few_numbers_of_rows_are_recorded(
+    whisper: HuggingFaceRecognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "Recording", CalledAgain)
+    monkeypatch.setattr(hf_recognizer, "has_kernels", lambda device: True)
+    proposals, samples = ProposalsInPrecision(whisper), torch.tensor([9000, 32_000, 20_000, 16_000])
+    waveforms = 0.1 * torch.randn(4, 32_000, generator=torch.Generator().manual_seed(1))
+    for rows in (3, 4):
+        batch = Batch.of_audio(waveforms[:rows], samples[:rows])
+        same(proposals.propose(batch, 2), whisper.propose(batch, 2))
+    assert len(proposals.searches.known) == 1
+
+
 def test_weights_cast_ahead_give_the_same_to_the_bit(
     whisper: HuggingFaceRecognizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

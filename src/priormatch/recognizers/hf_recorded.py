@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from priormatch.decoding.beam import Beam, Rules
 from priormatch.kernels.graphs import Arena
 from priormatch.kernels.recorded import RecordedBeam
+from priormatch.kernels.shapes import repeat_first
 from priormatch.progress import say
 from priormatch.recognizers.heads import Frames
 from priormatch.recognizers.hf_head import AllowedSteps, DecoderHead
@@ -34,8 +35,10 @@ class RecordedSearches:
     def _search(self, head: DecoderHead, frames: Frames, k: int) -> Beam:
         if not self.works:
             return head.search_at_once(frames, k)
-        given = [frames.values, head.most(frames)]
-        shape = (k, frames.values.shape, frames.values.dtype)
+        batch = len(frames.values)
+        more = (1 << (batch - 1).bit_length()) - batch  # powers of two: each number of rows takes memory
+        given = [repeat_first(each, more) for each in (frames.values, head.most(frames))]
+        shape = (k, given[0].shape, given[0].dtype)
         try:
             if shape not in self.known:
                 self.known[shape] = self._new(head, given, k)
@@ -44,7 +47,10 @@ class RecordedSearches:
             own, search = self.known[shape]
             for mine, each in zip(own, given, strict=True):
                 mine.copy_(each)
-            return search()
+            found = search()
+            return Beam(
+                found.classes[:batch], found.lengths[:batch], found.scores[:batch], found.ended[:batch]
+            )
         except RuntimeError as error:
             self.works = False
             self.known.clear()
