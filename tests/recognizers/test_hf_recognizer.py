@@ -29,7 +29,7 @@ from priormatch.recognizers.decode import plain_search
 from priormatch.recognizers.hf_files import Origin
 from priormatch.recognizers.hf_head import DecoderHead
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer
-from priormatch.recognizers.hf_steps import written
+from priormatch.recognizers.hf_steps import can_pack, written
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
 from priormatch.recognizers.hf_tuning import body_of
 from priormatch.recognizers.hub import upload
@@ -236,6 +236,20 @@ def test_hypotheses_in_one_row_are_the_same_as_a_row_each(hf_folder: Folder, nam
 @pytest.mark.parametrize("name", ["speech_to_text", "composed"])
 def test_networks_without_positions_get_a_row_for_each_hypothesis(hf_folder: Folder, name: str) -> None:
     assert not load(hf_folder(name)).packs
+
+
+@pytest.mark.parametrize("name", ["whisper", "moonshine"])
+def test_networks_that_take_no_such_mask_are_found_out(hf_folder: Folder, name: str) -> None:
+    model = load(hf_folder(name))
+    plain = model.network.forward
+
+    def forgetful(decoder_attention_mask: Any = None, decoder_position_ids: Any = None, **given: Any) -> Any:
+        return plain(decoder_position_ids=decoder_position_ids, **given)
+
+    frames = model.frames(batch_of(16_000))
+    assert can_pack(model.network, model.prompt, frames, model.tokenizer.classes)
+    model.network.forward = forgetful
+    assert not can_pack(model.network, model.prompt, frames, model.tokenizer.classes)
 
 
 def test_a_search_gets_more_memory_when_it_needs_some() -> None:

@@ -15,6 +15,7 @@ from priormatch.decoding.beam import Beam
 from priormatch.kernels import recorded
 from priormatch.recognizers import hf_recognizer
 from priormatch.recognizers.hf_recognizer import HuggingFaceRecognizer, ProposalsInPrecision
+from priormatch.recognizers.hf_recorded import CastLinears
 
 Folder = Callable[[str], Path]
 
@@ -66,7 +67,7 @@ def same(found: Beam, expected: Beam, atol: float = 1e-4) -> None:
     assert torch.equal(found.classes, expected.classes)
     assert torch.equal(found.lengths, expected.lengths)
     assert torch.equal(found.ended, expected.ended)
-    torch.testing.assert_close(found.scores, expected.scores, atol=atol, rtol=1e-4)
+    torch.testing.assert_close(found.scores, expected.scores, atol=atol, rtol=1e-4 if atol else 0)
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -84,6 +85,33 @@ def test_parts_of_a_search_follow_each_other(
         same(beam, whisper.propose(batch, k))
     assert not torch.equal(found[0].scores, found[2].scores)
     assert torch.equal(found[0].classes, found[3].classes)
+
+
+def test_few_numbers_of_rows_are_recorded(
+    whisper: HuggingFaceRecognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "Recording", CalledAgain)
+    monkeypatch.setattr(hf_recognizer, "has_kernels", lambda device: True)
+    proposals, samples = ProposalsInPrecision(whisper), torch.tensor([9000, 32_000, 20_000, 16_000])
+    waveforms = 0.1 * torch.randn(4, 32_000, generator=torch.Generator().manual_seed(1))
+    for rows in (3, 4):
+        batch = Batch.of_audio(waveforms[:rows], samples[:rows])
+        same(proposals.propose(batch, 2), whisper.propose(batch, 2))
+    assert len(proposals.searches.known) == 1
+
+
+def test_weights_cast_ahead_give_the_same_to_the_bit(
+    whisper: HuggingFaceRecognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "Recording", CalledAgain)
+    monkeypatch.setattr(hf_recognizer, "has_kernels", lambda device: True)
+    proposals, (batch,) = ProposalsInPrecision(whisper), batches(1)
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            same(proposals.propose(batch, 4), whisper.propose(batch, 4), atol=0)
+        assert of_type(CastLinears, proposals.searches.cast).own[0].dtype == torch.bfloat16
+        for each in whisper.parameters():
+            each.mul_(1.03)  # as a new proposal changes them
 
 
 def test_a_search_that_cannot_be_recorded_is_made_without(

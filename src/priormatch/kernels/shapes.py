@@ -63,11 +63,11 @@ def pad_batch(batch: Batch, eos: int) -> Batch:
         more, after = -rows % ROWS if rows > 2 * ROWS else 0, -samples % SAMPLES
     return replace(
         batch,
-        waveforms=_repeat_first(functional.pad(batch.waveforms, (0, after)), more),
-        samples=_repeat_first(batch.samples, more),
-        labels=_repeat_first(pad_labels(batch.labels, eos), more),
+        waveforms=repeat_first(functional.pad(batch.waveforms, (0, after)), more),
+        samples=repeat_first(batch.samples, more),
+        labels=repeat_first(pad_labels(batch.labels, eos), more),
         label_lengths=functional.pad(batch.label_lengths, (0, more)),
-        noise=_repeat_first(batch.noise, more),
+        noise=repeat_first(batch.noise, more),
     )
 
 
@@ -77,6 +77,6 @@ def pad_labels(labels: Tensor, eos: int) -> Tensor:
     return functional.pad(labels, (0, -labels.shape[-1] % multiple), value=eos)
 
 
-def _repeat_first(x: Tensor, more: int) -> Tensor:
+def repeat_first(x: Tensor, more: int) -> Tensor:
     """Append `more` copies of the first row."""
     return torch.cat([x, x[:1].expand(more, *x.shape[1:])]) if more else x

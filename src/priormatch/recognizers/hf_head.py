@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,13 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from priormatch.config import FusionSettings, TrainingSettings
-from priormatch.decoding.beam import Beam, Rules, Step, beam_search
+from priormatch.decoding.beam import Beam, Step, beam_search
 from priormatch.decoding.fusion import fused_scores
-from priormatch.kernels.graphs import Arena
-from priormatch.kernels.recorded import RecordedBeam
 from priormatch.models.conv_lm import ConvLM
 from priormatch.models.objective import sequence_loss
-from priormatch.progress import say
 from priormatch.recognizers.heads import Frames
 from priormatch.recognizers.hf_steps import RowSteps, SharedSteps, logits_of
 
@@ -131,47 +127,6 @@ class AllowedSteps:
         never = self.head.never if position else self.head.never | self.head.never_first
         over = (position > self.most)[:, None, None]
         return log_q.masked_fill(never | over, -torch.inf), states
-
-
-class RecordedSearches:
-    """Searches as CUDA graphs, for frames of a shape that often comes back, such as Whisper's.
-
-    The first one that cannot be recorded ends the recording.
-    """
-
-    def __init__(self) -> None:
-        self.arena, self.works = Arena(), True
-        self.known: dict[tuple[Any, ...], tuple[list[Tensor], RecordedBeam]] = {}
-
-    def search(self, head: DecoderHead, frames: Frames, k: int) -> Beam:
-        """Beam search of `head` with k hypotheses, for a few utterances at a time."""
-        return head.in_parts(frames, k, partial(self._search, head))
-
-    def _search(self, head: DecoderHead, frames: Frames, k: int) -> Beam:
-        if not self.works:
-            return head.search_at_once(frames, k)
-        given = [frames.values, head.most(frames)]
-        shape = (k, frames.values.shape, frames.values.dtype)
-        try:
-            if shape not in self.known:
-                self.known[shape] = self._new(head, given, k)
-            own, search = self.known[shape]
-            for mine, each in zip(own, given, strict=True):
-                mine.copy_(each)
-            return search()
-        except RuntimeError as error:
-            self.works = False
-            self.known.clear()
-            say(
-                f"the search of {type(head.network).__name__} is not recorded: {str(error).splitlines()[0][:200]}"
-            )
-            return head.search_at_once(frames, k)
-
-    def _new(self, head: DecoderHead, given: list[Tensor], k: int) -> tuple[list[Tensor], RecordedBeam]:
-        own = [self.arena.copy(number, each) for number, each in enumerate(given)]
-        steps = SharedSteps(head.network, head.prompt, Frames(own[0], own[1]), k, head.longest)
-        step = AllowedSteps(head, steps, own[1])
-        return own, RecordedBeam(step, steps.first, Rules(head.eos, head.longest), steps)
 
 
 def fused_steps(steps: AllowedSteps, lm: ConvLM, eos: int, settings: FusionSettings) -> Step:

@@ -27,8 +27,9 @@ from priormatch.errors import UserError
 from priormatch.recognizers.folder import require_finite
 from priormatch.recognizers.heads import CtcHead, Frames, Head
 from priormatch.recognizers.hf_files import Parts, read_parts, write_parts
-from priormatch.recognizers.hf_head import DecoderHead, RecordedSearches
+from priormatch.recognizers.hf_head import DecoderHead
 from priormatch.recognizers.hf_inputs import Inputs, inputs_of, longest_of, mask_group_norms
+from priormatch.recognizers.hf_recorded import RecordedSearches
 from priormatch.recognizers.hf_steps import can_pack
 from priormatch.recognizers.hf_tokenizer import HuggingFaceTokenizer
 from priormatch.recognizers.hf_tuning import body_of, merged_weights, prepare
@@ -87,9 +88,8 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         inputs = self.inputs(PROBE, torch.tensor([PROBE.shape[1]]))
         with torch.no_grad():
             values, mask = self._encoded(inputs, inputs.mask)
-        self.packs = can_pack(
-            self.network, self.prompt, Frames(values, torch.tensor([values.shape[1]]), mask)
-        )
+        frames = Frames(values, torch.tensor([values.shape[1]]), mask)
+        self.packs = can_pack(self.network, self.prompt, frames, self.tokenizer.classes)
         return (self.padded_to or PROBE.shape[1] / SAMPLE_RATE) / values.shape[1]
 
     def _frame_counts(self, lengths: Tensor | None) -> Tensor:
