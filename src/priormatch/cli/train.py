@@ -21,7 +21,7 @@ from priormatch.config import Settings
 from priormatch.errors import UserError
 
 if TYPE_CHECKING:
-    from priormatch.pipeline.match_inputs import MatchFiles
+    from priormatch.pipeline.match_files import MatchFiles
 
 
 def tokenizer(
@@ -234,7 +234,7 @@ def match(
     wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.data.manifest import named_sets
     from priormatch.pipeline.match import refuse_names, require_prior
-    from priormatch.pipeline.match_inputs import MatchFiles
+    from priormatch.pipeline.match_files import MatchFiles
     from priormatch.pipeline.recipe import recipe_of_matching
     from priormatch.runs.stage import Stage
 

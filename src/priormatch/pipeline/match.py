@@ -9,13 +9,12 @@ from lhotse.cut import Cut
 
 from priormatch.config import Settings
 from priormatch.data.corpus import Corpus
-from priormatch.data.recordings import previous_in_recording
+from priormatch.data.recordings import contexts_of, previous_in_recording
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.device import find_device
 from priormatch.distributed import is_main, ranks
 from priormatch.errors import Refused, UserError
 from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets
-from priormatch.matching.context import contexts_of
 from priormatch.matching.kept import TargetsOfProposal
 from priormatch.matching.lpm import (
     BeamTargets,

@@ -19,7 +19,7 @@ from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
 from priormatch.pipeline.label import ALL, label_cuts
 from priormatch.pipeline.match import train_on_pseudo_labels
-from priormatch.pipeline.match_inputs import MatchFiles
+from priormatch.pipeline.match_files import MatchFiles
 from priormatch.pipeline.recipe import (
     audible,
     recipe_of_fusion,
