@@ -42,6 +42,8 @@ from priormatch.training.wandb_log import wandb_plan
 DECODED_LPM = f"{DECODED}/{MATCHING}"
 AFTER = {"tokenizer": ("prior", "topline"), "supervised": ("supervised-longer",), MATCHING: (DECODED_LPM,)}
 """Stages that a second process can begin after a stage."""
+BEFORE = {"tokenizer-prior": "prior"}
+"""Stages that it makes before another one."""
 
 
 def run(settings: Settings, force: bool = False) -> Path:
@@ -69,6 +71,124 @@ def check_first(settings: Settings) -> None:
     stages_of(settings)  # paths of data, and settings that need others
 
 
+def run_in(folder: Path, settings: Settings, force: bool = False) -> None:
+    """Run all stages in a folder that this process has locked."""
+    if is_main():
+        found = planned(settings)
+        for line in in_words(found):
+            say(line)
+        require_sound(settings, found, force)
+        replace_text(folder / "settings.yaml", to_yaml(settings))
+    data = make_data(settings, folder)
+    warn_of_little_validation(data, settings)
+    this = Run(folder, settings, data)
+    try:
+        if settings.matching.context:
+            require_recordings(read_cuts(data.unlabeled), str(data.unlabeled))
+        with Beside(settings.parallel, folder / "beside.log") as beside:
+            train_and_score(this, beside)
+    except KeyboardInterrupt:
+        say(saved_in_words(stages_made(this)))
+        raise
+
+
+def train_and_score(this: Run, beside: Beside) -> None:
+    """Train the models of a run, some of them beside the others, and score all systems."""
+    settings = this.settings
+    todo = unfinished(settings) if settings.parallel else set()
+
+    def begin_after(stage: str) -> None:
+        for each in AFTER.get(stage, ()):
+            if each in todo:
+                beside.begin(each, partial(make_beside, each, settings, this.data))
+
+    refusal: Refused | None = None
+    if this.pretrained_recognizer is not None:
+        begin_after("tokenizer")  # there is one already
+    for stage in this.trainings():
+        if refusal is not None and stage.name == "topline":
+            continue
+        beside.wait_for(BEFORE.get(stage.name, stage.name))
+        try:
+            this.make(stage)
+        except Refused as refused:
+            say(f"lpm: {refused}\nthe other systems are trained and scored without it")
+            refusal = refused
+        else:
+            begin_after(stage.name)
+    if refusal is not None:
+        score_without_matching(this, str(refusal))
+        raise refusal
+    beside.wait_for_all()
+    score(this, this.systems)
+
+
+def make_beside(stage: str, settings: Settings, data: RunData) -> None:
+    """Make a stage that `train_and_score` does not wait for, in a second process.
+
+    After training a system it also decodes the test sets, so that both processes have about as much to do.
+    """
+    use_threads(threads_of(settings))
+    this = Run(Path(settings.runs) / settings.name, settings, data)
+    match stage:
+        case "prior":
+            wanted = [*this.priors()]
+        case "topline":
+            wanted = [this.topline(), this.decoded("topline", this.systems["topline"])]
+        case "supervised-longer":
+            wanted = [this.longer(this.model("supervised"))]
+            wanted += [this.decoded(system, this.systems[system]) for system in (BASE, START)]
+        case _:
+            wanted = [this.decoded(MATCHING, this.systems[MATCHING])]
+    for each in wanted:
+        this.make(each)
+
+
+def score_without_matching(this: Run, refusal: str) -> None:
+    """Score the other systems of a run whose matching was refused; transcripts of an earlier matching make room."""
+    del this.made[MATCHING]
+    old = this.folder / DECODED / MATCHING
+    if is_main() and old.exists():
+        say(f"{name_of(old)}: the old folder is kept as {put_aside(old)}")
+    others = {name: model for name, model in this.systems.items() if name not in (MATCHING, "topline")}
+    score(this, others, refusal)
+
+
+def score(this: Run, systems: Mapping[str, Path], refusal: str = "") -> None:
+    """Decode the test sets with all systems, score them, and write the results and the verdict."""
+    decoded = {system: this.decode(system, model) for system, model in systems.items()}
+    if not is_main():
+        return
+    results = score_systems(decoded)
+    for stage in stages_made(this):
+        stage.require_unchanged()
+    judged = verdict(facts_of(this.folder, this.settings, this.data, results, decoded, refusal=refusal))
+    finish(this, results, judged)
+    add_results(systems, results)
+
+
+def stages_made(this: Run) -> list[Stage]:
+    """The stages of a run that were begun, the data first."""
+    return [*([] if this.data.stage is None else [this.data.stage]), *this.made.values()]
+
+
+def warn_of_little_validation(data: RunData, settings: Settings) -> None:
+    """Warn below a useful size of the validation sets, by which models and proposals are chosen."""
+    size = validation_size(data.validation, settings.training.validate_on)
+    if size.seconds < LITTLE_VALIDATION:
+        say(f"warning: {'; '.join(too_little_validation(size))}")
+
+
+def threads_of(settings: Settings) -> int:
+    """The CPU threads of each process: as set, or half of the cores for each of two."""
+    return settings.threads or (max((os.cpu_count() or 2) // 2, 1) if settings.parallel else 0)
+
+
+def planned(settings: Settings) -> list[Decision]:
+    """What a run with these settings would do about each stage, from the records on disk; nothing is changed."""
+    return decisions(Path(settings.runs) / settings.name, stages_of(settings))
+
+
 def stages_of(settings: Settings) -> list[Wanted]:
     """All stages of a run with these settings; raise an error for missing data."""
     folder = Path(settings.runs) / settings.name
@@ -78,11 +198,6 @@ def stages_of(settings: Settings) -> list[Wanted]:
 def unfinished(settings: Settings) -> set[str]:
     """The names of the stages that are still to be made."""
     return {name_of(each.folder) for each in planned(settings) if not each.finished}
-
-
-def planned(settings: Settings) -> list[Decision]:
-    """What a run with these settings would do about each stage, from the records on disk; nothing is changed."""
-    return decisions(Path(settings.runs) / settings.name, stages_of(settings))
 
 
 def decisions(folder: Path, wanted: Iterable[Wanted]) -> list[Decision]:
@@ -119,24 +234,6 @@ def in_words(found: Sequence[Decision]) -> Iterator[str]:
         yield f"to be made: {', '.join(new)}"
 
 
-def run_in(folder: Path, settings: Settings, force: bool = False) -> None:
-    """Run all stages in a folder that this process has locked."""
-    if is_main():
-        found = planned(settings)
-        for line in in_words(found):
-            say(line)
-        require_sound(settings, found, force)
-        replace_text(folder / "settings.yaml", to_yaml(settings))
-    data = make_data(settings, folder)
-    warn_of_little_validation(data, settings)
-    this = Run(folder, settings, data)
-    try:
-        make_all(this)
-    except KeyboardInterrupt:
-        say(saved_in_words(stages_made(this)))
-        raise
-
-
 def saved_in_words(stages: Sequence[Stage]) -> str:
     """What an interrupted run has saved, and where its unfinished stage resumes."""
     done = [each.name for each in stages if each.finished]
@@ -147,104 +244,3 @@ def saved_in_words(stages: Sequence[Stage]) -> str:
         where = f"resumes after update {update}" if update else "resumes" if parts else "starts again"
         words.append(f"{stage.name} {where}")
     return "; ".join(words)
-
-
-def make_all(this: Run) -> None:
-    """Run the stages after the data, up to the results."""
-    settings, data = this.settings, this.data
-    if settings.matching.context:
-        require_recordings(read_cuts(data.unlabeled), str(data.unlabeled))
-    with Beside(settings.parallel, this.folder / "beside.log") as beside:
-        train_and_score(this, beside)
-
-
-def train_and_score(this: Run, beside: Beside) -> None:
-    """Train the models of a run, some of them beside the others, and score all systems."""
-    settings = this.settings
-    todo = unfinished(settings) if settings.parallel else set()
-
-    def begin_after(stage: str) -> None:
-        for each in AFTER.get(stage, ()):
-            if each in todo:
-                beside.begin(each, partial(make_beside, each, settings, this.data))
-
-    refusal: Refused | None = None
-    if this.pretrained_recognizer is not None:
-        begin_after("tokenizer")  # there is one already
-    for stage in this.trainings():
-        if refusal is not None and stage.name == "topline":
-            continue
-        beside.wait_for(stage.name)
-        try:
-            this.make(stage)
-        except Refused as refused:
-            say(f"lpm: {refused}\nthe other systems are trained and scored without it")
-            refusal = refused
-        else:
-            begin_after(stage.name)
-    if refusal is not None:
-        score_without_matching(this, str(refusal))
-        raise refusal
-    beside.wait_for_all()
-    score(this, this.systems)
-
-
-def make_beside(stage: str, settings: Settings, data: RunData) -> None:
-    """Make a stage that `train_and_score` does not wait for, in a second process.
-
-    After training a system it also decodes the test sets, so that both processes have about as much to do.
-    """
-    use_threads(threads_of(settings))
-    this = Run(Path(settings.runs) / settings.name, settings, data)
-    match stage:
-        case "prior":
-            wanted = [*this.priors()]
-        case "topline":
-            wanted = [this.topline(), this.decoded("topline", this.systems["topline"])]
-        case "supervised-longer":
-            wanted = [this.longer(this.model("supervised"))]
-            wanted += [this.decoded(system, this.systems[system]) for system in (BASE, START)]
-        case _:
-            wanted = [this.decoded(MATCHING, this.systems[MATCHING])]
-    for each in wanted:
-        this.make(each)
-
-
-def threads_of(settings: Settings) -> int:
-    """The CPU threads of each process: as set, or half of the cores for each of two."""
-    return settings.threads or (max((os.cpu_count() or 2) // 2, 1) if settings.parallel else 0)
-
-
-def warn_of_little_validation(data: RunData, settings: Settings) -> None:
-    """Warn below a useful size of the validation sets, by which models and proposals are chosen."""
-    size = validation_size(data.validation, settings.training.validate_on)
-    if size.seconds < LITTLE_VALIDATION:
-        say(f"warning: {'; '.join(too_little_validation(size))}")
-
-
-def score_without_matching(this: Run, refusal: str) -> None:
-    """Score the other systems of a run whose matching was refused; transcripts of an earlier matching make room."""
-    del this.made[MATCHING]
-    old = this.folder / DECODED / MATCHING
-    if is_main() and old.exists():
-        say(f"{name_of(old)}: the old folder is kept as {put_aside(old)}")
-    others = {name: model for name, model in this.systems.items() if name not in (MATCHING, "topline")}
-    score(this, others, refusal)
-
-
-def score(this: Run, systems: Mapping[str, Path], refusal: str = "") -> None:
-    """Decode the test sets with all systems, score them, and write the results and the verdict."""
-    decoded = {system: this.decode(system, model) for system, model in systems.items()}
-    if not is_main():
-        return
-    results = score_systems(decoded)
-    for stage in stages_made(this):
-        stage.require_unchanged()
-    judged = verdict(facts_of(this.folder, this.settings, this.data, results, decoded, refusal=refusal))
-    finish(this, results, judged)
-    add_results(systems, results)
-
-
-def stages_made(this: Run) -> list[Stage]:
-    """The stages of a run that were begun, the data first."""
-    return [*([] if this.data.stage is None else [this.data.stage]), *this.made.values()]
