@@ -37,17 +37,14 @@ def kept_pieces(pieces: int, filter: LengthFilter) -> list[int]:
     return (lengths[keep] - 1).tolist()
 
 
-def test_twenty_pieces_keep_eighteen_to_twenty_two() -> None:
-    assert kept_pieces(20, LengthFilter()) == [18, 19, 20, 21, 22]
+SHORT = [(pieces, [pieces - 1, pieces, pieces + 1]) for pieces in range(2, 20)]
 
 
-@pytest.mark.parametrize("pieces", range(2, 20))
-def test_short_references_tolerate_one_piece(pieces: int) -> None:
-    assert kept_pieces(pieces, LengthFilter()) == [pieces - 1, pieces, pieces + 1]
-
-
-def test_one_piece_never_becomes_none() -> None:
-    assert kept_pieces(1, LengthFilter()) == [1, 2]
+@pytest.mark.parametrize(("pieces", "kept"), [(1, [1, 2]), *SHORT, (20, [18, 19, 20, 21, 22])])
+def test_short_references_tolerate_one_piece_and_one_piece_never_becomes_none(
+    pieces: int, kept: list[int]
+) -> None:
+    assert kept_pieces(pieces, LengthFilter()) == kept
 
 
 @pytest.mark.parametrize(
@@ -297,12 +294,8 @@ def test_its_state_survives_json(tiny_recognizer: SpeechRecognizer) -> None:
     assert (again.cer, again.history) == (18.5, proposal.history)
 
 
-def test_a_hopeless_proposal_is_refused() -> None:
+@pytest.mark.parametrize(("cer", "shown"), [(89.8, "89.8"), (float("nan"), "nan")])
+def test_a_proposal_that_is_hopeless_or_unknown_is_refused(cer: float, shown: str) -> None:
     require_fit(60.0, 60.0)
-    with pytest.raises(UserError, match=r"CER is 89\.8 %, above matching\.max_proposal_cer=60"):
-        require_fit(89.8, 60.0)
-
-
-def test_a_proposal_whose_error_is_unknown_is_refused() -> None:
-    with pytest.raises(UserError, match="max_proposal_cer"):
-        require_fit(float("nan"), 60.0)
+    with pytest.raises(UserError, match=rf"CER is {shown} %, above matching\.max_proposal_cer=60"):
+        require_fit(cer, 60.0)
