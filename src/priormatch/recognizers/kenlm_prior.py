@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from priormatch.data.normalizer import ENGLISH, Normalizer
-from priormatch.errors import UserError
+from priormatch.errors import UserError, one_line
 from priormatch.files import open_regular
 from priormatch.recognizers.text_scores import CachedScores, TextInContext, TextPrior
 
@@ -71,5 +71,4 @@ class KenlmPrior(TextPrior):
             open_regular(Path(file)).close()
             return KenlmPrior(kenlm.Model(os.fspath(file)), kenlm.State, file=Path(file))
         except (OSError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"{file} cannot be read ({reason}): make or copy it again") from error
+            raise UserError(f"{file} cannot be read ({one_line(error)}): make or copy it again") from error
