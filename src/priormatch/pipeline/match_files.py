@@ -96,7 +96,7 @@ class MatchFiles:
         return replace(files, lengths=heard)
 
     def job(self, settings: Settings, out: Path, log: Path) -> MatchJob:
-        """Load everything."""
+        """Load the files."""
         device = find_device(settings.device)
         online = load_recognizer(self.model, device, settings.pretrained)
         prior: Prior | None = None
