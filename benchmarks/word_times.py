@@ -125,10 +125,11 @@ def trained(encoder: str, updates: int, folder: Path) -> SpeechRecognizer:
     schedule = f"training.updates={updates}", f"training.validate_every={updates}"
     settings = load_settings(recipe_path("demo"), [*CTC, *ENCODERS[encoder], *schedule])
     labeled = folder / "data/labeled.jsonl.gz"
-    tokenizer = train_tokenizer(transcripts_of(labeled), 0, kind="characters")
+    train_tokenizer(transcripts_of(labeled), 0, kind="characters").save(folder / "tokenizer")
     validation = {"seen": folder / "data/validation-seen.jsonl.gz"}
-    train_supervised([labeled], validation, tokenizer, settings, folder / "ctc", folder / "ctc")
-    return SpeechRecognizer.load(folder / "ctc/model")
+    out = folder / "ctc"
+    train_supervised([labeled], validation, folder / "tokenizer", settings, out, out)
+    return SpeechRecognizer.load(out / "model")
 
 
 def synthesize(count: int) -> list[Spoken]:

@@ -87,11 +87,16 @@ def refused(
 
 
 @pytest.mark.parametrize("verb", verbs())
-def test_every_verb_explains_itself_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verb_explains_itself_with_an_example_and_plain_names_of_values(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(*verb.split(), "--help") == 0
     said = capsys.readouterr().out
     assert "Usage: " in said
     assert f"Example: priormatch {verb}" in " ".join(said.split())
+    usage, _, meanings = said.partition("\n\n")
+    assert not set("{}") & set(usage)
+    assert not re.search(r"<(?!=)|RANGE|\blist\[", meanings)
 
 
 @pytest.mark.parametrize(("given", "used"), [(None, "64"), ("7", "7")])
@@ -131,14 +136,6 @@ def test_help_groups_the_verbs_a_whole_line_each(
 def test_preparing_shows_an_example_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert command("prepare", "--help") == 0
     assert "Example: priormatch prepare audio " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("verb", verbs())
-def test_values_have_plain_names(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(*verb.split(), "--help") == 0
-    usage, _, meanings = capsys.readouterr().out.partition("\n\n")
-    assert not set("{}") & set(usage)
-    assert not re.search(r"<(?!=)|RANGE|\blist\[", meanings)
 
 
 @pytest.mark.parametrize(

@@ -18,3 +18,8 @@ class UserError(Exception):
 
 class Refused(UserError):
     """Matching cannot start from the models that it was given."""
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error on one line, cut to 200 characters; the name of its class if there is none."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

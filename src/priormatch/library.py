@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,69 +65,102 @@ def match(
     if fusion_of_hypotheses(settings) == FusionSettings():
         say(f"{untuned(settings.fusion, feeds_back(settings.matching))} settings.fusion")
     device = find_device(settings.device)
-    online = (
-        load_recognizer(model, pretrained=settings.pretrained)
-        if isinstance(model, str | os.PathLike)
-        else model.copy()
+    job = MatchJob(
+        online=_recognizer(model, settings),
+        prior=_prior(prior, settings),
+        validation=_validation(validation, settings),
+        labeled=None if labeled is None else _corpus(labeled, settings, "labeled", transcribed=True),
+        unlabeled=_corpus(unlabeled, settings, "unlabeled"),
+        settings=settings,
+        out=out,
+        log=out,
+        reference_lengths=lengths,
+        contexts=contexts,
     )
-    form = settings.prior.text_form
-    judge = load_prior(prior, form=form) if isinstance(prior, str | os.PathLike) else prior
-    if not validation:
+    _check_contexts(job)
+    with Stage(out, recipe_of_matching(settings) | _identities(job), {}).work(together=True) as todo:
+        if todo:
+            _decoded(_on(device, job)).run()
+    return type(job.online).load(out / "model", device)
+
+
+def _recognizer(model: Recognizer | AnyPath, settings: Settings) -> Recognizer:
+    """The recognizer at a path, or a copy of the given one."""
+    if isinstance(model, str | os.PathLike):
+        return load_recognizer(model, pretrained=settings.pretrained)
+    return model.copy()
+
+
+def _prior(prior: Prior | AnyPath, settings: Settings) -> Prior:
+    """The prior at a path, or the given one."""
+    if isinstance(prior, str | os.PathLike):
+        return load_prior(prior, form=settings.prior.text_form)
+    return prior
+
+
+def _validation(sets: Mapping[str, Cuts], settings: Settings) -> dict[str, Corpus]:
+    """The validation sets, thinned to training.validate_on utterances each; there must be one."""
+    if not sets:
         raise UserError(
             "validation is empty: give at least one set of transcribed cuts to select the best model"
         )
-    paired = None if labeled is None else _corpus(labeled, settings, "labeled", transcribed=True)
-    speech = _corpus(unlabeled, settings, "unlabeled")
-    if contexts is not None and not any(cut.id in contexts for cut in speech.cuts):
+    most = settings.training.validate_on
+    return {name: thin(_corpus(cuts, settings, name, transcribed=True), most) for name, cuts in sets.items()}
+
+
+def _check_contexts(job: MatchJob) -> None:
+    """Refuse contexts that are of other utterances, or that the prior cannot read."""
+    if job.contexts is not None and not any(cut.id in job.contexts for cut in job.unlabeled.cuts):
         raise UserError(
             "contexts holds no text for an utterance of unlabeled: use the ids of its cuts as keys"
         )
-    if contexts is not None or settings.matching.context:
-        if isinstance(judge, ConvPrior):
-            judge.require_context()
-        if settings.matching.prior_exponent == 0:
-            raise UserError(
-                "contexts only affect the prior's weights, which are off: set matching.prior_exponent=1 or omit them"
-            )
-    sets = {
-        name: thin(_corpus(cuts, settings, name, transcribed=True), settings.training.validate_on)
-        for name, cuts in validation.items()
-    }
-    used = recipe_of_matching(settings) | {
-        "models": [_digest_of(online), _digest_of(judge)],
+    if job.contexts is None and not job.settings.matching.context:
+        return
+    if isinstance(job.prior, ConvPrior):
+        job.prior.require_context()
+    if job.settings.matching.prior_exponent == 0:
+        raise UserError(
+            "contexts only affect the prior's weights, which are off: set matching.prior_exponent=1 or omit them"
+        )
+
+
+def _on(device: torch.device, job: MatchJob) -> MatchJob:
+    """The job with its models on a device."""
+    prior = job.prior
+    if isinstance(prior, HuggingFacePrior) and prior.device != device:
+        prior.to(device).probe()  # the precision depends on the device
+    elif isinstance(prior, torch.nn.Module):
+        prior = prior.to(device)
+    return replace(job, online=job.online.to(device), prior=prior)
+
+
+def _decoded(job: MatchJob) -> MatchJob:
+    """The job with lengths and contexts from greedy decoding, where they are needed and not given."""
+    matching, lengths, contexts = job.settings.matching, job.reference_lengths, job.contexts
+    needs_lengths = lengths is None and matching.reference_lengths == "greedy"
+    needs_contexts = contexts is None and matching.context
+    if not (needs_lengths or needs_contexts):
+        return job
+    heard = greedy_transcripts(job.online, job.unlabeled)
+    if needs_lengths:
+        lengths = {each.id: each.pieces for each in heard}
+    if needs_contexts:
+        contexts = heard_before(job.unlabeled, heard)
+    return replace(job, reference_lengths=lengths, contexts=contexts)
+
+
+def _identities(job: MatchJob) -> dict[str, Any]:
+    """What the results depend on besides the settings, hashed."""
+    lengths, contexts = job.reference_lengths, job.contexts
+    corpora = (job.labeled, job.unlabeled, *job.validation.values())
+    return {
+        "models": [_digest_of(job.online), _digest_of(job.prior)],
         "lengths": None if lengths is None else digest(dict(lengths)),
         "contexts": None if contexts is None else digest(dict(contexts)),
         "cuts": [
-            digest([(cut.id, cut_text(cut)) for cut in each.cuts])
-            for each in (paired, speech, *sets.values())
-            if each is not None
+            digest([(cut.id, cut_text(cut)) for cut in each.cuts]) for each in corpora if each is not None
         ],
     }
-    with Stage(out, used, {}).work(together=True) as todo:
-        if todo:
-            online = online.to(device)
-            if isinstance(judge, HuggingFacePrior) and judge.device != device:
-                judge.to(device).probe()  # the precision depends on the device
-            elif isinstance(judge, torch.nn.Module):
-                judge = judge.to(device)
-            from_recordings = settings.matching.context and contexts is None
-            decoded = lengths is None and settings.matching.reference_lengths == "greedy"
-            heard = greedy_transcripts(online, speech) if decoded or from_recordings else []
-            known = {each.id: each.pieces for each in heard} if decoded else lengths
-            before = heard_before(speech, heard) if from_recordings else contexts
-            MatchJob(
-                online=online,
-                labeled=paired,
-                unlabeled=speech,
-                validation=sets,
-                settings=settings,
-                out=out,
-                log=out,
-                prior=judge,
-                reference_lengths=known,
-                contexts=before,
-            ).run()
-    return type(online).load(out / "model", device)
 
 
 def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False) -> Corpus:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from priormatch.errors import UserError
+from priormatch.errors import UserError, one_line
 from priormatch.json_text import parse_json
 
 SEAL = "priormatch"
@@ -58,7 +58,7 @@ def read_tensors(path: Path) -> Stored:
     except PermissionError:
         raise  # the file is not damaged
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise Damaged(f"{path} is damaged ({_reason(error)})") from error
+        raise Damaged(f"{path} is damaged ({one_line(error)})") from error
     found = _hashes(tensors, text)
     if wrong := sorted(name for name in {**found, **expected} if found.get(name) != expected.get(name)):
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -73,7 +73,7 @@ def read_shapes(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
             return {name: (str(each.get_dtype()), tuple(each.get_shape())) for name, each in slices.items()}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise Damaged(f"{path} is damaged ({_reason(error)})") from error
+        raise Damaged(f"{path} is damaged ({one_line(error)})") from error
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -106,7 +106,3 @@ def _hashes(tensors: Mapping[str, Tensor], about: str) -> dict[str, str]:
     with ThreadPoolExecutor() as threads:  # hashing releases the GIL
         found = dict(zip(tensors, threads.map(of, tensors), strict=True))
     return {**found, ABOUT: hashlib.sha256(about.encode()).hexdigest()}
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from priormatch.errors import UserError
+from priormatch.errors import UserError, one_line
 
 MOST_BYTES = 1 << 18
 MOST_DEPTH = 32  # settings have five levels; parsers recurse and crash at a few thousand
@@ -19,7 +19,7 @@ def read_yaml(path: Path) -> Any:
         return yaml.safe_load(text)
     # The last three occur for values such as day 99, or 5,000 digits.
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
-        raise UserError(f"{path} cannot be read ({_reason(error)}): correct or replace it") from error
+        raise UserError(f"{path} cannot be read ({one_line(error)}): correct or replace it") from error
 
 
 def read_yaml_text(path: Path) -> str:
@@ -73,7 +73,7 @@ def checked(text: str, where: str) -> str:
         number = f"line {error.problem_mark.line + 1} " if error.problem_mark else ""
         raise UserError(f"{where}: {number}is not YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError) as error:  # characters that YAML does not allow
-        raise UserError(f"{where} is not YAML: {_reason(error)}") from error
+        raise UserError(f"{where} is not YAML: {one_line(error)}") from error
     return text
 
 
@@ -82,7 +82,3 @@ def _check_scalar(value: str, line: str) -> None:
         raise UserError(f"{line}: ${{...}} is not supported: write the value itself")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
         raise UserError(f"{line} has an invalid character (\\0 or half a surrogate pair): remove it")
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -11,7 +11,7 @@ from lhotse.audio import AudioSource
 from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import utterance
 from priormatch.data.pack import pack
-from priormatch.data.recordings import PART_OF, audio_of, place_of, previous_in_recording
+from priormatch.data.recordings import PART_OF, audio_of, contexts_of, place_of, previous_in_recording
 from priormatch.errors import UserError
 from priormatch.prepare.corpora import prepare_librispeech
 
@@ -41,6 +41,14 @@ def test_cuts_follow_one_another_by_where_they_begin() -> None:
     ]
     assert previous_in_recording(cuts) == {"b": "a", "c": "b", "x": "w"}
     assert previous_in_recording([]) == {}
+
+
+def test_contexts_are_what_was_heard_just_before() -> None:
+    cuts = [utterance(name, recording("r"), None, None, start=start) for start, name in enumerate("abcd")]
+    heard = {"a": "good morning", "b": "", "c": "how are you", "d": "fine"}
+    # Nothing was heard in b, and what comes before that is not what c follows.
+    assert contexts_of(cuts, heard) == {"b": "good morning", "d": "how are you"}
+    assert contexts_of(cuts, {"d": "fine"}) == {}
 
 
 @pytest.mark.parametrize("stored", ["talk", ["talk"], ["talk", "later"], 3, ["talk", None]])

@@ -9,10 +9,10 @@ from tiny_run import command, files, make_folders
 
 from priormatch.config import load_settings, recipe_path
 from priormatch.config.reference import meanings
-from priormatch.data.tokenizer import CONTROL_PIECES, train_tokenizer
+from priormatch.data.tokenizer import CONTROL_PIECES, Tokenizer, train_tokenizer
 from priormatch.pipeline.new import pieces_for, sizes_for
-from priormatch.pipeline.run import Run
-from priormatch.pipeline.run_data import make_own_data
+from priormatch.pipeline.run_data import make_data
+from priormatch.pipeline.stages import Run
 
 WORDS = ("new", "my.yaml", "--labeled", "labeled", "--unlabeled", "unlabeled", "--text", "text.txt")
 
@@ -66,8 +66,9 @@ def test_too_little_speech_is_said_on_the_screen_and_in_the_recipe(
 def test_its_data_and_pieces_are_accepted_by_a_run(folder: Path) -> None:
     assert command(*WORDS) == 0
     settings = load_settings(folder / "my.yaml")
-    run = Run(folder / "run", settings, make_own_data(settings, folder / "run"))
-    assert run.tokenizer().classes == settings.tokenizer.pieces - 2
+    run = Run(folder / "run", settings, make_data(settings, folder / "run"))
+    tokenizer = Tokenizer.load(run.make(run.tokenizer()))
+    assert tokenizer.classes == settings.tokenizer.pieces - 2
 
 
 def test_the_commands_it_names_can_be_typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

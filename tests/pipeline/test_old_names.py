@@ -10,7 +10,7 @@ from priormatch.decoding.tuning import Errors, Trials, read_tuned
 from priormatch.errors import UserError
 from priormatch.old_names import existing_manifest
 from priormatch.pipeline import work
-from priormatch.pipeline.run_data import make_demo_data
+from priormatch.pipeline.run_data import make_data
 from priormatch.pipeline.transcribe import Transcribed
 from priormatch.prepare.demo import VERSION, DemoSizes, prepare_demo
 from priormatch.recognizers.prior import ConvPrior
@@ -75,7 +75,7 @@ def test_an_older_demo_corpus_is_used_as_it_is(tmp_path: Path) -> None:
         about.write_text(about.read_text().replace("labeled", "labelled"))
     written = {each: each.stat().st_mtime_ns for each in corpus.iterdir()}
     prepare_demo(corpus, 0, sizes)
-    data = make_demo_data(Settings(), tmp_path)
+    data = make_data(load_settings(None, ["corpus=demo"]), tmp_path)
     assert [data.labeled.name, data.unlabeled.name] == ["labelled.jsonl.gz", "unlabelled.jsonl.gz"]
     assert data.topline is not None and data.topline.is_file()
     assert written == {each: each.stat().st_mtime_ns for each in corpus.iterdir()}

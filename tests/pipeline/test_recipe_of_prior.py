@@ -9,7 +9,7 @@ from priormatch.config import load_settings
 from priormatch.errors import UserError
 from priormatch.pipeline.recipe import recipe_of_prior_stage
 from priormatch.pipeline.run_data import RunData
-from priormatch.pipeline.stages import Stages
+from priormatch.pipeline.stages import Run
 from priormatch.runs.stage import digest_of_recipe, plain
 
 
@@ -35,7 +35,7 @@ def test_only_a_prior_of_tokens_needs_a_tokenizer(tmp_path: Path) -> None:
     data = RunData(*4 * (tmp_path,), validation={}, test={})
     for kind, inputs in (("conv", {"text", "held_out", "tokenizer"}), ("ngram", {"text", "held_out"})):
         settings = load_settings(None, [f"prior.kind={kind}"])
-        assert set(Stages(tmp_path, settings, data).prior().inputs) == inputs
+        assert set(Run(tmp_path, settings, data).prior().inputs) == inputs
 
 
 @pytest.mark.parametrize(

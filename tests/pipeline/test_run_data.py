@@ -16,7 +16,7 @@ from priormatch.config import load_settings
 from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import SUFFIX
 from priormatch.errors import UserError
-from priormatch.pipeline.run_data import RunData, make_own_data
+from priormatch.pipeline.run_data import RunData, make_data
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 def make(folders: dict[str, Path], tmp_path: Path, *overrides: str) -> RunData:
     given = [f"{name}={path}" for name, path in folders.items()]
     settings = load_settings(None, [*given, "prior.validation_share=0.1", *overrides])
-    return make_own_data(settings, tmp_path / "run")
+    return make_data(settings, tmp_path / "run")
 
 
 def texts(path: Path) -> list[str | None]:

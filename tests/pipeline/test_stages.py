@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from priormatch.pipeline.stages import decisions, in_words
+from priormatch.pipeline.run import decisions, in_words
 from priormatch.runs.stage import Decision, Stage, Wanted
 
 RUN = Path("runs/x")
@@ -36,13 +36,17 @@ def test_every_stage_is_told_once() -> None:
 
 
 def test_a_change_is_followed_through_the_stages_that_depend_on_it(tmp_path: Path) -> None:
+    def make(folder: Path) -> None:
+        (folder / "model").write_text("work")
+
     def wanted(size: int) -> list[Wanted]:
+        model = tmp_path / "supervised/model"
         return [
-            Wanted("prior", {"size": 1}, {}),
-            Wanted("supervised", {"size": size}, {}),
-            Wanted("lengths", {}, {"model": tmp_path / "supervised/model"}),
-            Wanted("fusion", {}, {"model": tmp_path / "supervised/model"}),
-            Wanted("lpm", {}, {"prior": tmp_path / "prior/model"}, after="fusion"),
+            Wanted("prior", {"size": 1}, {}, make),
+            Wanted("supervised", {"size": size}, {}, make),
+            Wanted("lengths", {}, {"model": model}, make),
+            Wanted("fusion", {}, {"model": model}, make),
+            Wanted("lpm", {}, {"prior": tmp_path / "prior/model"}, make, after="fusion"),
         ]
 
     def places(size: int) -> dict[str, str]:
@@ -54,7 +58,7 @@ def test_a_change_is_followed_through_the_stages_that_depend_on_it(tmp_path: Pat
         for each in wanted(size)[: None if size == 1 else 2]:
             with Stage(tmp_path / each.name, each.settings, each.inputs, keep_old=True).work() as todo:
                 if todo:
-                    (tmp_path / each.name / "model").write_text("work")
+                    each.make(tmp_path / each.name)
     assert places(2) == {
         "prior": "prior",
         "supervised": "supervised",

@@ -13,7 +13,8 @@ from priormatch.config import AudioSettings, ModelSettings, load_settings
 from priormatch.data.corpus import Corpus, cut_text
 from priormatch.data.tokenizer import Tokenizer, train_tokenizer
 from priormatch.errors import UserError
-from priormatch.pipeline.match import transcribed_sample, with_lengths
+from priormatch.pipeline.match import with_lengths
+from priormatch.pipeline.match_files import transcribed_sample
 from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule, recipe_of_training
 from priormatch.pipeline.work import load_validation, report_misfits, schedule_of, thin
 from priormatch.recognizers.recognizer import SpeechRecognizer

@@ -173,6 +173,13 @@ def test_damaged_lines_are_counted_and_kept_elsewhere(
     assert "metrics.jsonl: 1 damaged lines removed" in capsys.readouterr().err
 
 
+def test_an_invalid_byte_in_a_line_of_another_stage_is_kept(tmp_path: Path) -> None:
+    other = b'{"stage": "prior", "update": 30, "note": "\xff"}\n'
+    (tmp_path / "metrics.jsonl").write_bytes(other + b'{"stage": "lpm", "update": 30}\n')
+    MetricsLog(tmp_path, "lpm", 20).close()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == other
+
+
 def test_a_pipe_in_the_place_of_the_metrics_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
     with pytest.raises(OSError, match="not a regular file"):

@@ -69,7 +69,6 @@ Recipe = Annotated[
     ),
 ]
 Model = Annotated[Path, model_option("--model", "Folder of a recognizer.")]
-TokenizerFolder = Annotated[Path, typer.Option("--tokenizer", help="Folder of a tokenizer or a model.")]
 Labeled = Annotated[Path, typer.Option("--labeled", help="Cuts of transcribed speech.")]
 Unlabeled = Annotated[Path, typer.Option("--unlabeled", help="Cuts of speech without transcripts.")]
 Validation = Annotated[list[Path], typer.Option("--validation", help="Validation cuts; may be repeated.")]

@@ -1,7 +1,7 @@
 """The verbs that train one stage each: `tokenizer`, `train-prior`, `train`, `match`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,11 @@ from priormatch.cli.options import (
     model_option,
     settings_of,
 )
+from priormatch.config import Settings
 from priormatch.errors import UserError
+
+if TYPE_CHECKING:
+    from priormatch.pipeline.match_files import MatchFiles
 
 
 def tokenizer(
@@ -127,7 +131,8 @@ def train(
         tokenizer = model_folder(wanted.pretrained.recognizer)
     if tokenizer is None:
         raise UserError("there is no tokenizer: give --tokenizer, or pretrained.recognizer=FOLDER|OWNER/NAME")
-    pieces, sets = load_tokenizer(tokenizer, wanted.pretrained), named_sets(validation)
+    load_tokenizer(tokenizer, wanted.pretrained)  # before anything is written
+    sets = named_sets(validation)
     inputs = {
         "labeled": labeled,
         "tokenizer": tokenizer,
@@ -135,7 +140,7 @@ def train(
     }
     with Stage(out, recipe_of_training(wanted), inputs).work(together=True) as todo:
         if todo:
-            work.train_supervised([labeled], sets, pieces, wanted, out, out)
+            work.train_supervised([labeled], sets, tokenizer, wanted, out, out)
 
 
 UnlabeledSpeech = Annotated[
@@ -228,45 +233,50 @@ def match(
         say(f"{model} is a Hugging Face model: the settings are those of --recipe pretrained")
     wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.data.manifest import named_sets
-    from priormatch.pipeline import match as matching
-    from priormatch.pipeline.match_inputs import Speech, greedy_lengths
-    from priormatch.pipeline.recipe import recipe_of_matching, recipe_of_schedule
+    from priormatch.pipeline.match import refuse_names, require_prior
+    from priormatch.pipeline.match_files import MatchFiles
+    from priormatch.pipeline.recipe import recipe_of_matching
     from priormatch.runs.stage import Stage
 
-    matching.refuse_names(wanted)
-    given = Speech(labeled, unlabeled, named_sets(validation or []))
+    refuse_names(wanted)
+    files = MatchFiles(
+        model=model,
+        labeled=labeled,
+        unlabeled=unlabeled,
+        validation=named_sets(validation or []),
+        prior=prior,
+        lengths=lengths,
+        proposal=proposal,
+        transcribed=transcribed,
+    )
     if labels_given:
-        if labeled is None or validation is None:
-            raise UserError("--labels-given needs --labeled and --validation: give both")
-        sets = given.validation
-        inputs = {"model": model, "pseudo_labeled": unlabeled}
-        inputs |= {name: path for name, path in given.inputs.items() if name != "unlabeled"}
-        with Stage(out, recipe_of_schedule(wanted), inputs).work(together=True) as todo:
-            if todo:
-                matching.train_on_pseudo_labels(
-                    model, labeled, unlabeled, sets, settings=wanted, out=out, log=out
-                )
+        _train_on_given_labels(files, wanted, out)
         return
-    matching.require_prior(prior, wanted)
-    given.check()
-    models = {"model": model, "prior": prior, "lengths": lengths, "proposal": proposal}
-    inputs = {**given.inputs, **{name: path for name, path in models.items() if path is not None}}
-    with Stage(out, recipe_of_matching(wanted) | given.recipe(wanted), inputs).work(together=True) as todo:
+    require_prior(prior, wanted)
+    files.check()
+    with Stage(out, recipe_of_matching(wanted) | files.recipe(wanted), files.inputs).work(
+        together=True
+    ) as todo:
         if todo:
-            if given.is_raw and not (out / "data").exists():
-                matching.require_models(model, prior, proposal, wanted)
-            speech = given.prepared(wanted, out / "data")
-            lengths = lengths or greedy_lengths(model, speech.unlabeled, wanted, out / "lengths.jsonl")
-            matching.MatchJob.from_files(
-                model=model,
-                labeled=speech.labeled,
-                unlabeled=speech.unlabeled,
-                validation=speech.validation,
+            files.prepared(wanted, out).job(wanted, out, log=out).run()
+
+
+def _train_on_given_labels(files: "MatchFiles", wanted: Settings, out: Path) -> None:
+    from priormatch.pipeline.match import train_on_pseudo_labels
+    from priormatch.pipeline.recipe import recipe_of_schedule
+    from priormatch.runs.stage import Stage
+
+    if files.labeled is None or not files.validation:
+        raise UserError("--labels-given needs --labeled and --validation: give both")
+    given = {"pseudo_labeled" if name == "unlabeled" else name: path for name, path in files.inputs.items()}
+    with Stage(out, recipe_of_schedule(wanted), given).work(together=True) as todo:
+        if todo:
+            train_on_pseudo_labels(
+                files.model,
+                files.labeled,
+                files.unlabeled,
+                files.validation,
                 settings=wanted,
                 out=out,
                 log=out,
-                prior=prior,
-                lengths=lengths,
-                proposal=proposal,
-                transcribed=transcribed,
-            ).run()
+            )

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -181,45 +182,36 @@ def _check_moments(
 
 
 def _check_models(settings: Settings) -> None:
-    model, bottlenecks = settings.model, settings.prior.model.bottlenecks
-    _need(
-        len(model.channels) == len(model.blocks) > 0,
+    model, need = settings.model, partial(_need_of, settings)
+    stages = len(model.channels)
+    need(
         "model.blocks",
-        model.blocks,
-        f"give one number of blocks for each of the {len(model.channels)} entries of model.channels",
+        stages == len(model.blocks) > 0,
+        f"give one number of blocks for each of the {stages} entries of model.channels",
     )
-    _need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
+    need("model.kernel", model.kernel % 2 == 1, "must be odd")
     layers = len(model.blocks) + sum(model.blocks)
-    _need(
-        layers <= MOST_LAYERS, "model.blocks", model.blocks, f"give at most {MOST_LAYERS:,} blocks in total"
-    )
+    need("model.blocks", layers <= MOST_LAYERS, f"give at most {MOST_LAYERS:,} blocks in total")
     conformer = model.conformer
-    _need(
-        conformer.width % (2 * conformer.heads) == 0,
+    need(
         "model.conformer.width",
-        conformer.width,
+        conformer.width % (2 * conformer.heads) == 0,
         f"must be divisible by {2 * conformer.heads}, twice the number of heads",
     )
-    _need(conformer.kernel % 2 == 1, "model.conformer.kernel", conformer.kernel, "must be odd")
-    _need(
-        model.ctc_weight == 0 or model.kind == "hybrid",
+    need("model.conformer.kernel", conformer.kernel % 2 == 1, "must be odd")
+    need(
         "model.ctc_weight",
-        model.ctc_weight,
+        model.ctc_weight == 0 or model.kind == "hybrid",
         f"has no effect on model.kind={model.kind}; set model.kind=hybrid or model.ctc_weight=0",
     )
-    _need(
-        all(map(_is_bottleneck, bottlenecks)),
+    bottlenecks = settings.prior.model.bottlenecks
+    need(
         "prior.model.bottlenecks",
-        bottlenecks,
+        all(map(_is_bottleneck, bottlenecks)),
         "give three positive numbers for each (inner width, outer width, number of blocks), such as [[64,128,2]]",
     )
     layers = sum(each[2] for each in bottlenecks)
-    _need(
-        layers <= MOST_LAYERS,
-        "prior.model.bottlenecks",
-        bottlenecks,
-        f"give at most {MOST_LAYERS:,} blocks in total",
-    )
+    need("prior.model.bottlenecks", layers <= MOST_LAYERS, f"give at most {MOST_LAYERS:,} blocks in total")
 
 
 def _is_bottleneck(entry: Any) -> bool:
@@ -229,15 +221,19 @@ def _is_bottleneck(entry: Any) -> bool:
 
 def _check_pretrained(settings: Settings) -> None:
     """Refuse copies of a prior that a run does not train, and a prior over the tokens of a pretrained recognizer."""
-    prior, recognizer = settings.prior, settings.pretrained.recognizer
-    what = "has no effect with prior.pretrained, which is not trained; leave it out"
-    _need(not (prior.pretrained and prior.keep), "prior.keep", prior.keep, what)
-    trained = prior.kind == "conv" and not prior.pretrained
-    what = (
-        "a prior trained beside pretrained.recognizer needs a tokenizer of its own; set prior.pieces to 1000, for"
-        " example, or prior.kind=ngram"
+    prior, need = settings.prior, partial(_need_of, settings)
+    need(
+        "prior.keep",
+        not (prior.pretrained and prior.keep),
+        "has no effect with prior.pretrained, which is not trained; leave it out",
     )
-    _need(not (recognizer and trained) or prior.pieces > 0, "prior.pieces", prior.pieces, what)
+    trained = prior.kind == "conv" and not prior.pretrained
+    need(
+        "prior.pieces",
+        not (settings.pretrained.recognizer and trained) or prior.pieces > 0,
+        "a prior trained beside pretrained.recognizer needs a tokenizer of its own; set prior.pieces to 1000, for"
+        " example, or prior.kind=ngram",
+    )
 
 
 def _check_ngram(prior: PriorSettings) -> None:
@@ -249,84 +245,78 @@ def _check_ngram(prior: PriorSettings) -> None:
 
 def _check_training(settings: Settings) -> None:
     training, matching, audio = settings.training, settings.matching, settings.audio
-    _need(audio.shortest < audio.longest, "audio.longest", audio.longest, "must be above audio.shortest")
-    _need(
-        audio.segment == 0 or 1 <= audio.segment <= audio.longest,
+    need, kind = partial(_need_of, settings), settings.model.kind
+    need("audio.longest", audio.shortest < audio.longest, "must be above audio.shortest")
+    need(
         "audio.segment",
-        audio.segment,
+        audio.segment == 0 or 1 <= audio.segment <= audio.longest,
         f"must be 0 or from 1 to audio.longest={audio.longest:g}",
     )
     for key, batch in (("training.batch", training.batch), ("matching.batch", matching.batch)):
-        _need((batch.seconds > 0) != (batch.utterances > 0), key, batch, "set either seconds or utterances")
-    _need(
-        training.ctc_weight == 0 or settings.model.kind == "hybrid",
+        need(key, (batch.seconds > 0) != (batch.utterances > 0), "set either seconds or utterances")
+    need(
         "training.ctc_weight",
-        training.ctc_weight,
-        f"has no effect on model.kind={settings.model.kind}; set model.kind=hybrid or training.ctc_weight=0",
+        training.ctc_weight == 0 or kind == "hybrid",
+        f"has no effect on model.kind={kind}; set model.kind=hybrid or training.ctc_weight=0",
     )
-    _need(
-        training.consistency == 0 or settings.model.kind != "attention",
+    need(
         "training.consistency",
-        training.consistency,
+        training.consistency == 0 or kind != "attention",
         "has no effect on model.kind=attention; set model.kind=ctc or hybrid, or training.consistency=0",
     )
-    _need(
-        len(matching.mixing) == 2 and min(matching.mixing) >= 1,
+    need(
         "matching.mixing",
-        matching.mixing,
+        len(matching.mixing) == 2 and min(matching.mixing) >= 1,
         "give two positive numbers, paired and unpaired, such as [1,4]",
     )
     bounds = matching.length_filter
-    _need(
-        bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
+    need(
         "matching.length_filter",
-        bounds,
+        bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
         "give a lower and an upper bound, such as [0.95,1.05], or [] for no filter",
     )
-    prior = settings.prior
-    _need(
-        not matching.context or prior.model.context or prior.kind == "ngram" or prior.pretrained != "",
+    prior, context = settings.prior, matching.context
+    need(
         "matching.context",
-        matching.context,
+        not context or prior.model.context or prior.kind == "ngram" or prior.pretrained != "",
         "needs a prior trained with context; set prior.model.context=true, or prior.kind=ngram",
     )
-    _need(
-        not matching.context or matching.reference_lengths in ("greedy", "asr_lm"),
+    source = matching.reference_lengths
+    need(
         "matching.context",
-        matching.context,
-        f"matching.reference_lengths={matching.reference_lengths} has no text to use as context; set greedy or asr_lm",
+        not context or source in ("greedy", "asr_lm"),
+        f"matching.reference_lengths={source} has no text to use as context; set greedy or asr_lm",
     )
-    _need(
-        not matching.context or matching.prior_exponent != 0,
+    need(
         "matching.context",
-        matching.context,
+        not context or matching.prior_exponent != 0,
         "only affects the prior's weights, which are off; set matching.prior_exponent=1",
     )
-    _need(
-        matching.prior != ORACLE or (matching.hypotheses == "asr" and not matching.context),
+    need(
         "matching.prior",
-        matching.prior,
+        matching.prior != ORACLE or (matching.hypotheses == "asr" and not context),
         "it takes part in no search and reads no context; set matching.hypotheses=asr and matching.context=false",
     )
-    _need(
-        not matching.list_once or (matching.baseline == "none" and matching.refresh != "on_policy"),
+    need(
         "matching.list_once",
-        matching.list_once,
+        not matching.list_once or (matching.baseline == "none" and matching.refresh != "on_policy"),
         "needs a proposal that stays the same between refreshes: leave out matching.baseline and"
         " matching.refresh=on_policy",
     )
-    _need(
-        matching.baseline != "topipl" or matching.refresh == "better",
+    need(
         "matching.refresh",
-        matching.refresh,
+        matching.baseline != "topipl" or matching.refresh == "better",
         "has no effect on the averaged proposal of matching.baseline=topipl; leave it out",
     )
-    _need(
-        matching.combine == "sum" or matching.optimizer.kind == "sgd",
+    need(
         "matching.combine",
-        matching.combine,
+        matching.combine == "sum" or matching.optimizer.kind == "sgd",
         "adamw would normalize the loss weight away in alternating updates; set matching.combine=sum",
     )
+
+
+def _need_of(settings: Settings, key: str, holds: bool, what: str) -> None:
+    _need(holds, key, attrgetter(key)(settings), what)
 
 
 def _need(holds: bool, key: str, value: Any, what: str) -> None:

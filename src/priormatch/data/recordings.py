@@ -1,7 +1,7 @@
-"""The order of utterances in a recording."""
+"""The order of utterances in a recording, and the text before each."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,12 @@ def previous_in_recording(cuts: "Iterable[Cut]") -> dict[str, str]:
         for places in recordings.values()
         for (_, earlier), (_, later) in pairwise(sorted(places))
     }
+
+
+def contexts_of(cuts: "Iterable[Cut]", heard: Mapping[str, str]) -> dict[str, str]:
+    """The transcript of the previous utterance in the same recording, by id; none for the first of a recording."""
+    before = previous_in_recording(cuts)
+    return {name: text for name, earlier in before.items() if (text := heard.get(earlier, ""))}
 
 
 def audio_of(cut: "Cut") -> str:

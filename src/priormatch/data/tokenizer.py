@@ -14,7 +14,7 @@ import numpy as np
 import sentencepiece
 
 from priormatch.data.normalizer import ENGLISH, Normalizer, normalizer_in
-from priormatch.errors import UserError
+from priormatch.errors import UserError, one_line
 from priormatch.files import replacing
 
 MODEL_FILE = "tokenizer.model"
@@ -143,8 +143,9 @@ class Tokenizer:
         try:
             tokenizer = Tokenizer(file.read_bytes(), normalizer)
         except (RuntimeError, ValueError) as error:  # ValueError: pieces that are not UTF-8
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"{file} is not a SentencePiece model ({reason}): make it again") from error
+            raise UserError(
+                f"{file} is not a SentencePiece model ({one_line(error)}): make it again"
+            ) from error
         if not 0 < len(tokenizer.pieces) <= MOST_PIECES:
             raise UserError(
                 f"{file} has {len(tokenizer.pieces):,} pieces; 1 to {MOST_PIECES:,} are allowed: make it again"

@@ -25,7 +25,7 @@ from priormatch.experiments.table import (
 from priormatch.experiments.trained import Speech
 from priormatch.files import replacing
 from priormatch.old_names import existing_manifest
-from priormatch.pipeline.run_data import RunData, make_demo_data
+from priormatch.pipeline.run_data import RunData, make_data
 from priormatch.runs.stage import Stage
 
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -290,7 +290,7 @@ def data_of(scale: str, data: Path | None) -> Path | None:
 def demo_study(places: Places) -> Study:
     """A study on the built-in corpus; half of its unlabeled speech represents the paper's 360 hours."""
     folder = places.folder
-    data = make_demo_data(places.settings, folder)
+    data = make_data(places.settings, folder)
     assert data.topline is not None
     halves = {
         (kind, end): folder / "halves" / f"{kind}{end}{SUFFIX}"

@@ -15,9 +15,9 @@ from priormatch.experiments.trained import Models, Speech, recipe_of_models
 from priormatch.matching.label_filters import LabelFilter
 from priormatch.old_names import existing, existing_manifest
 from priormatch.pipeline.label import ALL, label_cuts
-from priormatch.pipeline.run import Run
 from priormatch.pipeline.run_data import RunData
-from priormatch.runs.stage import differences
+from priormatch.pipeline.stages import Run
+from priormatch.runs.stage import Wanted, differences
 
 Part = Literal["clean", "other"]
 LABELS: dict[Part, LabelFilter] = {"clean": LabelFilter(keep_best=0.9), "other": LabelFilter(keep_best=0.4)}
@@ -187,29 +187,30 @@ class Study(Places):
         run = self.models.run(self.folder_of(system), system.unlabeled, settings)
         run.folder.mkdir(parents=True, exist_ok=True)
         if system.kind == "supervised":
-            return run.longer(models.supervised(), models.tokenizer())
+            return run.make(run.longer(models.supervised()))
         if taught_by is None:
-            updates = settings.training.updates + settings.matching.updates
-            return run.supervised("topline", models.tokenizer(), updates, run.data.topline)
+            models.tokenizer()
+            return run.make(run.topline())
         if system.kind == "matched":
-            return run.lpm(models.supervised(), models.prior(), taught_by, self.fusion(system))
-        return run.pseudo_label(models.supervised(), taught_by)
+            return run.make(run.lpm(models.supervised(), models.prior(), taught_by, self.fusion(system)))
+        return run.make(run.pseudo_label(models.supervised(), taught_by))
 
     def labels(self, system: System, transcripts: Sequence[Path]) -> Path:
         """Make the pseudo-labels of a system, each part of the speech filtered as in Kahn et al., or unfiltered."""
         pieces, place = self.filtered_parts(system), self.place_of_labels(system)
         run = self.models.run_on(system.unlabeled, system.labeler)
-        out = existing_manifest(place, "labeled", SUFFIX)
+        out = existing_manifest(place, "labeled", SUFFIX).name
         inputs = {f"unlabeled-{part}": cuts for part, (cuts, _) in pieces.items()}
         inputs |= {f"transcripts-{number}": path for number, path in enumerate(transcripts)}
         filters = {f"filter-{part}": keep for part, (_, keep) in pieces.items()}
-        with run.stage(place.name, filters, inputs).work() as todo:
-            if todo:
-                made = {part: out.with_name(f"{part}{SUFFIX}") for part in pieces}
-                for part, (cuts, keep) in pieces.items():
-                    label_cuts(cuts, transcripts, made[part], keep)
-                join_manifests(list(made.values()), out)
-        return out
+
+        def make(folder: Path) -> None:
+            made = {part: folder / f"{part}{SUFFIX}" for part in pieces}
+            for part, (cuts, keep) in pieces.items():
+                label_cuts(cuts, transcripts, made[part], keep)
+            join_manifests(list(made.values()), folder / out)
+
+        return run.make(Wanted(place.name, filters, inputs, make, out))
 
     def place_of_labels(self, system: System) -> Path:
         """The folder with the pseudo-labels of a system."""
@@ -231,7 +232,7 @@ class Study(Places):
         if not with_prior:
             return run.decode(part, model)
         prior = self.models.prior()
-        return run.decode(f"{part}-with-prior", model, prior, run.fusion(model, prior))
+        return run.decode(f"{part}-with-prior", model, prior, run.make(run.fusion(model, prior)))
 
     def sets(self, part: str) -> dict[str, Path]:
         """The cuts of the dev or test sets by name."""
@@ -240,7 +241,8 @@ class Study(Places):
     def heard(self, system: System) -> Path:
         """Greedy transcripts of the unlabeled speech by the last proposal of a matched system."""
         proposal = self.train(system).with_name("proposal")
-        return self.models.run(self.folder_of(system), system.unlabeled).lengths(proposal)
+        run = self.models.run(self.folder_of(system), system.unlabeled)
+        return run.make(run.lengths(proposal))
 
 
 def as_file_name(words: str) -> str:

@@ -1,21 +1,18 @@
 """Models shared by systems, and their transcripts of unlabeled speech."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from priormatch.config import Settings
-from priormatch.data.tokenizer import Tokenizer
 from priormatch.experiments.table import Labels, Unlabeled
 from priormatch.old_names import existing
 from priormatch.pipeline import work
 from priormatch.pipeline.recipe import recipe_of_prior, recipe_of_training
-from priormatch.pipeline.run import Run
 from priormatch.pipeline.run_data import RunData
-from priormatch.runs.stage import plain
-
-Result = TypeVar("Result")
+from priormatch.pipeline.stages import Run
+from priormatch.runs.stage import Wanted, plain
 
 Speech = Mapping[Unlabeled, tuple[Path, Path | None]]
 """Unlabeled cuts, and the same cuts with transcripts if there are any."""
@@ -34,7 +31,7 @@ class Models:
     data: RunData
     speech: Speech
     first: "Models | None" = None
-    trained: dict[str, Any] = field(default_factory=dict)
+    trained: set[str] = field(default_factory=set)
 
     @property
     def own(self) -> list[str]:
@@ -56,51 +53,56 @@ class Models:
         """The run that trains them."""
         return Run(self.folder, self.settings, self.data, self.first.folder if self.first else None)
 
-    def tokenizer(self) -> Tokenizer:
-        """Train the tokenizer unless that is done, and return it."""
+    def tokenizer(self) -> Path:
+        """Train the tokenizer unless that is done, and return its folder."""
         if self.first is not None:
             return self.first.tokenizer()
-        return self._once("tokenizer", self.base.tokenizer)
+        if self.base.pretrained_recognizer is None:
+            self._once(self.base.tokenizer())
+        return self.base.pieces
 
     def prior(self) -> Path:
         """Train the prior unless that is done, and return its folder."""
         if self.judging is not self:
             return self.judging.prior()
-        return self._once("prior", lambda: self.base.prior(self.tokenizer()))
+        self.tokenizer()
+        for each in self.base.priors():
+            self._once(each)
+        return self.base.pretrained_prior or self.base.model("prior")
 
     def supervised(self) -> Path:
         """Train the supervised model unless that is done, and return its folder."""
         if self.hearing is not self:
             return self.hearing.supervised()
-        updates = self.settings.training.updates
-        return self._once("supervised", lambda: self.base.supervised("supervised", self.tokenizer(), updates))
+        self.tokenizer()
+        return self._once(self.base.supervised())
 
-    def _once(self, name: str, train: Callable[[], Result]) -> Result:
-        """Call `train` the first time only; a stage that is asked for again would report that it is reused."""
-        if name not in self.trained:
-            self.trained[name] = train()
-        return cast(Result, self.trained[name])
+    def _once(self, wanted: Wanted) -> Path:
+        """Make a stage the first time only; one that is asked for again would report that it is reused."""
+        if wanted.name not in self.trained:
+            self.base.make(wanted)
+            self.trained.add(wanted.name)
+        return self.base.output(wanted)
 
     def greedy(self, unlabeled: Unlabeled, copy: str = "") -> Path:
         """Greedy transcripts of unlabeled speech by the supervised model or a kept copy."""
         if self.hearing is not self:
             return self.hearing.greedy(unlabeled, copy)
-        return self.run_on(unlabeled, copy).lengths(work.kept_copy(self.supervised(), copy))
+        run = self.run_on(unlabeled, copy)
+        return run.make(run.lengths(work.kept_copy(self.supervised(), copy)))
 
     def transcripts(self, source: Labels, unlabeled: Unlabeled, copy: str = "") -> Path:
         """Transcripts of unlabeled speech by the supervised model or a kept copy, without or with the prior."""
         if source == "asr":
             return self.greedy(unlabeled, copy)
-        model = work.kept_copy(self.supervised(), copy)
-        return self.run_on(unlabeled, copy).transcripts_with_prior(
-            model, self.prior(), self.fusion(unlabeled, copy)
-        )
+        run, model = self.run_on(unlabeled, copy), work.kept_copy(self.supervised(), copy)
+        return run.make(run.lengths_with_prior(model, self.prior(), self.fusion(unlabeled, copy)))
 
     def fusion(self, unlabeled: Unlabeled, copy: str = "", for_matching: bool = False) -> Path:
         """Values for decoding or matching with the prior, tuned for the supervised model or a kept copy."""
         model = work.kept_copy(self.supervised(), copy)
         run = self.run(self.folder / "fusion" / (copy or "best"), unlabeled)
-        return run.fusion(model, self.prior(), for_matching)
+        return run.make(run.fusion(model, self.prior(), for_matching))
 
     def lengths(self, unlabeled: Unlabeled, settings: Settings) -> Path:
         """Reference lengths from the source in the settings, by the first proposal."""
@@ -111,8 +113,9 @@ class Models:
             case "asr_lm":
                 return self.transcripts("asr_lm", unlabeled, copy)
             case "speaking_rate" | "oracle":
+                self.tokenizer()
                 run = self.run_on(unlabeled, copy, settings)
-                return run.lengths_without_hearing(self.tokenizer())
+                return run.make(run.lengths_without_hearing())
 
     def run_on(self, unlabeled: Unlabeled, copy: str = "", settings: Settings | None = None) -> Run:
         """The run for a model's transcripts of a set of unlabeled speech."""

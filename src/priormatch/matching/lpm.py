@@ -23,7 +23,6 @@ from priormatch.data.batches import Batch
 from priormatch.decoding.beam import Beam, Hypotheses
 from priormatch.errors import Refused, UserError
 from priormatch.kernels.shapes import labels_on_grid
-from priormatch.matching.context import batch_context
 from priormatch.matching.diagnostics import Figures, diagnostics
 from priormatch.matching.reference_lengths import batch_lengths
 from priormatch.recognizers.protocols import (
@@ -215,6 +214,13 @@ class Weighing:
     fusion: FusionSettings | None = None
     length_normalization: float = 0.0
 
+    def context(self, batch: Batch) -> list[str] | None:
+        """The text before each utterance of a batch, "" for none and for rows that only pad it; None without any."""
+        if not self.contexts:
+            return None
+        padding = len(batch.waveforms) - len(batch)
+        return [*(self.contexts.get(each, "") for each in batch.ids), *[""] * padding]
+
     def weights(self, log_prior: Tensor | None, keep: Tensor, beam: Beam) -> Tensor:
         """The weights of a beam: log p_y (B, k), keep (B, k) -> (B, k); log p_y becomes log p_y / length^x."""
         if log_prior is not None and self.length_normalization != 0:
@@ -256,8 +262,7 @@ class BeamTargets:
         watch.lap("proposal")
         log_prior = None
         if self.prior is not None and self.weighing.exponents[0] != 0:
-            context = batch_context(batch, self.weighing.contexts) if self.weighing.contexts else None
-            log_prior = self.prior.score(hypotheses, context).to(labels.device)
+            log_prior = self.prior.score(hypotheses, self.weighing.context(batch)).to(labels.device)
         keep = self.weighing.keep(beam.lengths, reference)
         if self.weighing.merge_spellings:
             keep = first_spellings(hypotheses.texts, keep)

@@ -7,15 +7,14 @@ from pathlib import Path
 import numpy as np
 from lhotse.cut import Cut
 
-from priormatch.config import ORACLE, Settings
-from priormatch.data.corpus import Corpus, cut_text, read_cuts
-from priormatch.data.recordings import previous_in_recording
+from priormatch.config import Settings
+from priormatch.data.corpus import Corpus
+from priormatch.data.recordings import contexts_of, previous_in_recording
 from priormatch.decoding.fusion import fusion_of_hypotheses
 from priormatch.device import find_device
 from priormatch.distributed import is_main, ranks
 from priormatch.errors import Refused, UserError
-from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets, OraclePrior
-from priormatch.matching.context import contexts_of
+from priormatch.matching.baselines import RENEWED, AveragedProposal, CachedTargets
 from priormatch.matching.kept import TargetsOfProposal
 from priormatch.matching.lpm import (
     BeamTargets,
@@ -41,12 +40,11 @@ from priormatch.pipeline.work import (
 from priormatch.progress import duration_text, say
 from priormatch.recognizers.decode import fitting, mean_cer, note_rescoring, validation_errors
 from priormatch.recognizers.hf_prior import HuggingFacePrior, letters_of
-from priormatch.recognizers.load import load_prior, load_recognizer
+from priormatch.recognizers.load import load_recognizer
 from priormatch.recognizers.prior import ConvPrior
 from priormatch.recognizers.protocols import Prior, Recognizer
 from priormatch.recognizers.recognizer import SpeechRecognizer
-from priormatch.scoring.references import references_of
-from priormatch.scoring.transcripts import Transcript, read_transcripts
+from priormatch.scoring.transcripts import Transcript
 from priormatch.training.inspected import FILE as INSPECTED
 from priormatch.training.inspected import Inspector
 from priormatch.training.loop import fit
@@ -67,22 +65,6 @@ def weighing_of(
         fusion_of_hypotheses(settings),
         matching.length_normalization,
     )
-
-
-def transcribed_sample(transcribed: Path, unlabeled: Corpus, settings: Settings) -> Corpus | None:
-    """Unlabeled utterances with known transcripts, to score the proposal's labels on; None if there are none."""
-    most = settings.matching.score_labels_on
-    if most == 0:
-        return None
-    ids = set(unlabeled.ids)
-    known = [cut for cut in read_cuts(transcribed) if cut.id in ids and cut_text(cut)]
-    if not known:
-        say(
-            f"{transcribed} has no transcripts of utterances of {unlabeled.name}:"
-            " the proposal's labels are not scored"
-        )
-        return None
-    return thin(Corpus(known, settings.audio, str(transcribed)), most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,47 +93,6 @@ class MatchJob:
     contexts: Mapping[str, str] | None = None
     transcribed: Corpus | None = None
     prior_folder: Path | None = None
-
-    @classmethod
-    def from_files(
-        cls,
-        *,
-        model: Path,
-        labeled: Path | None,
-        unlabeled: Path,
-        validation: Mapping[str, Path],
-        settings: Settings,
-        out: Path,
-        log: Path,
-        prior: Path | None = None,
-        lengths: Path | None = None,
-        proposal: Path | None = None,
-        transcribed: Path | None = None,
-    ) -> "MatchJob":
-        """Load the inputs from files; `lengths` are transcripts, which give reference lengths and contexts."""
-        device = find_device(settings.device)
-        online = load_recognizer(model, device, settings.pretrained)
-        judge: Prior | None = None if prior is None else load_prior(prior, device, settings.prior.text_form)
-        heard = None if lengths is None else read_transcripts(lengths)
-        speech = Corpus.load(unlabeled, settings.audio)
-        contexts = heard_before(speech, heard) if settings.matching.context else None
-        if settings.matching.prior == ORACLE:
-            judge, contexts = OraclePrior(), transcripts_of_all(transcribed)
-        return cls(
-            online=online,
-            labeled=None if labeled is None else Corpus.load(labeled, settings.audio, transcribed=True),
-            unlabeled=speech,
-            validation=load_validation(validation, settings),
-            settings=settings,
-            out=out,
-            log=log,
-            prior=judge,
-            proposal=None if proposal is None else load_recognizer(proposal, device, settings.pretrained),
-            reference_lengths=None if heard is None else {each.id: each.pieces for each in heard},
-            contexts=contexts,
-            transcribed=None if transcribed is None else transcribed_sample(transcribed, speech, settings),
-            prior_folder=prior,
-        )
 
     def run(self) -> None:
         """Train; write the models, and the card of a recognizer of this package."""
@@ -254,15 +195,6 @@ def refuse_names(settings: Settings) -> None:
             )
 
 
-def require_models(model: Path, prior: Path | None, proposal: Path | None, settings: Settings) -> None:
-    """Refuse models that cannot be loaded or do not fit together, before anything is made for them."""
-    require_compatible(
-        load_recognizer(model, pretrained=settings.pretrained),
-        None if prior is None else load_prior(prior, form=settings.prior.text_form),
-        None if proposal is None else load_recognizer(proposal, pretrained=settings.pretrained),
-    )
-
-
 def require_compatible(online: Recognizer, prior: Prior | None, proposal: Recognizer | None) -> None:
     """Refuse a prior that lacks many letters of the recognizer, and a proposal with another tokenizer."""
     if isinstance(prior, HuggingFacePrior):
@@ -296,15 +228,6 @@ def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
             "there are no reference lengths: give them, use the speaking rate of the labeled speech"
             " (matching.reference_lengths=speaking_rate), or disable the filter (matching.length_filter=[])"
         )
-
-
-def transcripts_of_all(transcribed: Path | None) -> dict[str, str]:
-    """The transcripts of the unlabeled speech by utterance, for a prior that knows them."""
-    if transcribed is None:
-        raise UserError(
-            f"matching.prior={ORACLE} needs the transcripts of the unlabeled speech: give topline=CUTS"
-        )
-    return references_of(transcribed)
 
 
 def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> dict[str, str]:

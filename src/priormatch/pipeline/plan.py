@@ -25,8 +25,7 @@ from priormatch.errors import UserError
 from priormatch.json_text import to_json
 from priormatch.pipeline.estimate import GB, Cluster, Line, bytes_kept, lines_of, name_of, show_lines, unit_of
 from priormatch.pipeline.probe import SECONDS, Step, Work, utterances_of
-from priormatch.pipeline.run import planned
-from priormatch.pipeline.stages import in_words
+from priormatch.pipeline.run import in_words, planned
 from priormatch.prepare.overview import sample_speech
 from priormatch.progress import count_text, duration_text, say
 from priormatch.runs.results import START

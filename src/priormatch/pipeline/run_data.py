@@ -42,23 +42,32 @@ class RunData:
     stage: Stage | None = None  # the stage that made the data
 
 
-def make_demo_data(settings: Settings, folder: Path) -> RunData:
-    """Make the built-in corpus."""
-    from priormatch.prepare.demo import prepare_demo
-
-    wanted, corpus = demo_stage(settings), folder / "data"
-    stage = Stage(corpus, wanted.settings, wanted.inputs, keep_old=True)
+def make_data(settings: Settings, folder: Path) -> RunData:
+    """Make the built-in corpus, or convert the user's audio and text, unless that is done."""
+    wanted = data_stage(settings)
+    stage = Stage(folder / wanted.name, wanted.settings, wanted.inputs, keep_old=True)
     with stage.work() as todo:
         if todo:
-            prepare_demo(corpus, settings.demo.seed)
-    return replace(demo_data(folder), stage=stage)
+            wanted.make(stage.folder)
+    return replace(data_of(settings, folder), stage=stage)
+
+
+def data_stage(settings: Settings) -> Wanted:
+    """The stage of the data; raise an error for missing data."""
+    return demo_stage(settings) if settings.corpus == "demo" else own_stage(settings)
+
+
+def data_of(settings: Settings, folder: Path) -> RunData:
+    """The paths of the data in a run's folder."""
+    return demo_data(folder) if settings.corpus == "demo" else own_data(settings, folder)
 
 
 def demo_stage(settings: Settings) -> Wanted:
-    """What the built-in corpus is made from."""
-    from priormatch.prepare.demo import VERSION
+    """The built-in corpus."""
+    from priormatch.prepare.demo import VERSION, prepare_demo
 
-    return Wanted("data", {"demo": settings.demo, "version": VERSION}, {})
+    used = {"demo": settings.demo, "version": VERSION}
+    return Wanted("data", used, {}, lambda out: prepare_demo(out, settings.demo.seed))
 
 
 def demo_data(folder: Path) -> RunData:
@@ -75,18 +84,8 @@ def demo_data(folder: Path) -> RunData:
     )
 
 
-def make_own_data(settings: Settings, folder: Path) -> RunData:
-    """Convert the user's audio and text; without a validation set, some speakers are held out for one."""
-    wanted, data = own_stage(settings), folder / "data"
-    stage = Stage(data, wanted.settings, wanted.inputs, keep_old=True)
-    with stage.work() as todo:
-        if todo:
-            write_own_data(settings, wanted.inputs, data)
-    return replace(own_data(settings, folder), stage=stage)
-
-
 def own_stage(settings: Settings) -> Wanted:
-    """What the user's data are made from; raise an error for a path that is not set or does not exist."""
+    """The user's data, converted; raise an error for a path that is not set or does not exist."""
     named = {"labeled": settings.labeled, "unlabeled": settings.unlabeled, "text": settings.text}
     if not (settings.text or settings.needs_text):
         del named["text"]
@@ -104,7 +103,8 @@ def own_stage(settings: Settings) -> Wanted:
     wanted = {**recipe_of_speech(settings), "prior.validation_share": settings.prior.validation_share}
     if settings.prior.model.context:
         wanted["prior.model.context"] = True
-    return Wanted("data", wanted, {name: existing(name, value) for name, value in given.items()})
+    inputs = {name: existing(name, value) for name, value in given.items()}
+    return Wanted("data", wanted, inputs, lambda out: write_own_data(settings, inputs, out))
 
 
 def recipe_of_speech(settings: Settings) -> dict[str, Any]:

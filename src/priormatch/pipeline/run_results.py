@@ -3,13 +3,14 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from priormatch.config import MatchingSettings, Settings
 from priormatch.data.corpus import read_cuts
 from priormatch.data.manifest import summary
 from priormatch.files import set_aside
 from priormatch.pipeline.run_data import RunData
+from priormatch.pipeline.stages import Run
 from priormatch.progress import duration_text, say
 from priormatch.report.page import FILE as REPORT
 from priormatch.report.page import write_report
@@ -17,9 +18,6 @@ from priormatch.report.run_folder import Line, read_metrics, values
 from priormatch.runs.results import BASE, START, draw, same_systems, show, transcribed, write_results
 from priormatch.runs.stage import MATCHING, read_record
 from priormatch.runs.verdict import Comparison, Facts, Matched, Size, Verdict
-
-if TYPE_CHECKING:
-    from priormatch.pipeline.run import Run
 
 RESULTS = "results.json"
 LONGER = (
@@ -90,9 +88,9 @@ def validation_size(paths: Mapping[str, Path], most: int) -> Size:
     return Size(utterances, seconds)
 
 
-def finish(this: "Run", results: dict[str, Any], judged: Verdict) -> None:
+def finish(this: Run, results: dict[str, Any], judged: Verdict) -> None:
     """Write, plot and print the results and the verdict, and write the report of the run."""
-    folders = {"data": this.folder / "data"} | {name: stage.folder for name, stage in this.stages.items()}
+    folders = {"data": this.folder / "data"} | {name: stage.folder for name, stage in this.made.items()}
     records = {
         name: record for name, folder in folders.items() if (record := read_record(folder)) is not None
     }

@@ -61,6 +61,7 @@ MOST_LOST = 0.1  # share of the letters in transcripts that a recognizer may lac
 SHOWN_LETTERS = 10
 CER, PERPLEXITY = "validation CER {:.2f} %", "validation perplexity {:.2f}"
 """How the validation scores of recognizers and priors are shown."""
+KEPT = "kept"  # the folder of the copies that training keeps
 
 
 def make_tokenizer(
@@ -155,7 +156,7 @@ def thin(corpus: Corpus, most: int) -> Corpus:
 def train_supervised(
     labeled: Sequence[Path],
     validation: Mapping[str, Path],
-    tokenizer: Tokenizer,
+    tokenizer: Path,
     settings: Settings,
     out: Path,
     log: Path,
@@ -163,7 +164,10 @@ def train_supervised(
     start: Path | None = None,
     updates: int | None = None,
 ) -> None:
-    """Train a recognizer, new or pretrained, on transcribed speech, or `start` further with matching's schedule."""
+    """Train a recognizer, new or pretrained, on transcribed speech, or `start` further with matching's schedule.
+
+    Only a new one needs the tokenizer, in its folder.
+    """
     training, matching = settings.training, settings.matching
     device = find_device(settings.device)
     torch.manual_seed(training.seed)
@@ -202,11 +206,11 @@ def train_supervised(
     )
 
 
-def first_model(settings: Settings, tokenizer: Tokenizer) -> SpeechRecognizer:
+def first_model(settings: Settings, tokenizer: Path) -> SpeechRecognizer:
     """The recognizer that supervised training starts from: a new one, or the pretrained one."""
     if settings.pretrained.recognizer:
         return load_recognizer(settings.pretrained.recognizer, pretrained=settings.pretrained)
-    return SpeechRecognizer(settings.model, tokenizer)
+    return SpeechRecognizer(settings.model, Tokenizer.load(tokenizer))
 
 
 def say_split(stage: str, size: BatchSettings) -> None:
@@ -308,14 +312,25 @@ def write_lengths(lengths: Mapping[str, int], out: Path) -> None:
     write_transcripts(out, [Transcript(name, "", pieces, None, []) for name, pieces in lengths.items()])
 
 
+def copy_of(model: Path, name: str) -> Path:
+    """Where training keeps the copy `name` of a model; the best model, at `model`, if no name is given."""
+    return model.parent / KEPT / name if name else model
+
+
 def kept_copy(model: Path, name: str) -> Path:
-    """The copy `name` kept during the training of a model, or the best model, at `model`, if no name is given."""
-    copy = model.parent / "kept" / name
-    if name and not (copy / WEIGHTS).is_file():
+    """The copy `name` of a model, which must have been kept, or the best model if no name is given."""
+    copy = copy_of(model, name)
+    if name:
+        require_kept(copy)
+    return copy
+
+
+def require_kept(copy: Path) -> None:
+    """Refuse a copy that training did not keep."""
+    if not (copy / WEIGHTS).is_file():
         raise UserError(
             f"{copy} does not exist: the training ended before this copy was due; choose another copy"
         )
-    return copy if name else model
 
 
 def leave_recognizer_card(

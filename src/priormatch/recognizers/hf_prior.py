@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from priormatch.config import TextForm
 from priormatch.data.tokenizer import Tokenizer
-from priormatch.decoding.beam import Hypotheses
 from priormatch.device import require_memory
 from priormatch.errors import UserError
 from priormatch.models.token_trees import Scored, TokenTree, common, trees_of
@@ -25,7 +24,7 @@ from priormatch.recognizers.hf_folder import (
     pretrained,
     stored_elements,
 )
-from priormatch.recognizers.text_scores import CachedScores, TextInContext, score_texts_of
+from priormatch.recognizers.text_scores import CachedScores, TextInContext, TextPrior
 
 KEPT = 100_000  # scores
 MOST_LACKING = 0.1  # share of the letters that a prior may lack
@@ -44,7 +43,7 @@ WINDOWS = ("sliding_window", "window_size", "attention_chunk_size")
 LM = "AutoModelForCausalLM", "a causal language model"
 
 
-class HuggingFacePrior(nn.Module):
+class HuggingFacePrior(TextPrior, nn.Module):
     """log p_y(y) = Σ log p(token | those before) under a causal language model, to its end-of-text token if it has one.
 
     The begin token, or the end token for models without one, and the context come first and are not scored. `form` is
@@ -69,15 +68,6 @@ class HuggingFacePrior(nn.Module):
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(self.network.parameters()).device
-
-    def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> Tensor:
-        """log p_y of the hypotheses in float32, given the text before each utterance, "" for none: -> (B, k)."""
-        return score_texts_of(hypotheses, context, self.scores)
-
-    def score_texts(self, texts: Sequence[str], contexts: Sequence[str] | None = None) -> Tensor:
-        """log p_y of sentences, each optionally given the text before it: -> (N,)."""
-        before = [""] * len(texts) if contexts is None else contexts
-        return torch.tensor(self.scores([*zip(before, texts, strict=True)]))
 
     def recorded(self) -> "HuggingFacePrior":
         """The same prior for a training loop: it remembers no scores, so that a resumed run computes the same ones.

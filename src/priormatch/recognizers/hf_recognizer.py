@@ -25,7 +25,7 @@ from priormatch.decoding.beam import Beam
 from priormatch.device import has_kernels, mixed_precision
 from priormatch.errors import UserError
 from priormatch.recognizers.folder import require_finite
-from priormatch.recognizers.heads import CtcHead, Frames, Head
+from priormatch.recognizers.heads import CtcHead, Frames
 from priormatch.recognizers.hf_files import Parts, read_parts, write_parts
 from priormatch.recognizers.hf_head import DecoderHead
 from priormatch.recognizers.hf_inputs import Inputs, inputs_of, longest_of, mask_group_norms
@@ -104,10 +104,8 @@ class HuggingFaceRecognizer(SpeechRecognizer):
         )
 
     @property
-    def head(self) -> Head:
-        """The output over the frames."""
-        if self.ctc_head is not None:
-            return self.ctc_head
+    def attention_head(self) -> DecoderHead:  # type: ignore[override]
+        """The decoder, of a sequence-to-sequence model."""
         return DecoderHead(
             self.network,
             self.prompt,

@@ -6,14 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from priormatch.data.normalizer import ENGLISH, Normalizer
-from priormatch.decoding.beam import Hypotheses
-from priormatch.errors import UserError
+from priormatch.errors import UserError, one_line
 from priormatch.files import open_regular
-from priormatch.recognizers.text_scores import CachedScores, TextInContext, score_texts_of
+from priormatch.recognizers.text_scores import CachedScores, TextInContext, TextPrior
 
 SUFFIXES = (".binary", ".bin", ".klm")
 MOST_CACHED = 200_000  # scores
@@ -25,7 +21,7 @@ def is_kenlm(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
-class KenlmPrior:
+class KenlmPrior(TextPrior):
     """log p_y of hypotheses under a model that KenLM reads; scores are those of `NgramPrior` with the same n-grams.
 
     A word that the model does not know is looked up in capitals too, as LibriSpeech's models are written.
@@ -36,15 +32,6 @@ class KenlmPrior:
     ) -> None:
         self.model, self.state, self.normalizer, self.file = model, states, normalizer, file
         self.scores = CachedScores(self._score, MOST_CACHED)
-
-    def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> Tensor:
-        """log p_y of the hypotheses in float32, given the text before each utterance, "" for none: -> (B, k)."""
-        return score_texts_of(hypotheses, context, self.scores)
-
-    def score_texts(self, texts: Sequence[str], contexts: Sequence[str] | None = None) -> Tensor:
-        """log p_y of sentences, each optionally given the text before it: -> (N,)."""
-        before = [""] * len(texts) if contexts is None else contexts
-        return torch.tensor(self.scores([*zip(before, texts, strict=True)]), dtype=torch.float32)
 
     def _score(self, pairs: Sequence[TextInContext]) -> list[float]:
         return [LN_10 * self._log10_p(*map(self._words, pair)) for pair in pairs]
@@ -84,5 +71,4 @@ class KenlmPrior:
             open_regular(Path(file)).close()
             return KenlmPrior(kenlm.Model(os.fspath(file)), kenlm.State, file=Path(file))
         except (OSError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"{file} cannot be read ({reason}): make or copy it again") from error
+            raise UserError(f"{file} cannot be read ({one_line(error)}): make or copy it again") from error

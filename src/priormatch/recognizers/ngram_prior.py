@@ -24,7 +24,7 @@ from priormatch.recognizers.folder import (
     write_model,
 )
 from priormatch.recognizers.hub import model_folder
-from priormatch.recognizers.text_scores import CachedScores, TextInContext, score_texts_of
+from priormatch.recognizers.text_scores import CachedScores, TextInContext, TextPrior, score_texts_of
 from priormatch.tensor_files import Damaged, read_shapes
 
 MOST_CACHED = 200_000  # scores
@@ -45,7 +45,7 @@ def check_order(settings: NgramSettings) -> None:
         raise UserError(f"order={settings.order}: must be from 1 to {MOST_ORDER}")
 
 
-class NgramPrior:
+class NgramPrior(TextPrior):
     """p_y(y) = prod_u p(w_u | the last N - 1 words before it), including the end of sentence.
 
     `normalizer` is the one of the training text; hypotheses and contexts are normalized with it.
@@ -56,18 +56,9 @@ class NgramPrior:
         self.scores = CachedScores(self._score, MOST_CACHED)
         self.centered = CachedScores(self._score_centered, MOST_CACHED)
 
-    def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> Tensor:
-        """log p_y of the hypotheses in float32, given the text before each utterance, "" for none: -> (B, k)."""
-        return score_texts_of(hypotheses, context, self.scores)
-
     def score_centered(self, hypotheses: Hypotheses) -> Tensor:
         """The scores of `score`, minus Σ p log p at each word and the end of sentence: -> (B, k)."""
         return score_texts_of(hypotheses, None, self.centered)
-
-    def score_texts(self, texts: Sequence[str], contexts: Sequence[str] | None = None) -> Tensor:
-        """log p_y of sentences, each optionally given the text before it: -> (N,)."""
-        before = [""] * len(texts) if contexts is None else contexts
-        return torch.tensor(self.scores([*zip(before, texts, strict=True)]), dtype=torch.float32)
 
     def _score(self, pairs: Sequence[TextInContext]) -> list[float]:
         return self.model.score(self._normalized(pairs)).tolist()

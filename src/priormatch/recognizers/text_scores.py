@@ -42,6 +42,21 @@ class CachedScores:
         return dict(zip(pairs, map(float, values), strict=True))
 
 
+class TextPrior:
+    """The scores of a prior that reads text, from its `scores`."""
+
+    scores: CachedScores
+
+    def score(self, hypotheses: Hypotheses, context: Sequence[str] | None = None) -> Tensor:
+        """log p_y of the hypotheses in float32, given the text before each utterance, "" for none: -> (B, k)."""
+        return score_texts_of(hypotheses, context, self.scores)
+
+    def score_texts(self, texts: Sequence[str], contexts: Sequence[str] | None = None) -> Tensor:
+        """log p_y of sentences, each optionally given the text before it: -> (N,)."""
+        before = [""] * len(texts) if contexts is None else contexts
+        return torch.tensor(self.scores([*zip(before, texts, strict=True)]), dtype=torch.float32)
+
+
 def score_texts_of(hypotheses: Hypotheses, context: Sequence[str] | None, scores: CachedScores) -> Tensor:
     """Scores of hypotheses by their text, given the text before each utterance: -> (B, k) in float32."""
     texts = hypotheses.texts

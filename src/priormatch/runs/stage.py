@@ -9,7 +9,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from importlib import metadata
 from pathlib import Path
@@ -41,14 +41,18 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Wanted:
-    """A stage that a run needs: its folder in the run's, its settings, and its inputs by name.
+    """A stage that a run needs: its folder in the run's, its settings, its inputs by name, and its work.
 
-    `after` names a stage whose results become settings of this one.
+    `make` writes into the stage's folder, in all processes of a job if they work `together`; later stages use `output`
+    of it. `after` names a stage whose results become settings of this one.
     """
 
     name: str
     settings: Mapping[str, Any]
     inputs: Mapping[str, Path]
+    make: Callable[[Path], object]
+    output: str = "model"
+    together: bool = False
     after: str = ""
 
 

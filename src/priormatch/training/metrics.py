@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from priormatch.distributed import is_main
-from priormatch.files import open_regular, replace_text, replacing, set_aside, writing
+from priormatch.files import open_regular, replacing, set_aside, writing
 from priormatch.json_text import parse_json
 from priormatch.progress import say
 from priormatch.training.wandb_log import WandbLog
@@ -62,17 +62,27 @@ def move_lines(stage: str, source: Path, target: Path) -> None:
     if not file.is_file():
         return
     with alone_with(file, other):
-        with open_regular(file) as opened:  # an invalid byte is kept, and damages only its own line
-            lines = opened.read().decode(errors="surrogateescape").splitlines()
+        lines = read_lines(file)
         moved = [
             line for line in lines if (entry := parse_entry(line)) is not None and entry["stage"] == stage
         ]
         if not moved:
             return
-        with writing(other), other.open("a", encoding="utf-8", errors="surrogateescape") as end:
-            end.writelines(f"{line}\n" for line in moved)
+        append_lines(other, moved)
         gone = set(moved)
         write_lines(file, [line for line in lines if line not in gone])
+
+
+def read_lines(file: Path) -> list[str]:
+    """The lines of a file; an invalid byte is kept, and damages only its own line."""
+    with open_regular(file) as opened:
+        return opened.read().decode(errors="surrogateescape").splitlines()
+
+
+def append_lines(file: Path, lines: Sequence[str]) -> None:
+    """Add lines to a file, with the invalid bytes that reading has kept."""
+    with writing(file), file.open("a", encoding="utf-8", errors="surrogateescape") as end:
+        end.writelines(f"{line}\n" for line in lines)
 
 
 def write_lines(file: Path, lines: Sequence[str]) -> None:
@@ -111,19 +121,16 @@ class MetricsLog:
         self.gathered: list[tuple[list[str], Tensor | None, dict[str, float]]] = []
 
     def _take_back(self, update: int) -> None:
-        with open_regular(self.file) as file:  # an invalid byte is kept, and damages only its own line
-            lines = file.read().decode(errors="surrogateescape").splitlines()
+        lines = read_lines(self.file)
         undone = [line for line in lines if self._undone(line, update)]
         if undone and update == 0:  # the stage restarts, perhaps with other settings
-            kept = self.file.with_name("metrics.old.jsonl")
-            with writing(kept), kept.open("a", encoding="utf-8", errors="surrogateescape") as old:
-                old.writelines(f"{line}\n" for line in undone)
+            append_lines(self.file.with_name("metrics.old.jsonl"), undone)
         left = [line for line in lines if not self._undone(line, update)]
         damaged = sum(parse_entry(line) is None for line in lines[:-1])  # a kill may truncate the last
         if damaged:
             aside = set_aside(self.file)
             say(f"{self.file.name}: {damaged} damaged lines removed; the original file is kept as {aside}")
-        replace_text(self.file, "".join(f"{line}\n" for line in left))
+        write_lines(self.file, left)
 
     def _undone(self, line: str, update: int) -> bool:
         entry = parse_entry(line)
