@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch
 from rank_jobs import ROOT, corpus, ends, free_port, gradients, learn, learn_briefly, start
 from safetensors.torch import load_file
 from tiny_run import command, files, make_folders
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from priormatch.data.tokenizer import Tokenizer
+from priormatch.distributed import part_of_store
 
 JOBS = str(ROOT / "rank_jobs.py")
 OWN = ("labeled=labeled", "unlabeled=unlabeled", "text=text.txt", "test.clean=test", "model.dropout=0")
@@ -230,6 +233,20 @@ def test_torchrun_goes_on_with_one_of_two_machines_and_with_both_again(folder: P
     assert "resuming from update 5" in output
     assert "resuming from update 12" in output
     assert decisions(folder / "undisturbed") == decisions(folder / "learned")
+
+
+def test_processes_that_start_again_do_not_meet_the_earlier_ones() -> None:
+    store = HashStore()
+    for count in (
+        3,
+        2,
+        3,
+    ):  # with earlier names of processes that are gone, and of some that are still to come
+        with ThreadPoolExecutor(count) as pool:
+            parts = list(pool.map(part_of_store, [store] * count, range(count), [count] * count))
+        assert not any(each.check(["address"]) for each in parts)
+        parts[0].set("address", "here")
+        assert all(each.check(["address"]) for each in parts)
 
 
 @pytest.mark.slow

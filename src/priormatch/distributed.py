@@ -6,17 +6,20 @@ process that is gone or late is noticed.
 """
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from uuid import uuid4
 
 from priormatch.errors import UserError
 
 if TYPE_CHECKING:  # slow to import
     from torch import Tensor, nn
     from torch.distributed import ProcessGroup
+    from torch.distributed.distributed_c10d import Store
 
 T = TypeVar("T")
 LATE = timedelta(minutes=10)
@@ -25,6 +28,7 @@ PATIENT = timedelta(days=7)
 """How long they wait for the end of work that one process does for all."""
 ANSWER = timedelta(seconds=2)
 """How long a process may take to say that it is there, when one is missing."""
+POLL = 0.05  # seconds
 
 
 @dataclass
@@ -69,8 +73,12 @@ def joined() -> Iterator[None]:
         yield
         return
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
-    dist.init_process_group(_backend(), timeout=LATE)
+    store, number, count = next(rendezvous("env://", timeout=LATE))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        store = part_of_store(store, number, count)
+    dist.init_process_group(_backend(), store=store, rank=number, world_size=count, timeout=LATE)
     quick, patient = (dist.new_group(backend="gloo", timeout=each) for each in (LATE, PATIENT))
     _job = Job(dist.get_rank(), dist.get_world_size(), quick, patient)
     try:
@@ -79,6 +87,35 @@ def joined() -> Iterator[None]:
         dist.destroy_process_group()
         raise
     dist.destroy_process_group()  # after an error it could wait for processes that are gone; messages need the rest
+
+
+def part_of_store(store: "Store", number: int, count: int) -> "Store":
+    """The part of torchrun's store for the processes that run now.
+
+    When a process fails, torchrun starts all of them again with the same store, which still has the addresses of the
+    earlier ones (PyTorch 2.13). So each process stores a random name, process 0 lists the names that it finds, and the
+    others confirm the list that has their own. The part is called by the name of process 0.
+    """
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    own, deadline = uuid4().hex, time.monotonic() + LATE.total_seconds()
+    store.set(f"name/{number}", own)
+    others = [f"name/{each}" for each in range(1, count)]
+    while time.monotonic() < deadline:
+        if number == 0 and store.check(others):
+            names = [store.get(each).decode() for each in others]
+            store.set(f"names/{own}", ",".join(names))
+            if store.check([f"seen/{own}/{each}" for each in names]):
+                return PrefixStore(own, store)
+        elif number > 0 and store.check(["name/0"]):
+            first = store.get("name/0").decode()
+            if store.check([f"names/{first}"]) and own in store.get(f"names/{first}").decode().split(","):
+                store.set(f"seen/{first}/{own}", "")
+                return PrefixStore(first, store)
+        time.sleep(POLL)
+    raise UserError(
+        f"process {number} of {count} waited {LATE} for the others to start: look for their errors"
+    )
 
 
 def _backend() -> str:
