@@ -24,7 +24,7 @@ def tokenizer(
     *,
     out: Out,
     cuts: Annotated[
-        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to train on.")
+        list[Path] | None, typer.Option("--cuts", help="Cuts with transcripts to train on.")
     ] = None,
     text: Annotated[list[Path] | None, typer.Option("--text", help="Sentences to train on.")] = None,
     recipe: Recipe = None,
@@ -36,7 +36,7 @@ def tokenizer(
     """
     wanted = settings_of(recipe, overrides)
     if not cuts and not text:
-        raise UserError("the tokenizer has nothing to train on: give --cuts or --text")
+        raise UserError("the tokenizer has nothing to train on: pass --cuts or --text")
     from priormatch.data.normalizer import normalizer_of
     from priormatch.data.text_files import SentenceFiles
     from priormatch.pipeline import work
@@ -89,7 +89,7 @@ def train_prior(
                 work.estimate_prior(text, validation_text, wanted, out)
         return
     if tokenizer is None:
-        raise UserError("prior.kind=conv needs a tokenizer: give --tokenizer, or set prior.kind=ngram")
+        raise UserError("prior.kind=conv needs a tokenizer: pass --tokenizer, or set prior.kind=ngram")
     pieces = Tokenizer.load(tokenizer)
     with Stage(out, used, {**inputs, "tokenizer": tokenizer}).work(together=True) as todo:
         if todo:
@@ -126,7 +126,7 @@ def train(
     if wanted.pretrained.recognizer:
         tokenizer = model_folder(wanted.pretrained.recognizer)
     if tokenizer is None:
-        raise UserError("there is no tokenizer: give --tokenizer, or pretrained.recognizer=FOLDER|OWNER/NAME")
+        raise UserError("there is no tokenizer: pass --tokenizer, or set pretrained.recognizer=FOLDER|OWNER/NAME")
     pieces, sets = load_tokenizer(tokenizer, wanted.pretrained), named_sets(validation)
     inputs = {
         "labeled": labeled,
@@ -145,13 +145,13 @@ UnlabeledSpeech = Annotated[
 LabeledSpeech = Annotated[
     Path | None,
     typer.Option(
-        "--labeled", help="Transcribed speech in these formats; without it, every update follows the prior."
+        "--labeled", help="Transcribed speech in the same formats; without it, every update follows the prior."
     ),
 ]
 ValidationSpeech = Annotated[
     list[Path] | None,
     typer.Option(
-        "--validation", help="Validation speech; may be repeated; otherwise labeled speakers are held out."
+        "--validation", help="Validation speech; may be repeated. Default: some labeled speakers are held out."
     ),
 ]
 MatchingPrior = Annotated[
@@ -169,7 +169,7 @@ Lengths = Annotated[
     ),
 ]
 FirstProposal = Annotated[
-    Path | None, model_option("--proposal", "Folder of another recognizer for the first proposal.")
+    Path | None, model_option("--proposal", "Folder of a different recognizer for the first proposal.")
 ]
 Transcribed = Annotated[
     Path | None,
@@ -181,7 +181,7 @@ Transcribed = Annotated[
 LabelsGiven = Annotated[
     bool,
     typer.Option(
-        "--labels-given", help="Train on the labels of --unlabeled, which `priormatch label` wrote."
+        "--labels-given", help="Train on the labels in --unlabeled, written by `priormatch label`."
     ),
 ]
 
@@ -202,30 +202,30 @@ def match(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recognizer further by local prior matching; or, with the same schedule, on given labels.
+    """Train a recognizer further by local prior matching, or with the same schedule on given labels.
 
-    Speech in other formats than cuts is converted in OUT/data. Without --validation, some of the labeled speakers are
-    held out. Without --lengths, the unlabeled speech is decoded first if the length filter needs it.
+    Speech that is not in cuts is converted in OUT/data. Without --validation, some of the labeled speakers are held
+    out. Without --lengths, the unlabeled speech is decoded first if the length filter needs it.
 
-    A Hugging Face model is matched with the settings of the recipe `pretrained` unless another one is given.
+    For a Hugging Face model, the default recipe is `pretrained`.
 
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labeled train.jsonl.gz
     --unlabeled more.jsonl.gz --validation dev.jsonl.gz --out exp/lpm
     """
     if labels_given and (prior or lengths or fusion or proposal or transcribed):
         raise UserError(
-            "--labels-given needs no --prior, --lengths, --fusion, --proposal or --transcribed: leave them out"
+            "--labels-given does not use --prior, --lengths, --fusion, --proposal or --transcribed: omit them"
         )
     from priormatch.progress import say
     from priormatch.recognizers.hf_files import is_huggingface
 
     if not model.exists():
         raise UserError(
-            f"--model {model} does not exist: give the folder of a recognizer, or its name on the Hub"
+            f"--model {model} does not exist: pass the folder of a recognizer, or its name on the Hub"
         )
     if recipe is None and is_huggingface(model):
         recipe = "pretrained"
-        say(f"{model} is a Hugging Face model: the settings are those of --recipe pretrained")
+        say(f"{model} is a Hugging Face model: using --recipe pretrained")
     wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.data.manifest import named_sets
     from priormatch.pipeline import match as matching
@@ -237,7 +237,7 @@ def match(
     given = Speech(labeled, unlabeled, named_sets(validation or []))
     if labels_given:
         if labeled is None or validation is None:
-            raise UserError("--labels-given needs --labeled and --validation: give both")
+            raise UserError("--labels-given needs --labeled and --validation: pass both")
         sets = given.validation
         inputs = {"model": model, "pseudo_labeled": unlabeled}
         inputs |= {name: path for name, path in given.inputs.items() if name != "unlabeled"}
