@@ -73,13 +73,13 @@ def match(
     judge = load_prior(prior, form=form) if isinstance(prior, str | os.PathLike) else prior
     if not validation:
         raise UserError(
-            "validation is empty: give at least one set of transcribed cuts to select the best model"
+            "validation is empty: use at least one set of transcribed cuts to select the best model"
         )
     paired = None if labeled is None else _corpus(labeled, settings, "labeled", transcribed=True)
     speech = _corpus(unlabeled, settings, "unlabeled")
     if contexts is not None and not any(cut.id in contexts for cut in speech.cuts):
         raise UserError(
-            "contexts holds no text for an utterance of unlabeled: use the ids of its cuts as keys"
+            "contexts contains no text for an utterance of unlabeled: use the ids of its cuts as keys"
         )
     if contexts is not None or settings.matching.context:
         if isinstance(judge, ConvPrior):
@@ -134,7 +134,9 @@ def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False
     found = read_cuts(Path(cuts)) if isinstance(cuts, str | os.PathLike) else list(cuts)
     kept = [cut for cut in found if not transcribed or cut_text(cut)]
     if not kept:
-        raise UserError(f"{name} holds no {'transcribed ' if transcribed else ''}utterance: give other cuts")
+        raise UserError(
+            f"{name} contains no {'transcribed ' if transcribed else ''}utterances: provide other cuts"
+        )
     return Corpus(kept, settings.audio, name)
 
 

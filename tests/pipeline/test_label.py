@@ -216,7 +216,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[...,
 def test_nothing_is_written_over(model: str, cuts: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     words = ("--cuts", cuts, "--model", model, "--out", "all.jsonl.gz", *KEEP_ALL)
     (tmp_path / "all.jsonl.gz").write_text("mine")
-    assert "all.jsonl.gz exists: give another --out, or --overwrite" in refused(*words)
+    assert "all.jsonl.gz exists: choose another --out, or pass --overwrite" in refused(*words)
     (tmp_path / "all.jsonl.gz").unlink()
     (tmp_path / "all.transcripts.jsonl").write_text("mine")
     assert "all.transcripts.jsonl exists: label from it with --transcripts" in refused(*words)

@@ -137,7 +137,7 @@ def test_a_dry_run_and_a_plan_have_the_same_figures_and_write_nothing(
     figures = [line for line in capsys.readouterr().out.splitlines() if "│" in line or "time:" in line]
     assert len(figures) == 8
     assert set(figures) <= set(dry.splitlines())
-    assert "to be made: data, tokenizer, supervised, prior" in dry
+    assert "to run: data, tokenizer, supervised, prior" in dry
     assert command("run", *words, "--dry-run", "--json") == 0
     assert json.loads(capsys.readouterr().out)["finished"] == []
     assert command("plan", *words, "--gpus", "2", "--price", "3", "--json") == 0

@@ -257,7 +257,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
         return said
 
     (home / "fusion.yaml").write_text("fusion: {}\n")
-    assert "give --prior too" in refused(decode("x.jsonl", "--fusion", "fusion.yaml"))
+    assert "pass --prior too" in refused(decode("x.jsonl", "--fusion", "fusion.yaml"))
     assert "fusion.beam_size=4" in refused(decode("x.jsonl", "--prior", "prior", "--beam-size", 4))
     assert "no fusion settings at nowhere" in refused(
         decode("x.jsonl", "--prior", "prior", "--fusion", "nowhere")

@@ -93,20 +93,20 @@ def label(
     transcripts: Annotated[
         list[Path] | None,
         typer.Option(
-            "--transcripts", help="Existing transcripts from `priormatch decode`, instead of --model; may be repeated."
+            "--transcripts",
+            help="Existing transcripts from `priormatch decode`, instead of --model; may be repeated.",
         ),
     ] = None,
     beam_size: BeamSize = 1,
     prior: FusedPrior = None,
     fusion: Fusion = None,
     ngram: Annotated[
-        int, typer.Option("--ngram", min=1, help="Length in words of the sequences that are checked for loops.")
+        int,
+        typer.Option("--ngram", min=1, help="Length in words of the sequences that are checked for loops."),
     ] = 2,
     most_repeats: Annotated[
         int,
-        typer.Option(
-            "--most-repeats", min=0, help="How often a sequence may occur; 0 disables the check."
-        ),
+        typer.Option("--most-repeats", min=0, help="How often a sequence may occur; 0 disables the check."),
     ] = 4,
     keep_best: Annotated[
         float,
@@ -135,9 +135,7 @@ def label(
     refuse_existing(out, overwrite)
     if model is not None:
         if made.exists() and not overwrite:
-            raise UserError(
-                f"{made} exists: use it with --transcripts, or replace it with --overwrite"
-            )
+            raise UserError(f"{made} exists: use it with --transcripts, or replace it with --overwrite")
         decode(
             model=model,
             cuts=cuts,

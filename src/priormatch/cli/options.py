@@ -134,7 +134,9 @@ def settings_of(
 
     tuned = read_tuned(fusion) if fusion is not None else []
     if fusion is not None and is_worse_than_none(fusion):
-        say(f"--fusion {fusion} was worse on its validation sets than decoding without a prior: tune again, or omit it")
+        say(
+            f"--fusion {fusion} was worse on its validation sets than decoding without a prior: tune again, or omit it"
+        )
     settings = load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])
     if settings.threads:
         from priormatch.device import use_threads

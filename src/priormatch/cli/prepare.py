@@ -34,7 +34,8 @@ Normalizer = Annotated[
 Alphabet = Annotated[
     str,
     typer.Option(
-        "--alphabet", help="Allowed letters; text with other letters is left out. Default: all letters that occur."
+        "--alphabet",
+        help="Allowed letters; text with other letters is left out. Default: all letters that occur.",
     ),
 ]
 Segment = Annotated[
@@ -270,8 +271,12 @@ def prepare_synthetic_corpus(
     text_validation: Annotated[
         int, typer.Option("--text-validation", help="Validation sentences for the prior.")
     ] = 2000,
-    shortest: Annotated[int, typer.Option("--shortest", help="Minimum number of words in a spoken sentence.")] = 3,
-    longest: Annotated[int, typer.Option("--longest", help="Maximum number of words in a spoken sentence.")] = 35,
+    shortest: Annotated[
+        int, typer.Option("--shortest", help="Minimum number of words in a spoken sentence.")
+    ] = 3,
+    longest: Annotated[
+        int, typer.Option("--longest", help="Maximum number of words in a spoken sentence.")
+    ] = 35,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the passages, speakers and noise.")] = 0,
     jobs: Annotated[
         int | None,

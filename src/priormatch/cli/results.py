@@ -38,7 +38,9 @@ def score(
     ] = None,
     normalizer: Annotated[
         str,
-        typer.Option("--normalizer", help="none, basic, english, unicode, turkic, or several such as none,basic."),
+        typer.Option(
+            "--normalizer", help="none, basic, english, unicode, turkic, or several such as none,basic."
+        ),
     ] = "none",
     resample: Annotated[
         str,
@@ -58,7 +60,8 @@ def score(
     prior: Annotated[
         Path | None,
         model_option(
-            "--prior", "Folder of a prior, to show its perplexity per token, or per word if it is an n-gram prior."
+            "--prior",
+            "Folder of a prior, to show its perplexity per token, or per word if it is an n-gram prior.",
         ),
     ] = None,
 ) -> None:

@@ -29,9 +29,7 @@ def serve(
     ] = None,
     compare: Annotated[
         Path | None,
-        model_option(
-            "--compare", "Folder of a second recognizer, whose transcript is shown next to the first, without the prior."
-        ),
+        model_option("--compare", "Folder of a second recognizer to compare with, without the prior."),
     ] = None,
     fusion: Fusion = None,
     beam_size: Annotated[

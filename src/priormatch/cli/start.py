@@ -140,11 +140,10 @@ def plan(
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="GPUs to plan for.")] = 1,
     per_machine: Annotated[int, typer.Option("--per-machine", min=1, help="GPUs per machine.")] = 8,
     bandwidth: Annotated[
-        float, typer.Option("--bandwidth", min=0.01, help="GB per second that a machine can send to the others.")
+        float,
+        typer.Option("--bandwidth", min=0.01, help="GB per second that a machine can send to the others."),
     ] = 12.5,
-    price: Annotated[
-        float | None, typer.Option("--price", min=0.0, help="Price of a GPU per hour.")
-    ] = None,
+    price: Annotated[float | None, typer.Option("--price", min=0.0, help="Price of a GPU per hour.")] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate what a run needs on a number of GPUs (hours, memory, disk space, money), without writing anything.

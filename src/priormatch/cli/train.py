@@ -126,7 +126,9 @@ def train(
     if wanted.pretrained.recognizer:
         tokenizer = model_folder(wanted.pretrained.recognizer)
     if tokenizer is None:
-        raise UserError("there is no tokenizer: pass --tokenizer, or set pretrained.recognizer=FOLDER|OWNER/NAME")
+        raise UserError(
+            "there is no tokenizer: pass --tokenizer, or set pretrained.recognizer=FOLDER|OWNER/NAME"
+        )
     pieces, sets = load_tokenizer(tokenizer, wanted.pretrained), named_sets(validation)
     inputs = {
         "labeled": labeled,
@@ -145,13 +147,15 @@ UnlabeledSpeech = Annotated[
 LabeledSpeech = Annotated[
     Path | None,
     typer.Option(
-        "--labeled", help="Transcribed speech in the same formats; without it, every update follows the prior."
+        "--labeled",
+        help="Transcribed speech in the same formats; without it, every update follows the prior.",
     ),
 ]
 ValidationSpeech = Annotated[
     list[Path] | None,
     typer.Option(
-        "--validation", help="Validation speech; may be repeated. Default: some labeled speakers are held out."
+        "--validation",
+        help="Validation speech; may be repeated. Default: some labeled speakers are held out.",
     ),
 ]
 MatchingPrior = Annotated[
@@ -180,9 +184,7 @@ Transcribed = Annotated[
 ]
 LabelsGiven = Annotated[
     bool,
-    typer.Option(
-        "--labels-given", help="Train on the labels in --unlabeled, written by `priormatch label`."
-    ),
+    typer.Option("--labels-given", help="Train on the labels in --unlabeled, written by `priormatch label`."),
 ]
 
 

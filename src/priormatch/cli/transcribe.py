@@ -54,13 +54,19 @@ Formats = Annotated[
 BeamSize = Annotated[
     int | None,
     typer.Option(
-        "--beam-size", min=1, help="Beam size. Default: 1 (greedy), or with --prior the beam size in --fusion."
+        "--beam-size",
+        min=1,
+        help="Beam size. Default: 1 (greedy), or with --prior the beam size in --fusion.",
     ),
 ]
-Pause = Annotated[float, typer.Option("--pause", min=0.3, help="Minimum length in seconds of the pauses to cut at.")]
+Pause = Annotated[
+    float, typer.Option("--pause", min=0.3, help="Minimum length in seconds of the pauses to cut at.")
+]
 BatchSeconds = Annotated[
     float | None,
-    typer.Option("--batch-seconds", min=1.0, help="Seconds of audio per batch; smaller batches need less memory."),
+    typer.Option(
+        "--batch-seconds", min=1.0, help="Seconds of audio per batch; smaller batches need less memory."
+    ),
 ]
 
 

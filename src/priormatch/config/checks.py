@@ -145,7 +145,7 @@ def _check_names(settings: Settings) -> None:
     """Check names that become file or folder names."""
     for key, name in (("name", settings.name), *((f"test.{name}", name) for name in settings.test)):
         plain = name not in ("", ".", "..") and not {"/", "\\"} & set(name)
-        _need(plain, key, name, "becomes a file or folder name: give a plain name without / or \\")
+        _need(plain, key, name, "becomes a file or folder name: provide a plain name without / or \\")
 
 
 def _check_kept(settings: Settings) -> None:
@@ -157,7 +157,7 @@ def _check_kept(settings: Settings) -> None:
             _need((when.update > 0) != (when.score > 0), f"{key}.{name}", when, "set either update or score")
             updates = getattr(settings, stage).updates
             _need(when.update <= updates, f"{key}.{name}", when, f"training ends at update {updates}")
-            _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "give the copy a plain name")
+            _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "use a plain name for the copy")
         _check_moments(stage, kept, getattr(settings, stage))
     wanted = settings.matching
     starts = (("start", wanted.start, "training"), ("proposal", wanted.proposal, "training"))
@@ -186,13 +186,11 @@ def _check_models(settings: Settings) -> None:
         len(model.channels) == len(model.blocks) > 0,
         "model.blocks",
         model.blocks,
-        f"give one number of blocks for each of the {len(model.channels)} entries of model.channels",
+        f"use one number of blocks for each of the {len(model.channels)} entries of model.channels",
     )
     _need(model.kernel % 2 == 1, "model.kernel", model.kernel, "must be odd")
     layers = len(model.blocks) + sum(model.blocks)
-    _need(
-        layers <= MOST_LAYERS, "model.blocks", model.blocks, f"give at most {MOST_LAYERS:,} blocks in total"
-    )
+    _need(layers <= MOST_LAYERS, "model.blocks", model.blocks, f"use at most {MOST_LAYERS:,} blocks in total")
     conformer = model.conformer
     _need(
         conformer.width % (2 * conformer.heads) == 0,
@@ -211,14 +209,14 @@ def _check_models(settings: Settings) -> None:
         all(map(_is_bottleneck, bottlenecks)),
         "prior.model.bottlenecks",
         bottlenecks,
-        "give three positive numbers for each (inner width, outer width, number of blocks), such as [[64,128,2]]",
+        "use three positive numbers for each (inner width, outer width, number of blocks), such as [[64,128,2]]",
     )
     layers = sum(each[2] for each in bottlenecks)
     _need(
         layers <= MOST_LAYERS,
         "prior.model.bottlenecks",
         bottlenecks,
-        f"give at most {MOST_LAYERS:,} blocks in total",
+        f"use at most {MOST_LAYERS:,} blocks in total",
     )
 
 
@@ -230,11 +228,11 @@ def _is_bottleneck(entry: Any) -> bool:
 def _check_pretrained(settings: Settings) -> None:
     """Refuse copies of a prior that a run does not train, and a prior over the tokens of a pretrained recognizer."""
     prior, recognizer = settings.prior, settings.pretrained.recognizer
-    what = "has no effect with prior.pretrained, which is not trained; leave it out"
+    what = "has no effect with prior.pretrained, which is not trained; remove it"
     _need(not (prior.pretrained and prior.keep), "prior.keep", prior.keep, what)
     trained = prior.kind == "conv" and not prior.pretrained
     what = (
-        "a prior trained beside pretrained.recognizer needs a tokenizer of its own; set prior.pieces to 1000, for"
+        "a prior trained for pretrained.recognizer needs its own tokenizer; set prior.pieces to 1000, for"
         " example, or prior.kind=ngram"
     )
     _need(not (recognizer and trained) or prior.pieces > 0, "prior.pieces", prior.pieces, what)
@@ -243,7 +241,7 @@ def _check_pretrained(settings: Settings) -> None:
 def _check_ngram(prior: PriorSettings) -> None:
     """Refuse copies and a tokenizer of an n-gram prior, which has neither."""
     for name, value in (("pieces", prior.pieces), ("keep", prior.keep)):
-        what = "has no effect on prior.kind=ngram, which reads words and has no updates; leave it out"
+        what = "has no effect on prior.kind=ngram, which reads words and has no updates; remove it"
         _need(prior.kind == "conv" or not value, f"prior.{name}", value, what)
 
 
@@ -274,14 +272,14 @@ def _check_training(settings: Settings) -> None:
         len(matching.mixing) == 2 and min(matching.mixing) >= 1,
         "matching.mixing",
         matching.mixing,
-        "give two positive numbers, paired and unpaired, such as [1,4]",
+        "use two positive numbers, paired and unpaired, such as [1,4]",
     )
     bounds = matching.length_filter
     _need(
         bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
         "matching.length_filter",
         bounds,
-        "give a lower and an upper bound, such as [0.95,1.05], or [] for no filter",
+        "use a lower and an upper bound, such as [0.95,1.05], or [] for no filter",
     )
     prior = settings.prior
     _need(
@@ -306,20 +304,20 @@ def _check_training(settings: Settings) -> None:
         matching.prior != ORACLE or (matching.hypotheses == "asr" and not matching.context),
         "matching.prior",
         matching.prior,
-        "it takes part in no search and reads no context; set matching.hypotheses=asr and matching.context=false",
+        "it supports neither shallow fusion nor context; set matching.hypotheses=asr and matching.context=false",
     )
     _need(
         not matching.list_once or (matching.baseline == "none" and matching.refresh != "on_policy"),
         "matching.list_once",
         matching.list_once,
-        "needs a proposal that stays the same between refreshes: leave out matching.baseline and"
+        "needs a proposal that stays the same between refreshes: omit matching.baseline and"
         " matching.refresh=on_policy",
     )
     _need(
         matching.baseline != "topipl" or matching.refresh == "better",
         "matching.refresh",
         matching.refresh,
-        "has no effect on the averaged proposal of matching.baseline=topipl; leave it out",
+        "has no effect on the averaged proposal of matching.baseline=topipl; remove it",
     )
     _need(
         matching.combine == "sum" or matching.optimizer.kind == "sgd",

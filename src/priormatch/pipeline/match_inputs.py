@@ -42,7 +42,7 @@ class Speech:
             return
         if not self.validation:
             raise UserError(
-                "there are no transcripts at all: give --validation, a little transcribed speech to choose the best"
+                "there are no transcripts at all: pass --validation, a little transcribed speech to choose the best"
                 " model by, or --labeled"
             )
         say(

@@ -301,7 +301,7 @@ def check_first(settings: Settings) -> None:
     wandb_plan(settings)
     find_device(settings.device)
     if settings.parallel and ranks() > 1:
-        raise UserError("parallel=true starts a second process itself: leave it out with torchrun")
+        raise UserError("parallel=true starts a second process itself: omit it with torchrun")
     require_inputs("trained", "made", settings)
     stages_of(settings)  # paths of data, and settings that need others
 
