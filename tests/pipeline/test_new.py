@@ -92,7 +92,7 @@ def test_paths_are_written_as_they_stand(folder: Path) -> None:
         ({3: "unlabeled"}, "contains no transcribed utterance"),
         ({5: "text.txt"}, "is not a list of audio"),
         ({7: "nowhere"}, "no text file nowhere"),
-        ({8: "--test", 9: "test"}, "give each test set a unique name"),
+        ({8: "--test", 9: "test"}, "each test set needs a unique name"),
         ({8: "--test", 9: "a=unlabeled"}, "test a: unlabeled contains no transcribed"),
         ({8: "--test", 9: "a=test", 10: "--test", 11: "a=labeled"}, "a unique name"),
         ({8: "--test", 9: "a/b=test"}, "plain name"),

@@ -87,7 +87,7 @@ def test_one_command_matches_folders_of_models_and_speech(
     speech = ("--labeled", "labeled", "--unlabeled", "unlabeled", "--out", "out")
     words = ("match", *models, *speech, "validation_share=0.25", "pretrained.train=lora", *SHORT)
     assert command(*words) == 0
-    assert "the settings are those of --recipe pretrained" in capsys.readouterr().err
+    assert "using --recipe pretrained" in capsys.readouterr().err
     start, matched = load_recognizer(hf_folder("wav2vec2")), load_recognizer("out/model")
     assert matched.state_dict().keys() == start.state_dict().keys()
     card = (at_home / "out/model/README.md").read_text()
@@ -161,7 +161,7 @@ def test_training_takes_it_in_place_of_a_tokenizer(
         "pretrained",
     )
     assert command(*words, "--out", "sup", *SHORT) == 2
-    assert "there is no tokenizer: pass --tokenizer, or pretrained.recognizer" in capsys.readouterr().err
+    assert "there is no tokenizer: pass --tokenizer, or set pretrained.recognizer" in capsys.readouterr().err
     given = f"pretrained.recognizer={hf_folder('hubert')}"
     assert command(*words, "--out", "sup", given, "training.optimizer.learning_rate=0.001", *SHORT) == 0
     lines = [json.loads(line) for line in (at_home / "sup/metrics.jsonl").read_text().splitlines()]

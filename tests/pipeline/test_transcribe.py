@@ -339,7 +339,7 @@ def test_a_prior_and_its_tuned_values_change_the_search(
     [
         (
             ("speech", "--format", "srt"),
-            "srt of 8 recordings cannot be printed together: provide a folder as --out",
+            "srt of 8 recordings cannot be printed together: pass a folder as --out",
         ),
         (("speech/talk.wav", "--format", "srt", "--format", "txt"), "one format can be printed"),
         (("speech", "--threads", "-1"), "--threads"),

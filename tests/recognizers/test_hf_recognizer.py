@@ -521,7 +521,7 @@ def test_languages(hf_folder: Folder) -> None:
     with pytest.raises(UserError, match="does not know the language fr: provide one of de, en"):
         prompt("whisper", "fr")
     for name in ("wav2vec2", "moonshine"):
-        with pytest.raises(UserError, match=r"leave out pretrained\.language=en"):
+        with pytest.raises(UserError, match=r"omit pretrained\.language=en"):
             prompt(name, "en")
 
 

@@ -227,7 +227,7 @@ def run(
 
 
 def demo(overrides: Overrides = None, *, as_json: ResultsAsJson = False) -> None:
-    """Run local prior matching on a small generated corpus (about ten minutes).
+    """Run local prior matching on a small generated corpus; it takes about ten minutes.
 
     Example: priormatch demo
     """

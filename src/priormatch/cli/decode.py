@@ -121,7 +121,7 @@ def label(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Make pseudo-labels from hypotheses, without those that are empty, unfinished, looping or uncertain.
+    """Make pseudo-labels from hypotheses; empty, unfinished, looping or uncertain ones are left out.
 
     With transcripts from several models, training draws one of them each time it uses an utterance.
 

@@ -345,7 +345,7 @@ def pack(
     max_bad_share: BadShare = 0.05,
     as_json: Json = False,
 ) -> None:
-    """Store the audio of cuts in a few large 16-bit WAV files, which training reads fastest.
+    """Store the audio of cuts in a few large 16-bit WAV files; training reads these fastest.
 
     Example: priormatch pack data/train-clean-360.jsonl.gz --out packed/train-clean-360
     """

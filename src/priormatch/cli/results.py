@@ -172,7 +172,7 @@ def compare(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show the word error rates of several runs as Markdown, with paired tests over all runs.
+    """Show the word error rates of several runs as Markdown; with paired tests over all runs.
 
     Example: priormatch compare runs/demo-0 runs/demo-1 runs/demo-2
     """

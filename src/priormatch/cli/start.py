@@ -91,7 +91,7 @@ def new(
     ] = "",
     language: Language = "",
 ) -> None:
-    """Write a commented recipe for your own data, with sizes that fit the data and the machine.
+    """Write a commented recipe for your own data; its sizes fit the data and the machine.
 
     Example: priormatch new calls.yaml --labeled speech --unlabeled more-speech --text books --test calls=test.csv
     """
@@ -118,7 +118,7 @@ def doctor(
     *,
     as_json: Json = False,
 ) -> None:
-    """Check the installation, the machine, and the data and models of a recipe; nothing is trained or written.
+    """Check the installation, machine, and a recipe's data and models; nothing is trained or written.
 
     The exit code is 1 if there is a problem.
 
@@ -146,7 +146,7 @@ def plan(
     price: Annotated[float | None, typer.Option("--price", min=0.0, help="Price of a GPU per hour.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Estimate what a run needs on a number of GPUs (hours, memory, disk space, money), without writing anything.
+    """Estimate what a run needs: hours, memory, disk space and money; nothing is trained or written.
 
     It measures a few updates of each stage on this machine, with noise as input and the share of each batch that one
     of the GPUs would have, so run it on one GPU of the kind that you will use. Communication time is modeled.

@@ -204,7 +204,7 @@ def match(
     recipe: Recipe = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a recognizer further by local prior matching, or with the same schedule on given labels.
+    """Train a recognizer further by local prior matching; or, with the same schedule, on given labels.
 
     Speech that is not in cuts is converted in OUT/data. Without --validation, some of the labeled speakers are held
     out. Without --lengths, the unlabeled speech is decoded first if the length filter needs it.
