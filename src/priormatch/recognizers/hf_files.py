@@ -162,7 +162,7 @@ def language_token(found: Pretrained, languages: Mapping[str, int], asked: str |
     if not asked:
         raise UserError(
             f"{found.source} knows {len(languages)} languages: set pretrained.language, for example to en"
-            " (--language en, for verbs that have this option)"
+            " (--language en, for commands that have this option)"
         )
     code = asked.lower().removeprefix("<|").removesuffix("|>")
     token = f"<|{TO_LANGUAGE_CODE.get(code, code)}|>"
