@@ -218,7 +218,7 @@ def test_new_writes_a_recipe_for_pretrained_models(
     assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", "labeled") == 2
     assert "config.json is missing" in capsys.readouterr().err
     for model, said in (
-        (hf_folder("whisper"), "--language en, for verbs"),
+        (hf_folder("whisper"), "--language en, for commands"),
         (prior, "is not a speech recognizer"),
     ):
         assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", model) == 2

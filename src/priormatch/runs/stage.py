@@ -154,7 +154,7 @@ class Stage:
         own = read_record(folder) if holds_work(folder) else None
         if own is not None and found.reason and not keep_old and own["recipe"] != self.recipe:
             raise UserError(
-                f"{folder} was made with other settings ({found.reason.removesuffix(' changed')}): give another"
+                f"{folder} was made with other settings ({found.reason.removesuffix(' changed')}): use another"
                 " folder, or remove it"
             )
         if found.place is not None and found.place != folder:
