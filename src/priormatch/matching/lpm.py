@@ -188,7 +188,7 @@ class Proposal:
 
 
 def require_fit(cer: float, most: float) -> None:
-    """Refuse a proposal so bad that matching would be useless for training."""
+    """Refuse a proposal that is too weak for matching."""
     if not cer <= most:  # NaN is refused too
         raise Refused(
             f"the proposal model's validation CER is {cer:.1f} %, above matching.max_proposal_cer={most:g}: its"
