@@ -126,7 +126,7 @@ def test_librilight(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("description", "reason"),
     [
-        (None, "cannot read bad.json beside it: No such file"),
+        (None, "cannot read bad.json next to it: No such file"),
         ("{", "no voice_activity"),
         ("[]", "no voice_activity"),
         ('{"speaker": "1"}', "no voice_activity"),
