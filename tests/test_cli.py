@@ -210,7 +210,7 @@ def test_settings_are_explained(capsys: pytest.CaptureFixture[str], refused: Cal
     assert "\n  seed: 0  # random seed" in capsys.readouterr().out
     assert command("settings", "--reference") == 0
     assert "| `training.seed` |" in capsys.readouterr().out
-    assert "leave out" in refused("settings", "--reference", "training.seed=3")
+    assert "omit" in refused("settings", "--reference", "training.seed=3")
 
 
 def test_settings_of_a_group_are_printed_alone(
@@ -306,12 +306,12 @@ def test_what_is_missing_is_named(
 
 def test_a_folder_without_audio_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "empty holds no audio" in refused("prepare", "audio", "empty", "--out", "x.jsonl.gz")
-    assert "empty holds no audio" in refused("prepare", "librispeech", "empty", "--out", "x")
+    assert "empty contains no audio" in refused("prepare", "audio", "empty", "--out", "x.jsonl.gz")
+    assert "empty contains no audio" in refused("prepare", "librispeech", "empty", "--out", "x")
 
 
 def test_a_tokenizer_of_nothing(refused: Callable[..., str]) -> None:
-    assert "give --cuts or --text" in refused("tokenizer", "--out", "x")
+    assert "pass --cuts or --text" in refused("tokenizer", "--out", "x")
 
 
 def test_own_data_must_be_given(
@@ -319,7 +319,7 @@ def test_own_data_must_be_given(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert command("run", "demo", "corpus=own") == 2
-    assert "labeled is not set: give labeled=PATH" in capsys.readouterr().err
+    assert "labeled is not set: set labeled=PATH" in capsys.readouterr().err
 
 
 def test_a_device_that_is_not_there(

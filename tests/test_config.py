@@ -147,7 +147,7 @@ def test_a_text_setting_can_be_emptied(recipe: Callable[..., Path]) -> None:
 
 @pytest.mark.parametrize("name", ["average", "renewed", "second_round", "selected", "selected_at_random"])
 def test_a_removed_setting_is_called_removed(recipe: Callable[..., Path], name: str) -> None:
-    sentence = f"the setting matching.{name} was removed: leave it out"
+    sentence = f"the setting matching.{name} no longer exists: remove it"
     with pytest.raises(UserError, match=sentence):
         load_settings(recipe(f"matching: {{{name}: 0.5}}\n"))
     with pytest.raises(UserError, match=sentence):

@@ -45,7 +45,7 @@ def test_settings(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(capsys, "settings", "--recipe", "demo", "matching.beam_size=7")
     assert (found["name"], found["matching"]["beam_size"]) == ("demo", 7)
     assert command("settings", "--reference", "--json") == 2
-    assert "--reference prints Markdown: leave out --json" in capsys.readouterr().err
+    assert "--reference prints Markdown: omit --json" in capsys.readouterr().err
 
 
 def test_doctor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -351,7 +351,7 @@ def test_contexts_that_cannot_be_used_are_refused(
     out = tmp_path / "lpm"
     with pytest.raises(UserError, match="no utterance of unlabeled follows another in its recording"):
         match(**reader, **speech, out=out, settings=tiny(*CONTEXT))
-    with pytest.raises(UserError, match="contexts holds no text for an utterance of unlabeled"):
+    with pytest.raises(UserError, match="contexts contains no text for an utterance of unlabeled"):
         match(**reader, **consecutive, out=out, settings=tiny(), contexts={"stranger": "at"})
     with pytest.raises(UserError, match="contexts only affect the prior's weights"):
         weighed = tiny("matching.prior_exponent=0", "matching.proposal_exponent=1")
@@ -416,9 +416,9 @@ def test_validation_speech_is_wanted(
 ) -> None:
     silent = tiny_corpus(2, "silent", transcribed=False)
     cases: list[tuple[dict[str, Any], str]] = [
-        ({}, "validation is empty: give at least one set of transcribed cuts"),
-        ({"dev": []}, "dev holds no transcribed utterance"),
-        ({"dev": silent}, "dev holds no transcribed utterance"),
+        ({}, "validation is empty: use at least one set of transcribed cuts"),
+        ({"dev": []}, "dev contains no transcribed utterance"),
+        ({"dev": silent}, "dev contains no transcribed utterance"),
         ({"dev": tmp_path / "nowhere.jsonl.gz"}, "no cuts at"),
     ]
     for validation, sentence in cases:
@@ -430,8 +430,8 @@ def test_validation_speech_is_wanted(
 
 def test_speech_without_an_utterance_is_named(models: Models, speech: Speech, tmp_path: Path) -> None:
     for name, sentence in (
-        ("labeled", "labeled holds no transcribed"),
-        ("unlabeled", "unlabeled holds no utt"),
+        ("labeled", "labeled contains no transcribed"),
+        ("unlabeled", "unlabeled contains no utt"),
     ):
         given: dict[str, Any] = {**speech, name: []}
         with pytest.raises(UserError, match=sentence):

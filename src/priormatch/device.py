@@ -23,10 +23,10 @@ def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UserError(f"device={name}: not a device; give auto, cpu, cuda or cuda:1") from error
+        raise UserError(f"device={name}: not a device; use auto, cpu, cuda or cuda:1") from error
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise UserError(f"device={name}: PyTorch sees no GPU here; give device=auto or device=cpu")
+            raise UserError(f"device={name}: PyTorch sees no GPU here; set device=auto or device=cpu")
         torch.cuda.set_device(device.index or 0)  # kernels and CUDA graphs run on the current device
     return device
 

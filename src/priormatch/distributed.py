@@ -230,7 +230,7 @@ def _explain(error: RuntimeError) -> NoReturn:
     who = f"process{'es' * (len(missing) > 1)} {', '.join(map(str, missing))}" if missing else "a process"
     raise UserError(
         f"{who} of {_job.ranks} stopped answering at {_job.place}; its own message says why, unless it was killed;"
-        " the same command resumes from the last checkpoint, also with another number of processes"
+        " the same command resumes from the last checkpoint, even with a different number of processes"
     ) from error
 
 

@@ -102,7 +102,7 @@ def _validation(sets: Mapping[str, Cuts], settings: Settings) -> dict[str, Corpu
     """The validation sets, thinned to training.validate_on utterances each; there must be one."""
     if not sets:
         raise UserError(
-            "validation is empty: give at least one set of transcribed cuts to select the best model"
+            "validation is empty: use at least one set of transcribed cuts to select the best model"
         )
     most = settings.training.validate_on
     return {name: thin(_corpus(cuts, settings, name, transcribed=True), most) for name, cuts in sets.items()}
@@ -112,7 +112,7 @@ def _check_contexts(job: MatchJob) -> None:
     """Refuse contexts that are of other utterances, or that the prior cannot read."""
     if job.contexts is not None and not any(cut.id in job.contexts for cut in job.unlabeled.cuts):
         raise UserError(
-            "contexts holds no text for an utterance of unlabeled: use the ids of its cuts as keys"
+            "contexts contains no text for an utterance of unlabeled: use the ids of its cuts as keys"
         )
     if job.contexts is None and not job.settings.matching.context:
         return
@@ -168,7 +168,9 @@ def _corpus(cuts: Cuts, settings: Settings, name: str, transcribed: bool = False
     found = read_cuts(Path(cuts)) if isinstance(cuts, str | os.PathLike) else list(cuts)
     kept = [cut for cut in found if not transcribed or cut_text(cut)]
     if not kept:
-        raise UserError(f"{name} holds no {'transcribed ' if transcribed else ''}utterance: give other cuts")
+        raise UserError(
+            f"{name} contains no {'transcribed ' if transcribed else ''}utterances: provide other cuts"
+        )
     return Corpus(kept, settings.audio, name)
 
 

@@ -25,12 +25,12 @@ def read_yaml(path: Path) -> Any:
 def read_yaml_text(path: Path) -> str:
     """Read the text of a YAML file that is safe to parse: `checked`, UTF-8, and not too large."""
     if not path.is_file():  # a pipe or a device could block or never end
-        raise UserError(f"{path} is not a file: give a YAML file")
+        raise UserError(f"{path} is not a file: provide a YAML file")
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise UserError(
-            f"{path} is larger than {MOST_BYTES >> 10} KB, too large for settings: give another file"
+            f"{path} is larger than {MOST_BYTES >> 10} KB, too large for settings: use another file"
         )
     try:
         return checked(content.decode("utf-8-sig"), str(path))

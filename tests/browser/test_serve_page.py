@@ -250,7 +250,7 @@ def test_the_beam_of_each_segment_can_be_chosen_by_key(open_page: Any, server: A
         ("silent.wav", "No speech was found"),
         ("long.flac", "long.flac: lasts 1m10s, but at most 1m00s are allowed here"),
         ("large.wav", "large.wav: has 1.2 MB, but at most 1 MB are allowed here"),
-        ("<b>notes.m4a", "notes.m4a: is not a supported type of file; give a WAV"),
+        ("<b>notes.m4a", "notes.m4a: is not a supported type of file; provide a WAV"),
     ],
 )
 def test_a_broken_upload_gets_a_sentence_and_the_next_is_transcribed(

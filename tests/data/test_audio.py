@@ -107,7 +107,7 @@ def test_files_that_are_not_audio(tmp_path: Path, decode: bool) -> None:
     soundfile.write(tmp_path / "silent.wav", NOISE[:0], 16_000)
     assert check_audio(tmp_path / "empty.wav", decode) == "the file is empty"
     assert check_audio(tmp_path / "text.flac", decode) == "cannot be opened: Format not recognised"
-    assert check_audio(tmp_path / "silent.wav", decode) == "holds no audio"
+    assert check_audio(tmp_path / "silent.wav", decode) == "contains no audio"
     assert check_audio(tmp_path / "none.wav", decode) == "cannot be opened: No such file or directory"
 
 

@@ -204,7 +204,7 @@ def test_untranscribed_audio_has_no_labels(tiny_corpus: MakeCorpus, tiny_tokeniz
     assert batch.texts == [None] * 7
     assert batch.label_lengths.tolist() == [0] * 7
     assert batch.labels.tolist() == [[tiny_tokenizer.eos]] * 7
-    with pytest.raises(UserError, match="holds no transcribed utterance"):
+    with pytest.raises(UserError, match="contains no transcribed utterance"):
         Corpus.load(manifest, AUDIO, transcribed=True)
 
 
@@ -280,7 +280,7 @@ def test_too_long_and_too_short_are_skipped_and_counted(tiny_corpus: MakeCorpus)
     assert corpus.durations.tolist() == [0.6, 0.4, 0.4]
     assert corpus.skipped == 4
     assert corpus.hours == pytest.approx(1.4 / 3600)
-    with pytest.raises(UserError, match=r"tiny\.jsonl\.gz holds no utterance between 5 and 9 s"):
+    with pytest.raises(UserError, match=r"tiny\.jsonl\.gz contains no utterance between 5 and 9 s"):
         Corpus.load(manifest, AudioSettings(shortest=5, longest=9))
 
 
@@ -540,5 +540,5 @@ def test_manifests_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"{name} is not a usable manifest of cuts"):
             read_cuts(tmp_path / name)
     (tmp_path / "d.jsonl").write_bytes(b"")
-    with pytest.raises(UserError, match=r"d\.jsonl holds no cuts"):
+    with pytest.raises(UserError, match=r"d\.jsonl contains no cuts"):
         read_cuts(tmp_path / "d.jsonl")

@@ -68,7 +68,7 @@ def test_integers_are_scaled() -> None:
         (np.array([0.0, np.nan]), 16_000, "not finite"),
         (np.zeros(9, np.uint8), 16_000, "uint8"),
         (np.zeros(9), 16, "rate=16"),
-        (np.zeros(9), "8k", "rate='8k': give the sampling rate in Hz as a whole number"),
+        (np.zeros(9), "8k", "rate='8k': provide the sampling rate in Hz as a whole number"),
         (np.zeros(9), 16_000.5, r"rate=16000\.5"),
         (np.zeros(9), None, "rate=None"),
         (np.zeros(9), True, "rate=True"),

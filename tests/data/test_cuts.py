@@ -156,7 +156,7 @@ def test_lines_that_are_no_objects_of_text_and_numbers(tmp_path: Path, line: str
 
 def test_only_json_lines_are_manifests(entry: dict, tmp_path: Path) -> None:
     (tmp_path / "cuts.json").write_text(json.dumps([entry]))
-    with pytest.raises(UserError, match=r"cuts\.json is not a manifest of cuts: give a \.jsonl"):
+    with pytest.raises(UserError, match=r"cuts\.json is not a manifest of cuts: provide a \.jsonl"):
         read_cuts(tmp_path / "cuts.json")
 
 

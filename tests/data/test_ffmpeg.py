@@ -82,7 +82,7 @@ FAILURES = {
     "echo '[mov @ 0x5] [a/b @ 0x1] moov atom not found.' >&2; echo more >&2; exit 1": "(moov atom not found)",
     "echo '[in#0 @ 0x7] File ended prematurely' >&2": "(File ended prematurely)",
     "exit 3": "(it was stopped)",
-    "echo \"Stream map '' matches no streams.\" >&2; exit 1": "holds no audio",
+    "echo \"Stream map '' matches no streams.\" >&2; exit 1": "contains no audio",
     "while :; do echo 'again and again and again' >&2; done": "(again and again and again)",
     "exec sleep 60": "(it was stopped)",
 }
@@ -95,7 +95,7 @@ def test_failures_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scri
     (tmp_path / "a.m4a").write_bytes(MP4)
     said = reason(tmp_path / "a.m4a")
     assert said.endswith(FAILURES[script])
-    assert said.startswith("truncated or damaged: ffmpeg cannot") or said == "holds no audio"
+    assert said.startswith("truncated or damaged: ffmpeg cannot") or said == "contains no audio"
 
 
 def test_a_full_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_words_in_other_letters_than_the_alphabets_are_no_transcript() -> None:
         RUSSIAN.spoken("Привет, world")
     with pytest.raises(ValueError, match="has digits"):
         RUSSIAN.spoken("в ५ часов")
-    with pytest.raises(ValueError, match="holds no word"):
+    with pytest.raises(ValueError, match="contains no word"):
         RUSSIAN.spoken("—")
     with pytest.raises(ValueError, match="wrong encoding"):
         UNICODE.spoken("Stra\ufffde")
@@ -114,7 +114,7 @@ def test_settings() -> None:
     settings = load_settings(None, ["language.normalizer=unicode", "language.alphabet=aäbc yes"])
     assert normalizer_of(settings.language) == Normalizer("unicode", "aäbc yes")
     assert normalizer_of(LanguageSettings()) == ENGLISH
-    with pytest.raises(UserError, match="the alphabet 'aÄ' has capitals: give lower-case letters"):
+    with pytest.raises(UserError, match="the alphabet 'aÄ' has capitals: use lower-case letters"):
         normalizer_of(LanguageSettings("unicode", "aÄ"))
     with pytest.raises(UserError, match="normalizer"):
         load_settings(None, ["language.normalizer=german"])

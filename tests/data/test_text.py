@@ -36,7 +36,7 @@ def test_a_transcript_gives_the_words_spoken_or_the_reason_why_not() -> None:
     assert ENGLISH.spoken(" “At five,” he said.\n") == "at five he said"
     with pytest.raises(ValueError, match=r"^its transcript 'at 5 pm' has digits: write numbers as words$"):
         ENGLISH.spoken("at 5 pm\n")
-    with pytest.raises(ValueError, match=r"^its transcript '\?!' holds no word$"):
+    with pytest.raises(ValueError, match=r"^its transcript '\?!' contains no word$"):
         ENGLISH.spoken(" ?!")
 
 

@@ -127,7 +127,7 @@ def test_damaged_archives_are_named(tmp_path: Path, suffix: str) -> None:
 def test_missing_and_empty_places_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no text file .*missing\.txt"):
         prepare_text([tmp_path / "missing.txt"], tmp_path / "out.txt")
-    with pytest.raises(UserError, match="holds no text"):
+    with pytest.raises(UserError, match="contains no text"):
         find_text_files([tmp_path])
     empty = write(tmp_path / "empty.txt", "\n 12 ...\n")
     with pytest.raises(UserError, match=r"no sentence is left of .*empty\.txt"):

@@ -89,7 +89,7 @@ def test_train_prior_of_a_network_needs_a_tokenizer(
 ) -> None:
     given = ("--text", "text.txt", "--validation-text", "text.txt", "--out", tmp_path / "prior")
     assert command("train-prior", *given) == 2
-    assert "give --tokenizer, or set prior.kind=ngram" in capfd.readouterr().err
+    assert "pass --tokenizer, or set prior.kind=ngram" in capfd.readouterr().err
 
 
 def test_an_exported_prior_decodes_the_same(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def test_going_back_to_old_settings_trains_nothing(home: Path, capsys: pytest.Ca
     assert plan(*new)["prior"].reason == "prior.updates changed"
     assert command(*new) == 0
     said = capsys.readouterr().err
-    assert "to be made again: prior, because prior.updates changed; it took" in said
+    assert "to rerun: prior, because prior.updates changed; it took" in said
     back = plan(*old)
     assert {name: present(each.place).name for name, each in back.items() if each.place != each.folder} == {
         "prior": "prior.1",
@@ -235,7 +235,7 @@ def test_going_back_to_old_settings_trains_nothing(home: Path, capsys: pytest.Ca
     }
     assert command(*old) == 0
     said = capsys.readouterr().err
-    assert "to be reused: prior, from prior.1, which has these settings" in said.splitlines()
+    assert "to reuse: prior, from prior.1, which has these settings" in said.splitlines()
     assert redone(said) == set()
     assert {name: content for name, content in weights(home).items() if name in before} == before
     assert sorted((folder / "metrics.jsonl").read_text().splitlines()) == learned
@@ -297,7 +297,7 @@ def test_a_model_that_is_gone_is_made_again_and_nothing_else(
     (home / "runs/tiny/lpm/checkpoint.safetensors").unlink()  # no one needs it any more
     assert command(*TESTED, f"runs={home / 'runs'}") == 0
     said = capsys.readouterr().err
-    assert "supervised: made again because model/model.yaml is missing or changed" in said
+    assert "supervised: rerun because model/model.yaml is missing or changed" in said
     assert [line for line in said.splitlines() if line.endswith(" ...")] == ["supervised ..."]
     after = weights(home)
     assert {name: after[name] for name in before} == before

@@ -76,23 +76,23 @@ def test_what_cannot_be_asked_for_is_said(
     for words, sentence in (
         (("10",), "there is no table 10"),
         (("4", "--scale", "huge"), "there is no scale huge: choose from demo, small, paper"),
-        (("4", "--seeds", "one"), "--seeds one: give numbers separated by commas"),
-        (("4", "--seeds", ","), "--seeds ,: give numbers separated by commas"),
-        (("4", "--seeds", ""), "--seeds : give numbers separated by commas"),
+        (("4", "--seeds", "one"), "--seeds one: use numbers separated by commas"),
+        (("4", "--seeds", ","), "--seeds ,: use numbers separated by commas"),
+        (("4", "--seeds", ""), "--seeds : use numbers separated by commas"),
         (("4", "--seeds", "0,0"), "--seeds 0,0: give each number once"),
         (("1:3",), "tab1_hypotheses shows beams and has no rows to select: name it without rows"),
         (("4:99",), "tab4_length_filter has no row 99: choose from 1 to 8"),
         (
             ("4", "matching.start=C"),
-            "matching.start=C cannot be set for tables, because their rows define it: leave it out",
+            "matching.start=C cannot be set for tables, because their rows define it: remove it",
         ),
         (("2:5-3",), "tab2_beam_mix:5-3: give each number once, and the lower end of a range first"),
-        (("2:1-", "4"), "tab2_beam_mix:1-: give numbers separated by commas, such as 0,2 or 1-3,7"),
+        (("2:1-", "4"), "tab2_beam_mix:1-: use numbers separated by commas, such as 0,2 or 1-3,7"),
         (("2:1", "tab2_beam_mix:3"), "a table is given twice: give each once, with all its rows"),
-        (("matching.updates=3",), "no table given: give its number or name"),
+        (("matching.updates=3",), "no table given: pass its number or name"),
         (("7:23",), "none of these rows can run at demo scale: choose others"),
-        (("4", "training.seed=3"), "training.seed cannot be set for tables: give --seeds"),
-        (("4", "--scale", "small"), "the small scale needs data: give --data FOLDER, with labeled.jsonl.gz"),
+        (("4", "training.seed=3"), "training.seed cannot be set for tables: pass --seeds"),
+        (("4", "--scale", "small"), "the small scale needs data: pass --data FOLDER, with labeled.jsonl.gz"),
     ):
         assert command("table", *words) == 2
         assert sentence in capsys.readouterr().err

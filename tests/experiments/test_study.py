@@ -132,11 +132,11 @@ def test_a_table_of_real_speech_runs_on_its_split(
     assert len(rated) == (8 if scale == "librispeech" else 3)
     assert command("table", "X4", "--scale", "small", "--data", data) == 2
     assert (
-        "x4_real_speech cannot be run at small scale: give --scale librispeech or common-voice"
+        "x4_real_speech cannot be run at small scale: pass --scale librispeech or common-voice"
         in capsys.readouterr().err
     )
     assert command("table", "7", "--scale", scale, "--data", data) == 2
-    assert "give --scale demo or small or paper" in capsys.readouterr().err
+    assert "pass --scale demo or small or paper" in capsys.readouterr().err
 
 
 def test_figures_outlive_a_run_with_other_settings(
@@ -173,7 +173,7 @@ def test_without_a_runs_folder_there_is_nothing_to_show_so_far(
     monkeypatch.chdir(tmp_path)
     assert command("table", "4", "--scale", scale, "--seeds", "0,1", "--so-far") == 2
     nowhere = f"there is no folder runs/table-{scale}/seed-0 nor runs/table-{scale}/seed-1"
-    assert f"{nowhere}, so nothing has been measured: give runs=FOLDER" in capsys.readouterr().err
+    assert f"{nowhere}, so nothing has been measured: set runs=FOLDER" in capsys.readouterr().err
     (tmp_path / f"runs/table-{scale}/seed-1").mkdir(parents=True)
     assert command("table", "1", "4:1-3", "--scale", scale, "--seeds", "0,1", "--so-far") == 0
     said = capsys.readouterr().err
@@ -279,7 +279,7 @@ def test_a_study_of_an_older_version_is_continued(
     assert again.speech["all"][0] == study.folder / "both/unlabelled.jsonl.gz"
     labels = again.labels(system, [transcripts])
     assert labels == study.folder / "unlabelled/all" / made.parent.name / "labelled.jsonl.gz"
-    assert "made again" not in capsys.readouterr().err
+    assert "rerun because" not in capsys.readouterr().err
 
 
 def test_a_system_of_an_older_version_keeps_its_folder(tmp_path: Path) -> None:

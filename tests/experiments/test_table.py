@@ -328,4 +328,4 @@ def test_the_docs_tell_how_another_corpus_is_laid_out_and_how_long_main_results_
         assert f"`{name.removesuffix('.jsonl.gz')}`" in told
     plan = places("small")
     longer, usual = plan.main["all"].matching.updates, plan.settings.matching.updates
-    assert f"at small scale for {longer:,} updates where the others have {usual:,}" in told
+    assert f"At small scale, they have {longer:,} updates and the others {usual:,}." in told

@@ -114,7 +114,10 @@ def test_a_folder_that_is_no_finished_run_is_named(
     (tmp_path / "begun" / "decoded" / "supervised").mkdir(parents=True)
     for name in ("nowhere", "begun"):
         assert command("compare", runs[0], tmp_path / name) == 2
-        assert f"{name} holds no decoded test sets: give folders of finished runs" in capsys.readouterr().err
+        assert (
+            f"{name} contains no decoded test sets: provide folders of finished runs"
+            in capsys.readouterr().err
+        )
 
 
 def test_the_verb_prints_the_same(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -216,10 +216,10 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[...,
 def test_nothing_is_written_over(model: str, cuts: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     words = ("--cuts", cuts, "--model", model, "--out", "all.jsonl.gz", *KEEP_ALL)
     (tmp_path / "all.jsonl.gz").write_text("mine")
-    assert "all.jsonl.gz exists: give another --out, or --overwrite" in refused(*words)
+    assert "all.jsonl.gz exists: choose another --out, or pass --overwrite" in refused(*words)
     (tmp_path / "all.jsonl.gz").unlink()
     (tmp_path / "all.transcripts.jsonl").write_text("mine")
-    assert "all.transcripts.jsonl exists: label from it with --transcripts" in refused(*words)
+    assert "all.transcripts.jsonl exists: use it with --transcripts" in refused(*words)
     assert command("label", *words, "--overwrite") == 0
     assert json.loads((tmp_path / "all.transcripts.jsonl").read_text().splitlines()[0])["id"] == "tiny-0"
 
@@ -229,8 +229,8 @@ def test_wrong_uses(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("--cuts", cuts, "--out", "all.jsonl.gz")
-    assert "give either --model" in refused(*words)
-    assert "give either --model" in refused(*words, "--model", "m", "--transcripts", "t")
+    assert "pass either --model" in refused(*words)
+    assert "pass either --model" in refused(*words, "--model", "m", "--transcripts", "t")
     assert "need --model" in refused(*words, "--transcripts", "t", "--beam-size", "4")
     assert "must end in .jsonl.gz" in refused("--cuts", cuts, "--out", "all.json", "--model", "m")
     assert "--keep-best" in refused(*words, "--model", "m", "--keep-best", "90")

@@ -76,9 +76,7 @@ def test_gpus_without_an_utterance_are_counted(capsys: pytest.CaptureFixture[str
     plan.note_idle(plan.of_run(settings, {}), Cluster(16))
     assert capsys.readouterr().err == ""
     plan.note_idle(plan.of_run(settings, {}), Cluster(64))
-    assert (
-        "supervised: 16 utterances per update, so 48 of 64 GPUs have nothing to do" in capsys.readouterr().err
-    )
+    assert "supervised: 16 utterances per update, so 48 of 64 GPUs are idle" in capsys.readouterr().err
 
 
 def test_stages_follow_the_settings() -> None:
@@ -137,7 +135,7 @@ def test_a_dry_run_and_a_plan_have_the_same_figures_and_write_nothing(
     figures = [line for line in capsys.readouterr().out.splitlines() if "│" in line or "time:" in line]
     assert len(figures) == 8
     assert set(figures) <= set(dry.splitlines())
-    assert "to be made: data, tokenizer, supervised, prior" in dry
+    assert "to run: data, tokenizer, supervised, prior" in dry
     assert command("run", *words, "--dry-run", "--json") == 0
     assert json.loads(capsys.readouterr().out)["finished"] == []
     assert command("plan", *words, "--gpus", "2", "--price", "3", "--json") == 0

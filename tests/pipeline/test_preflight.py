@@ -39,7 +39,7 @@ def test_problems_stop_a_run_and_force_goes_on(asked: list[bool], capsys: pytest
         require_sound(SETTINGS, ALL_NEW, force=False)
     assert capsys.readouterr().err.splitlines() == ["warning  odd; look", "problem  bad letters; mend"]
     require_sound(SETTINGS, ALL_NEW, force=True)
-    assert "continuing in spite of 1 problem" in capsys.readouterr().err
+    assert "continuing despite 1 problem" in capsys.readouterr().err
     assert asked == [True, True]
 
 

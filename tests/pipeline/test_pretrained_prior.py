@@ -205,7 +205,7 @@ def test_a_run_uses_it_in_place_of_a_prior_of_its_own(
     record = read_record(run / "lpm")
     assert record is not None
     assert record["recipe"]["settings"]["prior"].keys() == {"sha256"}
-    assert "lpm: made again because prior" in capsys.readouterr().err
+    assert "lpm: rerun because prior" in capsys.readouterr().err
 
 
 def test_doctor_reads_it_and_compares_letters(lm: Path, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_prior_that_cannot_write_the_output_is_refused(
     monkeypatch.setattr(HuggingFacePrior, "cannot_write", lacking("e"))
     given = ("model", lm, speech["labeled"], speech["unlabeled"], {"dev": speech["dev"]})
     match(*given, "few", settings=settings())
-    assert "letters (e): it does not tell hypotheses with them apart" in capsys.readouterr().err
+    assert "letters (e): it cannot distinguish hypotheses that differ in them" in capsys.readouterr().err
     monkeypatch.setattr(HuggingFacePrior, "cannot_write", lacking(*"aeiou"))
     with pytest.raises(UserError, match=r"cannot write \d of the recognizer's \d+ letters \(a e"):
         match(*given, "many", settings=settings())
@@ -237,7 +237,7 @@ def test_a_prior_that_cannot_write_the_output_is_refused(
 
 def test_folders_of_our_own_are_still_ours(lm: Path, tmp_path: Path) -> None:
     assert isinstance(load_prior(lm), HuggingFacePrior)
-    with pytest.raises(UserError, match="holds no prior"):
+    with pytest.raises(UserError, match="contains no prior"):
         load_prior(tmp_path)
     (tmp_path / WEIGHTS).write_bytes((lm / WEIGHTS).read_bytes())
     (tmp_path / "config.json").write_bytes((lm / "config.json").read_bytes())

@@ -87,7 +87,7 @@ def test_one_command_matches_folders_of_models_and_speech(
     speech = ("--labeled", "labeled", "--unlabeled", "unlabeled", "--out", "out")
     words = ("match", *models, *speech, "validation_share=0.25", "pretrained.train=lora", *SHORT)
     assert command(*words) == 0
-    assert "the settings are those of --recipe pretrained" in capsys.readouterr().err
+    assert "using --recipe pretrained" in capsys.readouterr().err
     start, matched = load_recognizer(hf_folder("wav2vec2")), load_recognizer("out/model")
     assert matched.state_dict().keys() == start.state_dict().keys()
     card = (at_home / "out/model/README.md").read_text()
@@ -131,7 +131,7 @@ def test_labels_in_another_script_are_refused_and_single_letters_named(
     assert command(*words, "--out", "greek") == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "of the letters in the transcripts of greek/data/" in said
-    assert "give a recognizer of their language" in said
+    assert "provide a recognizer of their language" in said
     write("monday at the café")
     assert command(*words, "--out", "accent") == 0
     assert "are left out of the labels: é" in capsys.readouterr().err
@@ -143,7 +143,7 @@ def test_validation_speech_without_transcripts_is_named(
     models = ("--model", hf_folder("wav2vec2"), "--prior", tiny_gpt2(at_home / "lm"))
     speech = ("--unlabeled", "unlabeled", "--validation", "unlabeled", "--out", "out")
     assert command("match", *models, *speech, *SHORT) == 2
-    assert "validation/unlabeled=unlabeled holds no transcribed utterance" in capsys.readouterr().err
+    assert "validation/unlabeled=unlabeled contains no transcribed utterance" in capsys.readouterr().err
 
 
 def test_training_takes_it_in_place_of_a_tokenizer(
@@ -161,7 +161,7 @@ def test_training_takes_it_in_place_of_a_tokenizer(
         "pretrained",
     )
     assert command(*words, "--out", "sup", *SHORT) == 2
-    assert "there is no tokenizer: give --tokenizer, or pretrained.recognizer" in capsys.readouterr().err
+    assert "there is no tokenizer: pass --tokenizer, or set pretrained.recognizer" in capsys.readouterr().err
     given = f"pretrained.recognizer={hf_folder('hubert')}"
     assert command(*words, "--out", "sup", given, "training.optimizer.learning_rate=0.001", *SHORT) == 0
     lines = [json.loads(line) for line in (at_home / "sup/metrics.jsonl").read_text().splitlines()]
@@ -218,7 +218,7 @@ def test_new_writes_a_recipe_for_pretrained_models(
     assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", "labeled") == 2
     assert "config.json is missing" in capsys.readouterr().err
     for model, said in (
-        (hf_folder("whisper"), "--language en, for verbs"),
+        (hf_folder("whisper"), "--language en, for commands"),
         (prior, "is not a speech recognizer"),
     ):
         assert command("new", "other.yaml", *speech, "--text", "text.txt", "--model", model) == 2

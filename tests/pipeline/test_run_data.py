@@ -80,7 +80,7 @@ def test_sentences_in_a_row_are_held_out_for_a_prior_that_reads_the_one_before(
     assert data.held_out_text.read_text().splitlines() == given[:10] + given[100:110] + given[200:210]
     assert data.text.read_text().splitlines() == given[10:100] + given[110:200] + given[210:]
     folders["text"].write_text("".join(f"{each}\n" for each in given[:90]))
-    with pytest.raises(UserError, match="holds only 90 sentences"):
+    with pytest.raises(UserError, match="contains only 90 sentences"):
         make(folders, tmp_path, "prior.model.context=true")
 
 
@@ -209,7 +209,7 @@ def test_unlabeled_cuts_need_no_good_transcript(
 @pytest.mark.parametrize("name", ["labeled", "unlabeled", "text"])
 def test_what_is_not_given_is_asked_for(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     del folders[name]
-    with pytest.raises(UserError, match=f"^{name} is not set: give {name}=PATH"):
+    with pytest.raises(UserError, match=f"^{name} is not set: set {name}=PATH"):
         make(folders, tmp_path)
 
 
@@ -225,13 +225,15 @@ def test_speech_that_must_be_transcribed_and_is_not_is_refused_before_any_traini
     folders: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
     wrong = folders["unlabeled"]
-    with pytest.raises(UserError, match=rf"{name.replace('.', '/')}={wrong} holds no transcribed utterance"):
+    with pytest.raises(
+        UserError, match=rf"{name.replace('.', '/')}={wrong} contains no transcribed utterance"
+    ):
         make({**folders, name: wrong}, tmp_path)
 
 
 def test_too_little_text_is_refused_by_name(folders: dict[str, Path], tmp_path: Path) -> None:
     folders["text"].write_text("at nine\n")
-    with pytest.raises(UserError, match=r"text\.txt holds only 1 sentences"):
+    with pytest.raises(UserError, match=r"text\.txt contains only 1 sentences"):
         make(folders, tmp_path)
 
 

@@ -259,14 +259,14 @@ def test_sets_without_a_counterpart_are_named_and_old_work_is_left_alone(runs: t
 
 
 def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: Path, decoded: Path) -> None:
-    with pytest.raises(UserError, match=r"\(clean, noisy\) have no set name in common: give two that do"):
+    with pytest.raises(UserError, match=r"\(clean, noisy\) have no set name in common: provide two that do"):
         score([runs[0], runs[1] / "decoded" / "lpm"])
     with pytest.raises(UserError, match=r"decoded\.jsonl and .*other\.jsonl have no utterance in common"):
         score([decoded, write(tmp_path / "other.jsonl", ["at"], ["at"], first=9)])
-    with pytest.raises(UserError, match=r"have different references, first for tiny-1: give --ref"):
+    with pytest.raises(UserError, match=r"have different references, first for tiny-1: pass --ref"):
         score([decoded, write(tmp_path / "said.jsonl", HEARD, [SAID[0], "at night", SAID[2]])])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"empty holds no transcripts: give a finished run"):
+    with pytest.raises(UserError, match=r"empty contains no transcripts: provide a finished run"):
         score([tmp_path / "empty"])
 
 
@@ -306,7 +306,7 @@ def test_speakers_are_known_from_the_runs_own_data(
     shutil.copy(tiny_corpus(SAID[:1], "x"), one / "data" / "clean.jsonl.gz")
     path = one / "decoded" / "lpm" / "clean.jsonl"
     assert score([path], resampled="speakers").scores[0].units == 2
-    with pytest.raises(UserError, match=r"the speakers of 3 utterances are not known, .* give --references"):
+    with pytest.raises(UserError, match=r"the speakers of 3 utterances are not known, .* pass --references"):
         score([two / "decoded" / "lpm" / "clean.jsonl"], resampled="speakers")
 
 
@@ -337,13 +337,13 @@ def test_an_utterance_without_text_is_no_empty_reference(
     cuts = list(read_cuts(tiny_corpus(SAID)))
     cuts[1].supervisions[0].text = None
     CutSet.from_cuts(cuts).to_file(tmp_path / "some.jsonl.gz")
-    with pytest.raises(UserError, match="3 utterances have no reference, the first is tiny-0: give --ref"):
+    with pytest.raises(UserError, match="3 utterances have no reference, the first is tiny-0: pass --ref"):
         score([bare])
     with pytest.raises(
-        UserError, match="1 utterances have no reference, the first is tiny-1: give references"
+        UserError, match="1 utterances have no reference, the first is tiny-1: provide references"
     ):
         score([bare], [tmp_path / "some.jsonl.gz"])
-    with pytest.raises(UserError, match=r"none\.jsonl\.gz holds no transcribed utterance"):
+    with pytest.raises(UserError, match=r"none\.jsonl\.gz contains no transcribed utterance"):
         score([bare], [tiny_corpus(2, "none", transcribed=False)])
 
 
@@ -385,7 +385,7 @@ def test_the_verb_writes_what_it_shows(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--out", "x.txt"), "--out x.txt: give a file name that ends in .md or .json"),
+        (("--out", "x.txt"), "--out x.txt: provide a file name that ends in .md or .json"),
         (("--out", "old.md"), "old.md already exists: choose another name, or use --overwrite"),
         (("--out", "old.md/x.md", "--overwrite"), "cannot write old.md/x.md"),
         (("--normalizer", "none,whisper"), "'whisper' is not a normalizer: choose from none, basic, english"),
@@ -397,7 +397,7 @@ def test_the_verb_writes_what_it_shows(
         (("--resample", "speakers"), "the speakers of 3 utterances are not known"),
         (("--details", "-1"), "--details"),
         (("--prior", "nowhere"), "nowhere does not exist"),
-        (("--references", "nowhere"), "no references at nowhere: give cuts, or JSON lines"),
+        (("--references", "nowhere"), "no references at nowhere: provide cuts, or JSON lines"),
         (("nowhere",), "no transcripts at nowhere"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
@@ -466,7 +466,7 @@ def test_transcribed_recordings_are_scored_by_the_texts_beside_them(
     assert command("score", out, "--references", recordings, "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["scores"]
     assert found["wer"] == pytest.approx(100 / 3)
-    assert "recordings without a text beside them, not counted: 1" in found["notes"]
+    assert "recordings without a text file next to them, not counted: 1" in found["notes"]
     (recordings / "ann" / "one.txt").write_bytes("naïve".encode("latin1"))
     assert command("score", out, "--references", recordings) == 2
     assert "one.txt is not UTF-8 text: convert it with `iconv" in capsys.readouterr().err
@@ -497,7 +497,7 @@ def test_nemos_manifest_holds_both_sides(tmp_path: Path) -> None:
         ("x.csv", ["id,text", "a,at,ten"], "x.csv, line 2: 3 fields under 2 columns"),
         ("x.csv", ["id,text", 'a,"at'], "check the quotes"),
         ("x.csv", ["id,text", ",at"], "x.csv, line 2: no id in id, text"),
-        ("x.txt", [], "x.txt is empty: give JSON lines, a CSV or TSV table, Kaldi's `id words` or NIST's"),
+        ("x.txt", [], "x.txt is empty: provide JSON lines, a CSV or TSV table, Kaldi's `id words` or NIST's"),
         ("x.txt", ["we met at ten"], "no utterance of x.txt is in the references: its first is we, that"),
         ("x.txt", ["tiny-0 at", "more ten"], "x.txt: 1 utterances have no reference, the first is more"),
         ("x.txt", ["a at", "a ten"], "1 utterances occur more than once, the first is a"),

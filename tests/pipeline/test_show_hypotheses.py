@@ -143,7 +143,7 @@ def test_values_for_a_search_with_the_prior_are_used_or_refused(
     write_tuned(tmp_path / "fusion.yaml", FusionSettings(lm_weight=1.5, token_bonus=3.0), {})
     tuned = (*words, "--json", "--fusion", "fusion.yaml")
     assert command(*tuned) == 2
-    assert "give matching.hypotheses=asr_lm, or leave out --fusion" in capsys.readouterr().err
+    assert "set matching.hypotheses=asr_lm, or omit --fusion" in capsys.readouterr().err
     assert command(*tuned, "matching.hypotheses=asr_lm") == 0
     found = lines(capsys)
     assert command(*words, "--json", "matching.hypotheses=asr_lm") == 0
@@ -157,7 +157,7 @@ def test_what_is_not_of_these_utterances_is_refused(
     assert command(*words, "--lengths", "lengths.jsonl") == 2
     assert "lengths.jsonl has no lengths of these utterances" in capsys.readouterr().err
     assert command(*words, "--id", "nobody") == 2
-    assert "tiny.jsonl.gz holds no utterance nobody" in capsys.readouterr().err
+    assert "tiny.jsonl.gz contains no utterance nobody" in capsys.readouterr().err
 
 
 def test_a_prior_with_another_tokenizer_scores_texts(

@@ -27,11 +27,11 @@ def test_every_stage_is_told_once() -> None:
     ]
     assert list(in_words(found)) == [
         "finished, reused: data, tokenizer",
-        "to be reused: prior, from prior.2, which has these settings",
-        "to be made again: supervised, because model.size changed; it took 3m10s before",
-        "to be resumed: lengths, from lengths.1, which has these settings",
-        "to be resumed: lpm",
-        "to be made: decoded/supervised, decoded/lpm",
+        "to reuse: prior, from prior.2, which has these settings",
+        "to rerun: supervised, because model.size changed; it took 3m10s before",
+        "to resume: lengths, from lengths.1, which has these settings",
+        "to resume: lpm",
+        "to run: decoded/supervised, decoded/lpm",
     ]
 
 

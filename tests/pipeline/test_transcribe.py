@@ -228,7 +228,7 @@ def refusal(
 
 
 def test_transcripts_of_other_settings_are_refused(refusal: Callable[..., str], prior: Path) -> None:
-    assert "was made with another search.beam_size: give another --out" in refusal("--beam-size", 2)
+    assert "was made with another search.beam_size: choose another --out" in refusal("--beam-size", 2)
     assert "was made with another cutting.longest:" in refusal("--longest", 3)
     assert "was made with another cutting.pause:" in refusal(
         "--pause", 0.5, "--format", "txt", "--format", "srt"
@@ -243,7 +243,7 @@ def test_transcripts_of_another_model_or_recording_are_refused_until_told_otherw
     with torch.no_grad():
         present(tiny_recognizer.decoder).start.add_(1)
     tiny_recognizer.save(other)
-    assert "phone.txt was made with another model: give another --out" in refusal(model=other)
+    assert "phone.txt was made with another model: choose another --out" in refusal(model=other)
     shutil.copytree(folder / "deep", tmp_path / "namesakes")
     assert "phone.txt was made with another recording: " in refusal(speech=tmp_path / "namesakes")
     words = ("transcribe", other, folder / "deep" / "phone.wav", "--out", out)
@@ -339,14 +339,14 @@ def test_a_prior_and_its_tuned_values_change_the_search(
     [
         (
             ("speech", "--format", "srt"),
-            "srt of 8 recordings cannot be printed together: give a folder as --out",
+            "srt of 8 recordings cannot be printed together: pass a folder as --out",
         ),
         (("speech/talk.wav", "--format", "srt", "--format", "txt"), "one format can be printed"),
         (("speech", "--threads", "-1"), "--threads"),
-        (("speech", "--fusion", "fusion.yaml"), "give --prior too"),
+        (("speech", "--fusion", "fusion.yaml"), "pass --prior too"),
         (("speech", "--out", "out", "--format", "doc"), "doc"),
         (("nowhere",), "no such file or folder"),
-        (("model",), "holds no audio"),
+        (("model",), "contains no audio"),
         ((), "Missing argument"),
         (("speech", "--longest", "0.5"), "--longest"),
         (("speech", "--batch-seconds", "5"), "is below the maximum segment length, 20 s"),
@@ -373,7 +373,7 @@ def test_a_call_that_makes_no_sense_is_one_sentence(
 
 def test_another_folder_is_no_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("transcribe", folder, folder) == 2
-    assert "holds no recognizer" in capsys.readouterr().err
+    assert "contains no recognizer" in capsys.readouterr().err
 
 
 def places(root: Path, given: list[str]) -> dict[str, str]:

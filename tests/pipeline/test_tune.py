@@ -144,7 +144,9 @@ def test_a_file_tuned_earlier_with_values_worse_than_none_is_noted(
     file.write_text(yaml.safe_dump({"fusion": {"lm_weight": 0.1}, "tuned": about}))
     assert is_worse_than_none(file)
     assert decode("x.jsonl", "--prior", "prior", "--fusion", "fusion.yaml") == 0
-    assert "worse on its validation sets than no prior" in " ".join(capsys.readouterr().err.split())
+    assert "worse on its validation sets than decoding without a prior" in " ".join(
+        capsys.readouterr().err.split()
+    )
     file.write_text(
         yaml.safe_dump({"fusion": {"lm_weight": 0.1}, "tuned": about | {"with_prior": about["greedy"]}})
     )
@@ -257,7 +259,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(
         return said
 
     (home / "fusion.yaml").write_text("fusion: {}\n")
-    assert "give --prior too" in refused(decode("x.jsonl", "--fusion", "fusion.yaml"))
+    assert "pass --prior too" in refused(decode("x.jsonl", "--fusion", "fusion.yaml"))
     assert "fusion.beam_size=4" in refused(decode("x.jsonl", "--prior", "prior", "--beam-size", 4))
     assert "no fusion settings at nowhere" in refused(
         decode("x.jsonl", "--prior", "prior", "--fusion", "nowhere")

@@ -126,14 +126,14 @@ def test_librilight(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("description", "reason"),
     [
-        (None, "cannot read bad.json beside it: No such file"),
+        (None, "cannot read bad.json next to it: No such file"),
         ("{", "no voice_activity"),
         ("[]", "no voice_activity"),
         ('{"speaker": "1"}', "no voice_activity"),
         ('{"voice_activity": [[1]]}', "no voice_activity"),
         ('{"voice_activity": [["a", "b"]]}', "no voice_activity"),
-        ('{"voice_activity": []}', "holds no speech"),
-        ('{"voice_activity": [[NaN, 1], [-Infinity, 1], [5, 6], [0.5, 0.5]]}', "holds no speech"),
+        ('{"voice_activity": []}', "contains no speech"),
+        ('{"voice_activity": [[NaN, 1], [-Infinity, 1], [5, 6], [0.5, 0.5]]}', "contains no speech"),
     ],
 )
 def test_librilight_lists_chapters_it_cannot_cut(
@@ -159,7 +159,7 @@ def test_librilight_refuses_a_senseless_length(tmp_path: Path, longest: float) -
 def test_missing_and_empty_corpora(tmp_path: Path, prepare: type) -> None:
     with pytest.raises(UserError, match="nowhere does not exist"):
         prepare(tmp_path / "nowhere", tmp_path / "out")
-    with pytest.raises(UserError, match="holds no audio"):
+    with pytest.raises(UserError, match="contains no audio"):
         prepare(tmp_path, tmp_path / "out")
 
 

@@ -143,7 +143,7 @@ def test_parquet_as_the_hub_has_it(
     assert texts(out) == {"train-000000": "one", "train-000001": "two"}
     test = shard("test.Parquet", "Three")
     with pytest.raises(
-        UserError, match=r"splits data/test, data/train: give one file .* such as .*test\.Parquet"
+        UserError, match=r"splits data/test, data/train: use one file .* such as .*test\.Parquet"
     ):
         prepare_own(folder, out, overwrite=True)
     prepare_own(first, out, overwrite=True)

@@ -159,7 +159,7 @@ def test_pairs_that_do_not_fit(recordings: list[Recording], out: Path, tmp_path:
         prepare_own(folder, out)
     (folder / "x_recordings_dev.jsonl.gz").unlink()
     with pytest.raises(
-        UserError, match=r"its recordings, x_recordings_dev\.jsonl\.gz, are missing beside it"
+        UserError, match=r"its recordings, x_recordings_dev\.jsonl\.gz, are missing next to it"
     ):
         prepare_own(folder / "x_supervisions_dev.jsonl.gz", out)
 

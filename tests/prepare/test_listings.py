@@ -178,7 +178,7 @@ def test_folders_and_places_that_will_not_do(folder: Path, out: Path, tmp_path: 
     with pytest.raises(UserError, match=r"audio: there is no such"):
         prepare_own(folder, out)
     folder.mkdir()
-    with pytest.raises(UserError, match="holds no audio"):
+    with pytest.raises(UserError, match="contains no audio"):
         prepare_own(folder, out)
     file = write_audio(folder / "a.wav")
     with pytest.raises(UserError, match=r"a\.wav is one audio file"):
@@ -296,7 +296,7 @@ def test_lists_in_a_folder_without_transcripts_are_named(
     write_audio(folder / "train/a.wav")
     (folder / "train/said.csv").write_text("path,text\na.wav,hello\n")
     prepare_own(folder, out)
-    assert "if the transcripts are in train/said.csv, give that file" in capsys.readouterr().err
+    assert "if the transcripts are in train/said.csv, provide that file" in capsys.readouterr().err
     (folder / "train/a.txt").write_text("hello")
     prepare_own(folder, out, overwrite=True)
     assert "said.csv" not in capsys.readouterr().err
@@ -320,7 +320,7 @@ def test_csv_lists_audio_it_cannot_use(folder: Path, out: Path) -> None:
         "lasts 1.00 s, but line 3 asks for 0.5 to 2",
         "lasts 1.00 s, but line 4 asks for 1 to the end",
         "cannot be opened: No such file or directory",
-        "its transcript '?!' holds no word",
+        "its transcript '?!' contains no word",
         "its transcript 'at 5 pm' has digits: write numbers as words",
     ]
 

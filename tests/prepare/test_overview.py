@@ -166,7 +166,7 @@ def test_a_survey_opens_each_file_once_whatever_the_manifest_says(folder: Any) -
     assert (found.files, list(found.bad), found.durations) == (2, [folder / "gone.wav"], [1.0, 1.0])
 
 
-@pytest.mark.parametrize(("name", "words"), [("nowhere", "no such"), ("empty", "holds no audio")])
+@pytest.mark.parametrize(("name", "words"), [("nowhere", "no such"), ("empty", "contains no audio")])
 def test_what_is_not_there(tmp_path: Path, name: Any, words: Any) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=words):
@@ -253,7 +253,7 @@ def test_letters_outside_the_alphabet_are_counted_with_an_example() -> None:
 def test_text_that_is_not_english_is_questioned() -> None:
     assert letter_lines(["größe"], ENGLISH) == [
         "not in the alphabet (english): ß 1 (größe), ö 1 (größe)",
-        "is that English? if not, give --normalizer unicode (in a run language.normalizer=unicode)",
+        "is that English? if not, pass --normalizer unicode (in a run language.normalizer=unicode)",
     ]
 
 

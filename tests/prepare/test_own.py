@@ -93,10 +93,10 @@ def test_a_described_folder_leaves_out_what_is_not_named(
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file or folder"):
         recognize(tmp_path / "none")
-    with pytest.raises(UserError, match=r"a\.wav is one audio file: give its folder"):
+    with pytest.raises(UserError, match=r"a\.wav is one audio file: pass its folder"):
         recognize(write_audio(tmp_path / "a.wav"))
     (tmp_path / "wav.scp").touch()
-    with pytest.raises(UserError, match="is part of a Kaldi folder: give the folder"):
+    with pytest.raises(UserError, match="is part of a Kaldi folder: provide the folder"):
         recognize(tmp_path / "wav.scp")
     (tmp_path / "notes.txt").touch()
     with pytest.raises(UserError, match=r"notes\.txt is not a list of audio in a known format"):
@@ -168,7 +168,7 @@ def test_a_long_recording_without_speech_is_listed(folder: Path, out: Path) -> N
     soundfile.write(folder / "silent.wav", np.zeros(160_000), 16_000)
     prepare_own(folder, out, Intake(segment=5))
     assert all(cut.recording_id == "talk" for cut in read(out).values())
-    assert "silent.wav\tholds no speech" in out.with_name("mine.bad.tsv").read_text()
+    assert "silent.wav\tcontains no speech" in out.with_name("mine.bad.tsv").read_text()
 
 
 def test_transcribed_recordings_are_not_cut_and_reported(

@@ -478,7 +478,7 @@ def test_the_verb_names_what_is_missing_and_leaves_nothing(
     assert command("prepare", "synthetic", "--text", tmp_path / "nowhere", "--out", out) == 2
     assert "nowhere" in capsys.readouterr().err
     assert command("prepare", "synthetic", "--text", tmp_path, "--out", out, "--labeled", 0) == 2
-    assert "holds no text" in capsys.readouterr().err
+    assert "contains no text" in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -117,7 +117,7 @@ def test_pieces_are_written_in_the_order_of_classes(home: Path, model: SpeechRec
 def test_a_folder_with_something_in_it_is_left_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (home / "exported" / FACTS).stat().st_mtime_ns
     assert command("export", home / "model", "--out", home / "exported") == 2
-    assert "exists: give another --out, or --overwrite" in capsys.readouterr().err
+    assert "exists: choose another --out, or pass --overwrite" in capsys.readouterr().err
     assert (home / "exported" / FACTS).stat().st_mtime_ns == before
     weights = home / "model" / "model.safetensors"
     assert command("export", home / "model", "--out", weights, "--overwrite") == 2

@@ -60,22 +60,24 @@ def test_the_models_of_a_run_are_proposed(
 ) -> None:
     run = tmp_path / "run"
     tiny_prior.save(run / "prior" / "model")
-    with pytest.raises(UserError, match=r"run holds no recognizer: .* give the folder of a trained recog"):
+    with pytest.raises(
+        UserError, match=r"run contains no recognizer: .* provide the folder of a trained recog"
+    ):
         SpeechRecognizer.load(run)
     tiny_recognizer.save(run / "base" / "model")
     with pytest.raises(
-        UserError, match=r"run holds no recognizer: model.yaml is missing; give .*/base/model$"
+        UserError, match=r"run contains no recognizer: model.yaml is missing; give .*/base/model$"
     ):
         SpeechRecognizer.load(run)
     tiny_recognizer.save(run / "lpm" / "model")
     with pytest.raises(UserError, match=r"give \S*/lpm/model, or one of the others in it: \S*/base/model$"):
         SpeechRecognizer.load(run)
-    with pytest.raises(UserError, match=r"run holds no prior: .* give \S*/prior/model$"):
+    with pytest.raises(UserError, match=r"run contains no prior: .* give \S*/prior/model$"):
         ConvPrior.load(run)
 
 
 def test_a_folder_that_does_not_exist_gets_its_own_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere does not exist: give the folder of a trained recognizer"):
+    with pytest.raises(UserError, match="nowhere does not exist: provide the folder of a trained recognizer"):
         SpeechRecognizer.load(tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="file is a file, not a folder"):
@@ -137,11 +139,11 @@ def test_weights_that_are_not_finite_are_neither_written_nor_read(
     before = {name: (folder / name).read_bytes() for name in FILES}
     with torch.no_grad():
         present(tiny_recognizer.decoder).start[0] = value
-    with pytest.raises(UserError, match=r"decoder\.start holds NaN or infinity: lower the learning rate"):
+    with pytest.raises(UserError, match=r"decoder\.start contains NaN or infinity: lower the learning rate"):
         tiny_recognizer.save(folder)
     assert {name: (folder / name).read_bytes() for name in FILES} == before
     save_file(tiny_recognizer.state_dict(), folder / FILES[0])
-    assert "holds NaN or infinity in decoder.start" in refusal(SpeechRecognizer.load, folder)
+    assert "contains NaN or infinity in decoder.start" in refusal(SpeechRecognizer.load, folder)
 
 
 def test_weights_of_another_type_are_refused(folder: Path) -> None:

@@ -152,7 +152,7 @@ def test_weights_that_are_not_whole(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(
         '{"weight_map": {"a": "../whole/model.safetensors"}}'
     )
-    with pytest.raises(UserError, match="which is no file for weights"):
+    with pytest.raises(UserError, match="which is not a weights file"):
         pretrained(folder)
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1-of-1.safetensors"}}')
     with pytest.raises(UserError, match=r"lacks model-1-of-1\.safetensors"):
@@ -161,7 +161,7 @@ def test_weights_that_are_not_whole(folder: Path) -> None:
 
 def test_weights_that_are_not_finite(folder: Path) -> None:
     with_weights(folder, lambda weights: {key: value / 0 for key, value in weights.items()})
-    with pytest.raises(UserError, match="the weights hold NaN or infinity"):
+    with pytest.raises(UserError, match="the weights contain NaN or infinity"):
         load_network(pretrained(folder), *LM)
 
 

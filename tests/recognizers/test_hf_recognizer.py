@@ -315,7 +315,7 @@ def test_a_model_with_nan_is_not_written(hf_folder: Folder, tmp_path: Path) -> N
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with torch.no_grad():
         model.network.lm_head.bias[0] = torch.nan
-    with pytest.raises(UserError, match="holds NaN"):
+    with pytest.raises(UserError, match="contains NaN"):
         model.save(tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
@@ -518,10 +518,10 @@ def test_languages(hf_folder: Folder) -> None:
     assert prompt("whisper", "de") != prompt("whisper", "en") != prompt("whisper", "en", task="translate")
     with pytest.raises(UserError, match=r"knows 2 languages: set pretrained\.language"):
         prompt("whisper", "")
-    with pytest.raises(UserError, match="does not know the language fr: give one of de, en"):
+    with pytest.raises(UserError, match="does not know the language fr: provide one of de, en"):
         prompt("whisper", "fr")
     for name in ("wav2vec2", "moonshine"):
-        with pytest.raises(UserError, match=r"leave out pretrained\.language=en"):
+        with pytest.raises(UserError, match=r"omit pretrained\.language=en"):
             prompt(name, "en")
 
 

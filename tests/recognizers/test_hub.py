@@ -215,7 +215,7 @@ def test_an_edited_card_goes_as_it_is(hub: Hub, folder: Path) -> None:
 
 def test_a_license_goes_onto_the_card(hub: Hub, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     publish(folder, "ann/tones")
-    assert "names no license: give --license" in capsys.readouterr().err
+    assert "names no license: pass --license" in capsys.readouterr().err
     assert command("push", folder, "ann/tones", "--license", "cc-by-4.0") == 0
     assert "license" not in capsys.readouterr().err
     card = read_card(model_folder("ann/tones"))
@@ -242,7 +242,7 @@ def test_where_xet_is_out_of_reach_the_other_way_is_named(
     with pytest.raises(UserError, match="ann/tones on the Hub is empty: check the name, or push a model"):
         SpeechRecognizer.load("ann/tones")
     hub.repositories["ann/tones"].commit("main", {"README.md": b"of something else"})
-    with pytest.raises(UserError, match="ann/tones on the Hub holds no priormatch model"):
+    with pytest.raises(UserError, match="ann/tones on the Hub contains no priormatch model"):
         SpeechRecognizer.load("ann/tones")
 
 

@@ -49,7 +49,7 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
 def test_without_kenlm_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kenlm", None)
     (tmp_path / "lm.binary").touch()
-    with pytest.raises(UserError, match=r"'priormatch\[kenlm\]', or give an ARPA file"):
+    with pytest.raises(UserError, match=r"'priormatch\[kenlm\]', or provide an ARPA file"):
         load_prior(tmp_path / "lm.binary")
 
 

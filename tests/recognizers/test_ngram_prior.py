@@ -171,7 +171,7 @@ def test_a_normalizer_that_is_gone_is_noticed(prior: NgramPrior, tmp_path: Path)
 
 def test_infinite_values_are_not_written(prior: NgramPrior, tmp_path: Path) -> None:
     prior.model.log_p[1][0] = -np.inf
-    assert "log_p.2 holds NaN or infinity" in refusal(prior.save, tmp_path)
+    assert "log_p.2 contains NaN or infinity" in refusal(prior.save, tmp_path)
 
 
 def unsealed(folder: Path, name: str = "", changed: Tensor | None = None) -> None:

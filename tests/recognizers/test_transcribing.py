@@ -225,7 +225,7 @@ def test_a_search_that_cannot_be_is_a_sentence(
     tiny_recognizer: SpeechRecognizer, tiny_prior: ConvPrior, other_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     refused = partial(tiny_recognizer.transcribe, talk("ten"))
-    with pytest.raises(UserError, match="give prior too"):
+    with pytest.raises(UserError, match="pass prior too"):
         refused(fusion=FusionSettings())
     with pytest.raises(UserError, match="no fusion settings at"):
         refused(prior=tiny_prior, fusion=tmp_path / "absent.yaml")
@@ -252,9 +252,9 @@ def test_samples_may_come_in_a_pair_with_their_rate(tiny_recognizer: SpeechRecog
 @pytest.mark.parametrize(
     ("audio", "rate", "expected"),
     [
-        ((16_000, np.zeros(9)), None, r"begins with a number: give \(samples, rate\), in this order"),
+        ((16_000, np.zeros(9)), None, r"begins with a number: pass \(samples, rate\), in this order"),
         ((np.zeros(9), 8000), 16_000, "has the rate 8000, and rate=16000 is given too"),
-        ((np.zeros(9), "8 kHz"), None, "rate='8 kHz': give the sampling rate in Hz"),
+        ((np.zeros(9), "8 kHz"), None, "rate='8 kHz': provide the sampling rate in Hz"),
         ((np.zeros((2, 9)), 8000), None, r"shape \(2, 9\) are not a recording"),
         ((np.zeros(9, np.uint8), 8000), None, "type uint8 are not audio"),
         ((np.zeros(9), None), None, "rate=None"),

@@ -84,15 +84,15 @@ def test_a_folder_of_matching_alone(tmp_path: Path) -> None:
     ("name", "content", "word"),
     [
         ("results.json", "{", "results.json is damaged"),
-        ("results.json", "[]", "results.json holds no results"),
-        ("results.json", '{"peak_memory_mb": "much"}', "results.json holds no results"),
+        ("results.json", "[]", "results.json contains no results"),
+        ("results.json", '{"peak_memory_mb": "much"}', "results.json contains no results"),
         (
             "prior/stage.json",
             '{"recipe": {}, "finished": true, "seconds": "long"}',
             "stage.json is damaged (seconds is long)",
         ),
         ("settings.yaml", "a: [", "settings.yaml is damaged"),
-        ("settings.yaml", "- a", "settings.yaml holds no settings"),
+        ("settings.yaml", "- a", "settings.yaml contains no settings"),
         ("lpm/inspected.jsonl", "{}\n", "inspected.jsonl is damaged"),
         ("lpm/inspected.jsonl", '{"update": 0,', "inspected.jsonl is damaged"),
         ("lpm/stage.json", "{", "stage.json is damaged"),

@@ -346,7 +346,7 @@ def test_work_whose_file_is_gone_or_changed_is_done_again_and_the_rest_kept(
         harm(out / "model" / "weights")
         again = Stage(out, {}, {})
         assert not again.finished
-        assert "made again because model/weights is missing or changed" in " ".join(
+        assert "rerun because model/weights is missing or changed" in " ".join(
             capsys.readouterr().err.split()
         )
         assert (tmp_path / f"stage.{number}" / "metrics.jsonl").read_text() == "{}"

@@ -34,7 +34,7 @@ def test_a_gain_is_told_with_its_size_and_certainty() -> None:
 def test_a_gain_that_still_grows_asks_for_more_updates() -> None:
     found = verdict(facts(Matched({0: 20.0, 10: 15.0, 20: 12.5}, True), clean=compared(50.0, 45.0, 55.0)))
     assert found.reasons == ("The last validation was the best (CER 12.50 %).",)
-    assert found.next[1:] == ("train on for more: raise matching.updates",)
+    assert found.next[1:] == ("continue training: raise matching.updates",)
 
 
 def test_harm_and_a_mixed_outcome() -> None:
@@ -69,8 +69,8 @@ def test_a_model_that_was_kept_unchanged_did_not_help_whatever_the_size_of_the_s
     found = verdict(facts(matched, Size(6, 19.0), own=same))
     assert found.outcome == "no difference"
     assert found.reasons == (
-        "None of 2 validations was better than the start (CER 20.00 %, then 20.00 % at best, at update 10), so the"
-        " supervised model was kept unchanged.",
+        "None of 2 validations was better than the initial model (CER 20.00 %, then 20.00 % at best, at update 10), so"
+        " the supervised model was kept unchanged.",
         "No proposal was ever replaced, so the labels came from the supervised model to the end.",
         "The validation set (6 utterances, 19s) is too small to select the best model and the proposal.",
         "own (6 utterances, 60 words) is too small to compare systems on.",
@@ -103,7 +103,7 @@ def test_a_wide_interval_decides_nothing_and_tells_how_much_more_speech_is_neede
     found = verdict(facts(clean=compared(9.0, -16.0, 34.0)))
     assert found.outcome == "unknown"
     assert found.reasons == (
-        "The intervals are too wide to tell a gain from none (up to 25 % to either side).",
+        "The intervals are too wide to show whether there is a gain (up to 25 % to either side).",
     )
     assert found.next[0].startswith("test on about 7 times as much speech")  # (25 / 10)^2 = 6.25
 
@@ -111,7 +111,7 @@ def test_a_wide_interval_decides_nothing_and_tells_how_much_more_speech_is_neede
 def test_scores_on_the_validation_sets_are_called_so_even_where_they_are_good() -> None:
     found = verdict(replace(facts(clean=compared(50.0, 45.0, 55.0)), tests_selected=True))
     assert found.outcome == "helped"
-    assert "The scores are of the validation sets" in found.reasons[0]
+    assert "The scores are on the validation sets" in found.reasons[0]
 
 
 def test_a_refusal_is_the_reason() -> None:

@@ -19,7 +19,7 @@ def test_references_are_those_of_cuts_with_text(tiny_corpus: Callable[..., Path]
     cuts[0].supervisions[0].text = None
     CutSet.from_cuts(cuts).to_file(tmp_path / "some.jsonl.gz")
     assert references_of(tmp_path / "some.jsonl.gz") == {"tiny-1": "at ten"}
-    with pytest.raises(UserError, match=r"none\.jsonl\.gz holds no transcribed utterance"):
+    with pytest.raises(UserError, match=r"none\.jsonl\.gz contains no transcribed utterance"):
         references_of(tiny_corpus(2, "none", transcribed=False))
 
 
@@ -53,7 +53,7 @@ def test_texts_beside_audio_are_references(tmp_path: Path) -> None:
 
 
 def test_texts_without_audio_are_all_references(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"holds no references: put NAME.txt beside NAME.wav"):
+    with pytest.raises(UserError, match=r"contains no references: put NAME.txt next to NAME.wav"):
         references_of(tmp_path)
     (tmp_path / "one.txt").write_text("monday")
     (tmp_path / ".one.txt").write_text("hidden")

@@ -56,7 +56,7 @@ def test_missing_and_empty_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no transcripts at .*nowhere\.jsonl"):
         read_transcripts(tmp_path / "nowhere.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(UserError, match=r"empty\.jsonl holds no transcripts"):
+    with pytest.raises(UserError, match=r"empty\.jsonl contains no transcripts"):
         read_transcripts(tmp_path / "empty.jsonl")
 
 

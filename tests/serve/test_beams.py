@@ -163,7 +163,7 @@ def test_a_second_recognizer_hears_the_same_once(
     alone = Transcriber(ctc, None, 1, FUSION, Cutting(), 60.0).decode(talk, PriorUse.none)
     assert present(seen.other) == alone
     assert seen.decoded(PriorUse.weights, both, lambda done, total: None) is seen
-    with pytest.raises(UserError, match="no second recognizer: give --compare"):
+    with pytest.raises(UserError, match="no second recognizer: pass --compare"):
         Transcriber(ctc, None, 1, FUSION, Cutting(), 60.0).decode_other(talk, lambda done, total: None)
 
 
@@ -205,7 +205,7 @@ def test_what_cannot_be_decoded_gets_a_sentence_without_the_folder(
     soundfile.write(tmp_path / "long.wav", np.zeros(8000 * 61), 8000)
     soundfile.write(tmp_path / "nan.wav", np.full(16_000, math.nan), 16_000, subtype="FLOAT")
     for name, why in {
-        "empty.wav": "the file is empty; give a complete WAV",
+        "empty.wav": "the file is empty; provide a complete WAV",
         "text.wav": "cannot be opened: ",
         "cut.wav": "truncated: 5000 bytes",
         "long.wav": "lasts 1m01s, but at most 1m00s are allowed here",
@@ -309,7 +309,7 @@ def test_a_request_that_computes_for_too_long_ends_with_a_sentence(
 ) -> None:
     monkeypatch.setattr(beams, "batch_seconds", lambda _: 1.0)  # so that there are several batches
     monkeypatch.setattr(beams, "LONGEST_REQUEST", -1.0)
-    with pytest.raises(UserError, match="to transcribe: give a shorter"):
+    with pytest.raises(UserError, match="to transcribe: provide a shorter"):
         transcriber.decode(talk, PriorUse.none)
     monkeypatch.undo()
     assert transcriber.decode(talk, PriorUse.none), "others are not kept waiting"

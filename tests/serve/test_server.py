@@ -92,7 +92,7 @@ def test_a_port_that_is_taken_gets_a_sentence(home: list[Any], capsys: pytest.Ca
         port = taken.getsockname()[1]
         assert command("serve", "model", "--port", port) == 2
     printed = capsys.readouterr().err
-    assert f"cannot listen on 127.0.0.1, port {port} (Address already in use): give another --port" in printed
+    assert f"cannot listen on 127.0.0.1, port {port} (Address already in use): use another --port" in printed
     assert home == []
 
 
@@ -101,7 +101,7 @@ def test_a_port_that_is_taken_gets_a_sentence(home: list[Any], capsys: pytest.Ca
     [
         (["model", "--host", "256.1.1.1"], "cannot listen on 256.1.1.1"),
         (["model", "--port", "70000"], "--port"),
-        (["model", "--fusion", "fusion.yaml"], "give --prior too"),
+        (["model", "--fusion", "fusion.yaml"], "pass --prior too"),
         (["nowhere"], "nowhere"),
         (["prior"], "prior"),
         (["model", "--prior", "model"], "model"),

@@ -60,8 +60,8 @@ def test_a_tiny_recognizer_learns_its_utterances_by_heart(
     assert validation_errors(best, {"dev": corpus})["dev"] == {"wer": 0.0, "cer": 0.0}
     middle = sorted(corpus.cuts, key=lambda cut: cut.duration)[4]
     shown = capsys.readouterr().err.partition(f"{audio_of(middle)}\n")[2].splitlines()
-    assert shown[0] == f"  said:       {cut_text(middle)}"
-    assert shown[1].startswith("  recognized: ")
+    assert shown[0] == f"  reference:  {cut_text(middle)}"
+    assert shown[1].startswith("  hypothesis: ")
     assert best.longest_heard == pytest.approx(max(corpus.durations), abs=0.01)
 
 
@@ -333,5 +333,5 @@ def test_a_missing_or_empty_text_is_refused(
     text = tmp_path / "text.txt"
     if content is not None:
         text.write_text(content)
-    with pytest.raises(UserError, match=r"there is no text file|text.txt holds no sentences"):
+    with pytest.raises(UserError, match=r"there is no text file|text.txt contains no sentences"):
         Sentences.of_file(text, tiny_tokenizer, tmp_path / "tokenized")

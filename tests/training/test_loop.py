@@ -350,7 +350,7 @@ def test_an_old_checkpoint_with_nan_falls_back_to_the_older_one(
     task = OneNumber()
     run(task, tmp_path)
     assert task.model.weight.item() == pytest.approx(0.4)
-    assert "holds NaN or infinity" in capsys.readouterr().err
+    assert "contains NaN or infinity" in capsys.readouterr().err
 
 
 def test_checkpoints_are_frequent_at_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,8 +74,8 @@ def require_shared() -> None:
     """Refuse verbs that one process does, if there are several."""
     if ranks() > 1 and not any(" ".join(sys.argv[1:end]) in SHARED for end in (2, 3)):
         raise UserError(
-            f"{ranks()} processes were started, but only these verbs share their work: {', '.join(sorted(SHARED))}:"
-            " run this one without torchrun"
+            f"{ranks()} processes were started, but only these commands run in several processes:"
+            f" {', '.join(sorted(SHARED))}; run this one without torchrun"
         )
 
 
@@ -196,15 +196,15 @@ def run(
     overrides: Overrides = None,
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show which stages are left, and what they take.")
+        bool, typer.Option("--dry-run", help="Only show which stages are left and what they cost.")
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Continue in spite of problems that the checks find before the run."),
+        typer.Option("--force", help="Continue even if the checks before the run find problems."),
     ] = False,
     as_json: ResultsAsJson = False,
 ) -> None:
-    """Run a recipe from data to a table of results; finished stages are reused.
+    """Run a recipe from data to a results table; finished stages are reused.
 
     Example: priormatch run own labeled=speech unlabeled=more-speech text=books
     """

@@ -25,7 +25,7 @@ def decode(
     *,
     model: Model,
     cuts: Annotated[Path, typer.Option("--cuts", help="Cuts to transcribe.")],
-    out: Annotated[Path, typer.Option("--out", help="File of transcripts to write, JSON lines.")],
+    out: Annotated[Path, typer.Option("--out", help="Transcript file to write (JSON lines).")],
     beam_size: BeamSize = 1,
     overwrite: Force = False,
     recipe: Recipe = None,
@@ -39,7 +39,7 @@ def decode(
     --prior exp/prior/model --fusion exp/fusion.yaml
     """
     if prior is not None and beam_size != 1:
-        raise UserError(f"--beam-size does not apply with --prior: give fusion.beam_size={beam_size} instead")
+        raise UserError(f"--beam-size has no effect with --prior: set fusion.beam_size={beam_size} instead")
     wanted = settings_of(recipe, overrides, fusion, prior)
     refuse_existing(out, overwrite)
     from priormatch.pipeline import work
@@ -52,12 +52,12 @@ def tune(
     model: Model,
     prior: PriorModel,
     validation: Validation,
-    out: Annotated[Path, typer.Option("--out", help="File of tuned values to write, YAML.")],
+    out: Annotated[Path, typer.Option("--out", help="File for the tuned values (YAML).")],
     for_matching: Annotated[
         bool,
         typer.Option(
             "--for-matching",
-            help="Tune for matching.hypotheses=asr_lm: tokens that the prior expects then cost nothing.",
+            help="Tune for matching.hypotheses=asr_lm, with centered scores.",
         ),
     ] = False,
     overwrite: Force = False,
@@ -66,10 +66,10 @@ def tune(
 ) -> None:
     """Tune shallow fusion with a prior: LM weight, bonus per token and limits.
 
-    Tries the settings fusion.* and a few other starting points, and continues from the best; the beam size does not
-    change. With --for-matching it tries a list of LM weights, with and without limits, on centered log-probabilities,
-    which need no bonus, and takes two fifths of the best weight: a model that learns from hypotheses amplifies their
-    faults.
+    Tries the settings fusion.* and a few other starting points, and continues from the best. The beam size does not
+    change. With --for-matching, it tries a list of LM weights, with and without limits, on centered log-probabilities,
+    which need no bonus. It then takes two fifths of the best weight, because a model that is trained on its own
+    hypotheses amplifies their errors.
 
     Example: priormatch tune --model exp/lpm/model --prior exp/prior/model --validation dev.jsonl.gz
     --out exp/fusion.yaml fusion.beam_size=16
@@ -93,29 +93,29 @@ def label(
     transcripts: Annotated[
         list[Path] | None,
         typer.Option(
-            "--transcripts", help="Or existing transcripts of `priormatch decode`; may be repeated."
+            "--transcripts",
+            help="Existing transcripts from `priormatch decode`, instead of --model; may be repeated.",
         ),
     ] = None,
     beam_size: BeamSize = 1,
     prior: FusedPrior = None,
     fusion: Fusion = None,
     ngram: Annotated[
-        int, typer.Option("--ngram", min=1, help="Length in words of the sequences to check for loops.")
+        int,
+        typer.Option("--ngram", min=1, help="Length in words of the sequences that are checked for loops."),
     ] = 2,
     most_repeats: Annotated[
         int,
-        typer.Option(
-            "--most-repeats", min=0, help="How often such a sequence may occur; 0 disables the check."
-        ),
+        typer.Option("--most-repeats", min=0, help="How often a sequence may occur; 0 disables the check."),
     ] = 4,
     keep_best: Annotated[
         float,
         typer.Option(
-            "--keep-best", min=0.0, max=1.0, help="Share of hypotheses to keep, by score per token."
+            "--keep-best", min=0.0, max=1.0, help="Share of hypotheses to keep, ranked by score per token."
         ),
     ] = 1.0,
     keep_unended: Annotated[
-        bool, typer.Option("--keep-unended", help="Also keep hypotheses for which the search found no end.")
+        bool, typer.Option("--keep-unended", help="Also keep hypotheses without an end of sentence.")
     ] = False,
     overwrite: Force = False,
     recipe: Recipe = None,
@@ -123,21 +123,19 @@ def label(
 ) -> None:
     """Make pseudo-labels from hypotheses; empty, unfinished, looping or uncertain ones are left out.
 
-    With transcripts of several models, training draws one each time it uses an utterance.
+    With transcripts from several models, training draws one of them each time it uses an utterance.
 
     Example: priormatch label --model exp/sup/model --cuts more.jsonl.gz --out exp/labeled.jsonl.gz --keep-best 0.9
     """
     if (model is None) == (not transcripts):
-        raise UserError("give either --model, to transcribe the cuts, or --transcripts")
+        raise UserError("pass either --model, to transcribe the cuts, or --transcripts")
     if transcripts and (beam_size, prior, fusion) != (1, None, None):
-        raise UserError("--beam-size, --prior and --fusion need --model: leave them out with --transcripts")
+        raise UserError("--beam-size, --prior and --fusion need --model: omit them with --transcripts")
     made = transcripts_beside(out)
     refuse_existing(out, overwrite)
     if model is not None:
         if made.exists() and not overwrite:
-            raise UserError(
-                f"{made} exists: label from it with --transcripts, or replace it with --overwrite"
-            )
+            raise UserError(f"{made} exists: use it with --transcripts, or replace it with --overwrite")
         decode(
             model=model,
             cuts=cuts,
@@ -167,4 +165,4 @@ def transcripts_beside(cuts: Path) -> Path:
 def refuse_existing(out: Path, overwrite: bool) -> None:
     """Raise an error if a file exists and may not be overwritten."""
     if out.exists() and not overwrite:
-        raise UserError(f"{out} exists: give another --out, or --overwrite")
+        raise UserError(f"{out} exists: choose another --out, or pass --overwrite")

@@ -17,7 +17,7 @@ def push(
         bool, typer.Option("--private", help="Make it visible only to you and your organization.")
     ] = False,
     revision: Annotated[
-        str | None, typer.Option("--revision", help="Branch, created if it does not exist; main by default.")
+        str | None, typer.Option("--revision", help="Branch, created if it does not exist. Default: main.")
     ] = None,
     license: Annotated[
         str, typer.Option("--license", help="License for the model card, by its Hub name, such as cc-by-4.0.")
@@ -47,9 +47,9 @@ def export(
     Example: priormatch export exp/lpm/model --out exported
     """
     if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file, not a folder: give another --out")
+        raise UserError(f"{out} is a file, not a folder: choose another --out")
     if out.exists() and any(out.iterdir()) and not overwrite:
-        raise UserError(f"{out} exists: give another --out, or --overwrite")
+        raise UserError(f"{out} exists: choose another --out, or pass --overwrite")
     from priormatch.progress import say
     from priormatch.recognizers.folder import NGRAM, kind_of
 
@@ -66,13 +66,13 @@ def export(
 
     if is_huggingface(model_folder(model)):
         raise UserError(
-            f"{model} is a model of transformers, which `priormatch export` does not support: export it with"
+            f"{model} is a transformers model, which `priormatch export` does not support: export it with"
             " `optimum-cli export onnx`"
         )
     recognizer = SpeechRecognizer.load(model)
     if recognizer.decoder is not None and not recognizer.head.limited:
         say(
-            "the CTC output is left out: the exported model decodes by attention alone, and may make more errors"
+            "the CTC output is not exported: the exported model decodes by attention alone and may make more errors"
         )
     say(f"{out}: exporting; this takes a while ...")
     write(recognizer, out)

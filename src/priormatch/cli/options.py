@@ -73,19 +73,19 @@ Labeled = Annotated[Path, typer.Option("--labeled", help="Cuts of transcribed sp
 Unlabeled = Annotated[Path, typer.Option("--unlabeled", help="Cuts of speech without transcripts.")]
 Validation = Annotated[list[Path], typer.Option("--validation", help="Validation cuts; may be repeated.")]
 BeamSize = Annotated[
-    int, typer.Option("--beam-size", min=1, help="1 is greedy decoding; larger beams keep the n-best.")
+    int, typer.Option("--beam-size", min=1, help="1 for greedy decoding; larger beams keep n-best lists.")
 ]
 PriorModel = Annotated[Path, model_option("--prior", "Folder of a prior.")]
 FusedPrior = Annotated[
     Path | None,
     model_option("--prior", "Folder of a prior, for shallow fusion with the settings fusion.*."),
 ]
-Fusion = Annotated[Path | None, typer.Option("--fusion", help="File of `priormatch tune`, for --prior.")]
+Fusion = Annotated[Path | None, typer.Option("--fusion", help="File from `priormatch tune`, for --prior.")]
 MatchingFusion = Annotated[
     Path | None,
     typer.Option(
         "--fusion",
-        help="File of `priormatch tune --for-matching`, for matching.hypotheses=asr_lm; with matching.refresh=never,"
+        help="File from `priormatch tune --for-matching`, for matching.hypotheses=asr_lm; with matching.refresh=never,"
         " tune without --for-matching.",
     ),
 ]
@@ -97,11 +97,11 @@ Longest = Annotated[
         "--longest",
         min=1.0,
         max=240.0,
-        help="Maximum segment length in seconds; by default that of the longest training utterance, up to 20.",
+        help="Maximum segment length in seconds. Default: the length of the longest training utterance, at most 20.",
     ),
 ]
 Language = Annotated[
-    str, typer.Option("--language", help="Language that a multilingual Whisper writes, such as en.")
+    str, typer.Option("--language", help="Output language of a multilingual Whisper model, such as en.")
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
 Threads = Annotated[
@@ -110,7 +110,7 @@ Threads = Annotated[
         "--threads",
         min=0,
         max=1024,
-        help="CPU threads; 0 uses PyTorch's default. Fewer are faster if other work uses some of the cores.",
+        help="CPU threads; 0 uses PyTorch's default. Use fewer if other programs occupy some of the cores.",
     ),
 ]
 
@@ -126,14 +126,16 @@ def settings_of(
     Also sets the number of CPU threads.
     """
     if fusion is not None and prior is None:
-        raise UserError(f"--fusion {fusion} is for decoding with a prior: give --prior too")
+        raise UserError(f"--fusion {fusion} is for decoding with a prior: pass --prior too")
     from priormatch.config import load_settings, recipe_path
     from priormatch.decoding.tuning import is_worse_than_none, read_tuned
     from priormatch.progress import say
 
     tuned = read_tuned(fusion) if fusion is not None else []
     if fusion is not None and is_worse_than_none(fusion):
-        say(f"--fusion {fusion} was worse on its validation sets than no prior: tune again, or leave it out")
+        say(
+            f"--fusion {fusion} was worse on its validation sets than decoding without a prior: tune again, or omit it"
+        )
     settings = load_settings(recipe_path(recipe) if recipe else None, [*tuned, *(overrides or [])])
     if settings.threads:
         from priormatch.device import use_threads
@@ -152,8 +154,8 @@ def matching_settings_of(
     settings = settings_of(recipe, overrides, fusion, prior)
     if fusion is not None and settings.matching.hypotheses == "asr":
         raise UserError(
-            f"--fusion {fusion} is not used, because hypotheses are found without the prior:"
-            " give matching.hypotheses=asr_lm, or leave out --fusion"
+            f"--fusion {fusion} has no effect, because hypotheses are found without the prior:"
+            " set matching.hypotheses=asr_lm, or omit --fusion"
         )
     if prior is not None and settings.matching.hypotheses == "asr_lm":
         from priormatch.decoding.fusion import feeds_back, untuned

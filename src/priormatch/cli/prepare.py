@@ -21,7 +21,7 @@ BadShare = Annotated[
     float,
     typer.Option(
         "--max-bad-share",
-        help="Stop if a larger share is unusable; a single file never stops it.",
+        help="Stop if a larger share of the utterances is unusable; a single one never stops it.",
     ),
 ]
 Manifest = Annotated[Path, typer.Option("--out", help="Manifest to write, NAME.jsonl.gz.")]
@@ -34,7 +34,8 @@ Normalizer = Annotated[
 Alphabet = Annotated[
     str,
     typer.Option(
-        "--alphabet", help="Allowed letters; text with others is left out. Default: all that occur."
+        "--alphabet",
+        help="Allowed letters; text with other letters is left out. Default: all letters that occur.",
     ),
 ]
 Segment = Annotated[
@@ -123,7 +124,7 @@ def audio(
         str,
         typer.Option(
             "--audio-column",
-            help="Column of a table or dataset with the audio, if its name is unusual.",
+            help="Column of a table or dataset with the audio, if it is not detected.",
         ),
     ] = "",
     text_column: Annotated[str, typer.Option("--text-column", help="Column with the transcripts.")] = "",
@@ -255,7 +256,7 @@ def prepare_synthetic_corpus(
     *,
     text: Annotated[
         Path,
-        typer.Option("--text", help="Text to synthesize and to leave for the prior, one sentence per line."),
+        typer.Option("--text", help="Text for the speech and for the prior, one sentence per line."),
     ],
     out: Out,
     labeled: Annotated[float, typer.Option("--labeled", help="Hours of labeled speech.")] = 9.0,
@@ -270,12 +271,16 @@ def prepare_synthetic_corpus(
     text_validation: Annotated[
         int, typer.Option("--text-validation", help="Validation sentences for the prior.")
     ] = 2000,
-    shortest: Annotated[int, typer.Option("--shortest", help="Minimum words of a spoken sentence.")] = 3,
-    longest: Annotated[int, typer.Option("--longest", help="Maximum words of a spoken sentence.")] = 35,
+    shortest: Annotated[
+        int, typer.Option("--shortest", help="Minimum number of words in a spoken sentence.")
+    ] = 3,
+    longest: Annotated[
+        int, typer.Option("--longest", help="Maximum number of words in a spoken sentence.")
+    ] = 35,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the passages, speakers and noise.")] = 0,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, help="Recordings made in parallel; one per core by default."),
+        typer.Option("--jobs", min=1, help="Recordings to synthesize in parallel. Default: one per core."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -305,20 +310,20 @@ def check(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Manifest of the good utterances; CUTS-good.jsonl.gz beside CUTS by default."
+            "--out", help="Manifest of the good utterances. Default: CUTS-good.jsonl.gz next to CUTS."
         ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, help="Processes that decode; by default one per core."),
+        typer.Option("--jobs", min=1, help="Number of decoding processes. Default: one per core."),
     ] = None,
     overwrite: Force = False,
     as_json: Json = False,
 ) -> None:
     """Decode all audio of a manifest to find bad utterances: truncated, undecodable, mis-declared, silent, clipped.
 
-    The good ones are written to a manifest, the ids of the bad ones with reasons beside it. An interrupted call
-    resumes. The exit code is 1 if something is bad.
+    The good utterances are written to a manifest, and the ids of the bad ones, with reasons, to a file next to it. If
+    interrupted, the command resumes. The exit code is 1 if anything is bad.
 
     Example: priormatch check data/train.jsonl.gz --out data/train-good.jsonl.gz
     """

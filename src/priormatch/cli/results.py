@@ -23,8 +23,8 @@ def score(
     transcripts: Annotated[
         list[Path],
         typer.Argument(
-            help="Runs, output of `decode`, `label` or `transcribe`, or text from other tools (docs/scoring.md); the"
-            " second of two is compared with the first, set by set."
+            help="Runs, output of `decode`, `label` or `transcribe`, or text from other tools (docs/scoring.md). If"
+            " there are two, the second is compared with the first, set by set."
         ),
     ],
     *,
@@ -32,13 +32,15 @@ def score(
         list[Path] | None,
         typer.Option(
             "--references",
-            help="Reference transcripts: cuts, which also name speakers, text, or a folder with NAME.txt beside"
+            help="Reference transcripts: cuts (which also name speakers), text, or a folder with NAME.txt next to"
             " NAME.wav; may be repeated.",
         ),
     ] = None,
     normalizer: Annotated[
         str,
-        typer.Option("--normalizer", help="none, basic, english, unicode or turkic, or several: none,basic."),
+        typer.Option(
+            "--normalizer", help="none, basic, english, unicode, turkic, or several such as none,basic."
+        ),
     ] = "none",
     resample: Annotated[
         str,
@@ -58,13 +60,14 @@ def score(
     prior: Annotated[
         Path | None,
         model_option(
-            "--prior", "Folder of a prior, to show its perplexity per token, or per word of an n-gram prior."
+            "--prior",
+            "Folder of a prior, to show its perplexity per token, or per word if it is an n-gram prior.",
         ),
     ] = None,
 ) -> None:
-    """Compute word and character error rates with 95 % intervals; two systems are compared by a paired bootstrap.
+    """Compute word and character error rates with 95 % intervals; two systems are compared with a paired bootstrap.
 
-    Each line names the normalizer of hypotheses and references: none does not change the words, basic removes case
+    Each line names the normalizer of hypotheses and references. none leaves the words unchanged, basic removes case
     and punctuation in any script, and english, unicode and turkic are those of `priormatch prepare`.
 
     Example: priormatch score exp/sup/test.jsonl exp/lpm/test.jsonl --normalizer none,english --details 10
@@ -108,9 +111,9 @@ def hypotheses(
 ) -> None:
     """Show the hypotheses of local prior matching: log q, log p_y, weight, filter and word errors.
 
-    The weights depend on the settings: the local prior, or p_y^a · r^b with matching.prior_exponent and
-    matching.proposal_exponent. With matching.hypotheses=asr_lm, the search and the q of the weights use both models;
-    the log q shown is that of the recognizer alone.
+    The weights are the local prior, or p_y^a · r^b with matching.prior_exponent and matching.proposal_exponent. With
+    matching.hypotheses=asr_lm, the search and the q in the weights use both models, while the log q shown is that of
+    the recognizer alone.
 
     Example: priormatch hypotheses --model exp/sup/model --prior exp/prior/model --cuts dev.jsonl.gz
     """
@@ -128,8 +131,8 @@ def table(
         list[str],
         typer.Argument(
             metavar="NAME[:ROWS] [KEY=VALUE]",
-            help="Tables by number (2, A1, X1) or name, optionally with row numbers (2:1-5,11), and"
-            " settings, such as matching.updates=500.",
+            help="Tables by number (2, A1, X1) or name, optionally with row numbers (2:1-5,11), and settings such as"
+            " matching.updates=500.",
         ),
     ],
     *,
@@ -140,10 +143,10 @@ def table(
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Systems to train in parallel.")] = 1,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be needed: data, updates, hours.")
+        bool, typer.Option("--dry-run", help="Only show what the tables need: data, updates, hours.")
     ] = False,
     so_far: Annotated[
-        bool, typer.Option("--so-far", help="Train nothing; show the results so far, without --data.")
+        bool, typer.Option("--so-far", help="Train nothing and show the results so far; needs no --data.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each table as one JSON object, for scripts.")
@@ -187,7 +190,7 @@ def report(
         Path | None,
         typer.Option(
             "--out",
-            help="File to write; by default report.html in the run's folder or, for several runs, the current one.",
+            help="File to write. Default: report.html in the run's folder, or in the current one for several runs.",
         ),
     ] = None,
 ) -> None:

@@ -24,22 +24,20 @@ def serve(
     prior: Annotated[
         Path | None,
         model_option(
-            "--prior", "Folder of a prior, for weights, and for shallow fusion with the settings fusion.*."
+            "--prior", "Folder of a prior, for weights and for shallow fusion with the settings fusion.*."
         ),
     ] = None,
     compare: Annotated[
         Path | None,
-        model_option(
-            "--compare", "Folder of a second recognizer, whose transcript is shown beside, without the prior."
-        ),
+        model_option("--compare", "Folder of a second recognizer to compare with, without the prior."),
     ] = None,
     fusion: Fusion = None,
     beam_size: Annotated[
-        int, typer.Option("--beam-size", min=1, max=100, help="Beam size of the recognizer alone.")
+        int, typer.Option("--beam-size", min=1, max=100, help="Beam size of the search without the prior.")
     ] = 8,
     longest: Longest = None,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 opens it to the whole network.")
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 opens the page to the whole network.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 7860,
     most_minutes: Annotated[
@@ -60,7 +58,7 @@ def serve(
 ) -> None:
     """Serve a web page on this machine: record or upload speech, read the transcript, inspect its beams.
 
-    With --prior, hypotheses get the same weights as in matching, and the search can use the prior too. Nothing leaves
+    With --prior, hypotheses get the same weights as in matching, and the search can use the prior too. No data leave
     this machine. Uploads are deleted after an hour, or when the server stops.
 
     Example: priormatch serve runs/demo/lpm/model --prior runs/demo/prior/model --compare runs/demo/supervised/model
@@ -82,7 +80,7 @@ def serve(
     recognizer, judge = load_models(model, prior, device, threads, language)
     if not is_this_machine(host):
         say(
-            f"WARNING: listening on {host} without a password: anyone who reaches this machine can use the page"
+            f"WARNING: listening on {host} without a password: anyone who can reach this machine can use the page"
         )
     cutting = cutting_for(recognizer, longest)
     told = PretrainedSettings(language=language)

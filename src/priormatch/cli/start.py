@@ -28,7 +28,7 @@ def settings(
         list[str] | None,
         typer.Argument(
             metavar="GROUP|KEY=VALUE",
-            help="A group such as matching, or a setting, to print alone; settings to override.",
+            help="A group such as matching, or a setting, to print only that; settings to override.",
             autocompletion=complete_setting,
         ),
     ] = None,
@@ -37,7 +37,7 @@ def settings(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print all settings, or those of a group, with their meaning.
+    """Print all settings, or those of a group, with their meanings.
 
     Example: priormatch settings matching --recipe demo
     """
@@ -46,9 +46,9 @@ def settings(
     from priormatch.config import reference as config_docs
 
     if reference and (recipe or words):
-        raise UserError("--reference prints all defaults: leave out --recipe, groups and key=value")
+        raise UserError("--reference prints all defaults: omit --recipe, groups and key=value")
     if reference and as_json:
-        raise UserError("--reference prints Markdown: leave out --json")
+        raise UserError("--reference prints Markdown: omit --json")
     if reference:
         print(config_docs.reference(), end="")
         return
@@ -86,12 +86,12 @@ def new(
     prior: Annotated[
         str,
         typer.Option(
-            "--prior", metavar=MODEL, help="Prior to use as it is, such as a causal language model."
+            "--prior", metavar=MODEL, help="Prior to use without training, such as a causal language model."
         ),
     ] = "",
     language: Language = "",
 ) -> None:
-    """Write a commented recipe for your own data; its sizes depend on the data.
+    """Write a commented recipe for your own data; its sizes fit the data and the machine.
 
     Example: priormatch new calls.yaml --labeled speech --unlabeled more-speech --text books --test calls=test.csv
     """
@@ -99,7 +99,7 @@ def new(
     for each in test or []:
         name, equals, path = each.partition("=")
         if not (name and equals and path) or name in tests:
-            raise UserError(f"--test {each}: give each test set a unique name, such as --test calls={each}")
+            raise UserError(f"--test {each}: each test set needs a unique name, such as --test calls={each}")
         tests[name] = path
     from priormatch.pipeline.new import Given, new_recipe
 
@@ -110,7 +110,7 @@ def doctor(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="Recipe, by path or name; its data and models are checked too.",
+            help="Recipe, by path or name, whose data and models are checked too.",
             autocompletion=complete_recipe,
         ),
     ] = None,
@@ -138,19 +138,18 @@ def plan(
     overrides: Overrides = None,
     *,
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="GPUs to plan for.")] = 1,
-    per_machine: Annotated[int, typer.Option("--per-machine", min=1, help="GPUs of a machine.")] = 8,
+    per_machine: Annotated[int, typer.Option("--per-machine", min=1, help="GPUs per machine.")] = 8,
     bandwidth: Annotated[
-        float, typer.Option("--bandwidth", min=0.01, help="GB per second that a machine sends to the others.")
+        float,
+        typer.Option("--bandwidth", min=0.01, help="GB per second that a machine can send to the others."),
     ] = 12.5,
-    price: Annotated[
-        float | None, typer.Option("--price", min=0.0, help="Price of a GPU for an hour.")
-    ] = None,
+    price: Annotated[float | None, typer.Option("--price", min=0.0, help="Price of a GPU per hour.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a run takes on some GPUs: hours, memory, disk and money; nothing is trained or written.
+    """Estimate what a run needs: hours, memory, disk space and money; nothing is trained or written.
 
-    A few updates of each stage are measured on this machine, with noise as input and the share of each batch that one
-    of the GPUs would have; so run it on one GPU of the kind to be used. The time of communication is modeled.
+    It measures a few updates of each stage on this machine, with noise as input and the share of each batch that one
+    of the GPUs would have, so run it on one GPU of the kind that you will use. Communication time is modeled.
 
     Example: priormatch plan librilight-60kh --gpus 64 --price 2.50
     """

@@ -28,7 +28,7 @@ def tokenizer(
     *,
     out: Out,
     cuts: Annotated[
-        list[Path] | None, typer.Option("--cuts", help="Cuts whose transcripts to train on.")
+        list[Path] | None, typer.Option("--cuts", help="Cuts with transcripts to train on.")
     ] = None,
     text: Annotated[list[Path] | None, typer.Option("--text", help="Sentences to train on.")] = None,
     recipe: Recipe = None,
@@ -40,7 +40,7 @@ def tokenizer(
     """
     wanted = settings_of(recipe, overrides)
     if not cuts and not text:
-        raise UserError("the tokenizer has nothing to train on: give --cuts or --text")
+        raise UserError("the tokenizer has nothing to train on: pass --cuts or --text")
     from priormatch.data.normalizer import normalizer_of
     from priormatch.data.text_files import SentenceFiles
     from priormatch.pipeline import work
@@ -93,7 +93,7 @@ def train_prior(
                 work.estimate_prior(text, validation_text, wanted, out)
         return
     if tokenizer is None:
-        raise UserError("prior.kind=conv needs a tokenizer: give --tokenizer, or set prior.kind=ngram")
+        raise UserError("prior.kind=conv needs a tokenizer: pass --tokenizer, or set prior.kind=ngram")
     pieces = Tokenizer.load(tokenizer)
     with Stage(out, used, {**inputs, "tokenizer": tokenizer}).work(together=True) as todo:
         if todo:
@@ -130,7 +130,9 @@ def train(
     if wanted.pretrained.recognizer:
         tokenizer = model_folder(wanted.pretrained.recognizer)
     if tokenizer is None:
-        raise UserError("there is no tokenizer: give --tokenizer, or pretrained.recognizer=FOLDER|OWNER/NAME")
+        raise UserError(
+            "there is no tokenizer: pass --tokenizer, or set pretrained.recognizer=FOLDER|OWNER/NAME"
+        )
     load_tokenizer(tokenizer, wanted.pretrained)  # before anything is written
     sets = named_sets(validation)
     inputs = {
@@ -150,13 +152,15 @@ UnlabeledSpeech = Annotated[
 LabeledSpeech = Annotated[
     Path | None,
     typer.Option(
-        "--labeled", help="Transcribed speech in these formats; without it, every update follows the prior."
+        "--labeled",
+        help="Transcribed speech in the same formats; without it, every update follows the prior.",
     ),
 ]
 ValidationSpeech = Annotated[
     list[Path] | None,
     typer.Option(
-        "--validation", help="Validation speech; may be repeated; otherwise labeled speakers are held out."
+        "--validation",
+        help="Validation speech; may be repeated. Default: some labeled speakers are held out.",
     ),
 ]
 MatchingPrior = Annotated[
@@ -174,7 +178,7 @@ Lengths = Annotated[
     ),
 ]
 FirstProposal = Annotated[
-    Path | None, model_option("--proposal", "Folder of another recognizer for the first proposal.")
+    Path | None, model_option("--proposal", "Folder of a different recognizer for the first proposal.")
 ]
 Transcribed = Annotated[
     Path | None,
@@ -185,9 +189,7 @@ Transcribed = Annotated[
 ]
 LabelsGiven = Annotated[
     bool,
-    typer.Option(
-        "--labels-given", help="Train on the labels of --unlabeled, which `priormatch label` wrote."
-    ),
+    typer.Option("--labels-given", help="Train on the labels in --unlabeled, written by `priormatch label`."),
 ]
 
 
@@ -209,28 +211,28 @@ def match(
 ) -> None:
     """Train a recognizer further by local prior matching; or, with the same schedule, on given labels.
 
-    Speech in other formats than cuts is converted in OUT/data. Without --validation, some of the labeled speakers are
-    held out. Without --lengths, the unlabeled speech is decoded first if the length filter needs it.
+    Speech that is not in cuts is converted in OUT/data. Without --validation, some of the labeled speakers are held
+    out. Without --lengths, the unlabeled speech is decoded first if the length filter needs it.
 
-    A Hugging Face model is matched with the settings of the recipe `pretrained` unless another one is given.
+    For a Hugging Face model, the default recipe is `pretrained`.
 
     Example: priormatch match --model exp/sup/model --prior exp/prior/model --labeled train.jsonl.gz
     --unlabeled more.jsonl.gz --validation dev.jsonl.gz --out exp/lpm
     """
     if labels_given and (prior or lengths or fusion or proposal or transcribed):
         raise UserError(
-            "--labels-given needs no --prior, --lengths, --fusion, --proposal or --transcribed: leave them out"
+            "--labels-given does not use --prior, --lengths, --fusion, --proposal or --transcribed: omit them"
         )
     from priormatch.progress import say
     from priormatch.recognizers.hf_files import is_huggingface
 
     if not model.exists():
         raise UserError(
-            f"--model {model} does not exist: give the folder of a recognizer, or its name on the Hub"
+            f"--model {model} does not exist: pass the folder of a recognizer, or its name on the Hub"
         )
     if recipe is None and is_huggingface(model):
         recipe = "pretrained"
-        say(f"{model} is a Hugging Face model: the settings are those of --recipe pretrained")
+        say(f"{model} is a Hugging Face model: using --recipe pretrained")
     wanted = matching_settings_of(recipe, overrides, fusion, prior)
     from priormatch.data.manifest import named_sets
     from priormatch.pipeline.match import refuse_names, require_prior
@@ -267,7 +269,7 @@ def _train_on_given_labels(files: "MatchFiles", wanted: Settings, out: Path) -> 
     from priormatch.runs.stage import Stage
 
     if files.labeled is None or not files.validation:
-        raise UserError("--labels-given needs --labeled and --validation: give both")
+        raise UserError("--labels-given needs --labeled and --validation: pass both")
     given = {"pseudo_labeled" if name == "unlabeled" else name: path for name, path in files.inputs.items()}
     with Stage(out, recipe_of_schedule(wanted), given).work(together=True) as todo:
         if todo:

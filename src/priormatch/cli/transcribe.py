@@ -54,13 +54,19 @@ Formats = Annotated[
 BeamSize = Annotated[
     int | None,
     typer.Option(
-        "--beam-size", min=1, help="1, the default, is greedy; with --prior, the default is that of --fusion."
+        "--beam-size",
+        min=1,
+        help="Beam size. Default: 1 (greedy), or with --prior the beam size in --fusion.",
     ),
 ]
-Pause = Annotated[float, typer.Option("--pause", min=0.3, help="Seconds of silence at which to cut.")]
+Pause = Annotated[
+    float, typer.Option("--pause", min=0.3, help="Minimum length in seconds of the pauses to cut at.")
+]
 BatchSeconds = Annotated[
     float | None,
-    typer.Option("--batch-seconds", min=1.0, help="Seconds of audio per batch; less needs less memory."),
+    typer.Option(
+        "--batch-seconds", min=1.0, help="Seconds of audio per batch; smaller batches need less memory."
+    ),
 ]
 
 
@@ -84,16 +90,17 @@ def transcribe(
 ) -> None:
     """Transcribe recordings, which are cut at their pauses; in folders, files without an audio suffix are skipped.
 
-    Existing transcripts in --out are kept, so an interrupted command resumes; transcripts of other models or settings
-    are refused. A recording that cannot be read, or must be converted first (.wma), is listed at the end and does not
-    stop the others; the exit code is then 1. It is 0 on success, and 2, with nothing done, for an invalid command.
+    Existing transcripts in --out are kept, so an interrupted command resumes. If they were made with another model or
+    other settings, the command refuses to run. Recordings that cannot be read, or must be converted first (.wma), are
+    listed at the end and do not stop the others. The exit code is 0 on success, 1 if some recordings failed, and 2 for
+    an invalid command.
 
     Example: priormatch transcribe runs/demo/lpm/model talks --out transcripts --format txt --format srt
     """
     given = [*(formats or []), *([Format.json] if as_json else [])]
     wanted = list(dict.fromkeys(given or [Format.txt]))
     if out is None and len(wanted) > 1:
-        raise UserError("only one format can be printed: give one --format, or a folder as --out")
+        raise UserError("only one format can be printed: pass one --format, or a folder as --out")
     fused = fusion_of(prior, fusion, beam_size)
     from priormatch.decoding.tuning import finite
     from priormatch.pipeline import transcribe as work
@@ -106,7 +113,7 @@ def transcribe(
     found = work.find_recordings(recordings)
     if out is None and len(found) > 1 and wanted[0] in SUBTITLES:
         raise UserError(
-            f"{wanted[0]} of {len(found)} recordings cannot be printed together: give a folder as --out"
+            f"{wanted[0]} of {len(found)} recordings cannot be printed together: pass a folder as --out"
         )
     recognizer, judge = work.load_models(model, prior, device, threads, language)
     search = plain_search(beam_size or 1) if judge is None else search_with_prior(judge, fused)
@@ -114,7 +121,7 @@ def transcribe(
     if batch_seconds is not None and batch_seconds < cutting.longest:
         raise UserError(
             f"--batch-seconds {batch_seconds:g} is below the maximum segment length, {cutting.longest:g} s:"
-            " give a lower --longest too"
+            " lower --longest too"
         )
 
     def origin_of(path: Path) -> Origin:

@@ -146,7 +146,7 @@ def _check_names(settings: Settings) -> None:
     """Check names that become file or folder names."""
     for key, name in (("name", settings.name), *((f"test.{name}", name) for name in settings.test)):
         plain = name not in ("", ".", "..") and not {"/", "\\"} & set(name)
-        _need(plain, key, name, "becomes a file or folder name: give a plain name without / or \\")
+        _need(plain, key, name, "becomes a file or folder name: provide a plain name without / or \\")
 
 
 def _check_kept(settings: Settings) -> None:
@@ -158,7 +158,7 @@ def _check_kept(settings: Settings) -> None:
             _need((when.update > 0) != (when.score > 0), f"{key}.{name}", when, "set either update or score")
             updates = getattr(settings, stage).updates
             _need(when.update <= updates, f"{key}.{name}", when, f"training ends at update {updates}")
-            _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "give the copy a plain name")
+            _need(re.fullmatch(r"[\w.\-]+", name) is not None, key, name, "use a plain name for the copy")
         _check_moments(stage, kept, getattr(settings, stage))
     wanted = settings.matching
     starts = (("start", wanted.start, "training"), ("proposal", wanted.proposal, "training"))
@@ -187,11 +187,11 @@ def _check_models(settings: Settings) -> None:
     need(
         "model.blocks",
         stages == len(model.blocks) > 0,
-        f"give one number of blocks for each of the {stages} entries of model.channels",
+        f"use one number of blocks for each of the {stages} entries of model.channels",
     )
     need("model.kernel", model.kernel % 2 == 1, "must be odd")
     layers = len(model.blocks) + sum(model.blocks)
-    need("model.blocks", layers <= MOST_LAYERS, f"give at most {MOST_LAYERS:,} blocks in total")
+    need("model.blocks", layers <= MOST_LAYERS, f"use at most {MOST_LAYERS:,} blocks in total")
     conformer = model.conformer
     need(
         "model.conformer.width",
@@ -208,10 +208,10 @@ def _check_models(settings: Settings) -> None:
     need(
         "prior.model.bottlenecks",
         all(map(_is_bottleneck, bottlenecks)),
-        "give three positive numbers for each (inner width, outer width, number of blocks), such as [[64,128,2]]",
+        "use three positive numbers for each (inner width, outer width, number of blocks), such as [[64,128,2]]",
     )
     layers = sum(each[2] for each in bottlenecks)
-    need("prior.model.bottlenecks", layers <= MOST_LAYERS, f"give at most {MOST_LAYERS:,} blocks in total")
+    need("prior.model.bottlenecks", layers <= MOST_LAYERS, f"use at most {MOST_LAYERS:,} blocks in total")
 
 
 def _is_bottleneck(entry: Any) -> bool:
@@ -225,13 +225,13 @@ def _check_pretrained(settings: Settings) -> None:
     need(
         "prior.keep",
         not (prior.pretrained and prior.keep),
-        "has no effect with prior.pretrained, which is not trained; leave it out",
+        "has no effect with prior.pretrained, which is not trained; remove it",
     )
     trained = prior.kind == "conv" and not prior.pretrained
     need(
         "prior.pieces",
         not (settings.pretrained.recognizer and trained) or prior.pieces > 0,
-        "a prior trained beside pretrained.recognizer needs a tokenizer of its own; set prior.pieces to 1000, for"
+        "a prior trained for pretrained.recognizer needs its own tokenizer; set prior.pieces to 1000, for"
         " example, or prior.kind=ngram",
     )
 
@@ -239,7 +239,7 @@ def _check_pretrained(settings: Settings) -> None:
 def _check_ngram(prior: PriorSettings) -> None:
     """Refuse copies and a tokenizer of an n-gram prior, which has neither."""
     for name, value in (("pieces", prior.pieces), ("keep", prior.keep)):
-        what = "has no effect on prior.kind=ngram, which reads words and has no updates; leave it out"
+        what = "has no effect on prior.kind=ngram, which reads words and has no updates; remove it"
         _need(prior.kind == "conv" or not value, f"prior.{name}", value, what)
 
 
@@ -267,13 +267,13 @@ def _check_training(settings: Settings) -> None:
     need(
         "matching.mixing",
         len(matching.mixing) == 2 and min(matching.mixing) >= 1,
-        "give two positive numbers, paired and unpaired, such as [1,4]",
+        "use two positive numbers, paired and unpaired, such as [1,4]",
     )
     bounds = matching.length_filter
     need(
         "matching.length_filter",
         bounds == [] or (len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]),
-        "give a lower and an upper bound, such as [0.95,1.05], or [] for no filter",
+        "use a lower and an upper bound, such as [0.95,1.05], or [] for no filter",
     )
     prior, context = settings.prior, matching.context
     need(
@@ -295,18 +295,18 @@ def _check_training(settings: Settings) -> None:
     need(
         "matching.prior",
         matching.prior != ORACLE or (matching.hypotheses == "asr" and not context),
-        "it takes part in no search and reads no context; set matching.hypotheses=asr and matching.context=false",
+        "it supports neither shallow fusion nor context; set matching.hypotheses=asr and matching.context=false",
     )
     need(
         "matching.list_once",
         not matching.list_once or (matching.baseline == "none" and matching.refresh != "on_policy"),
-        "needs a proposal that stays the same between refreshes: leave out matching.baseline and"
+        "needs a proposal that stays the same between refreshes: omit matching.baseline and"
         " matching.refresh=on_policy",
     )
     need(
         "matching.refresh",
         matching.baseline != "topipl" or matching.refresh == "better",
-        "has no effect on the averaged proposal of matching.baseline=topipl; leave it out",
+        "has no effect on the averaged proposal of matching.baseline=topipl; remove it",
     )
     need(
         "matching.combine",

@@ -30,7 +30,9 @@ def load_settings(recipe: Path | None, overrides: Sequence[str] = ()) -> Setting
     try:
         if recipe is not None:
             if not os.path.isfile(recipe):
-                raise UserError(f"no recipe at {recipe}: give a path, or one of {', '.join(recipe_names())}")
+                raise UserError(
+                    f"no recipe at {recipe}: provide a path, or one of {', '.join(recipe_names())}"
+                )
             for each in with_bases(read_recipe(recipe), recipe):
                 tree.merge_with(each)
         for where in overrides:
@@ -103,7 +105,7 @@ def with_bases(given: Any, recipe: Path, before: tuple[Path, ...] = ()) -> list[
         not os.path.isfile(path) or path in before or path == recipe
     ):  # os.path.isfile accepts even invalid file names
         raise UserError(
-            f"{recipe}: base={str(name)[:200]} is not another recipe: give the name or path of one"
+            f"{recipe}: base={str(name)[:200]} is not another recipe: provide the name or path of one"
         )
     return [*with_bases(read_recipe(path), path, (*before, recipe)), given]
 
@@ -114,13 +116,13 @@ def _explain(error: Exception, where: str) -> str:
     first = (str(error).splitlines() or [""])[0].rstrip(". ")[:200]
     where = where[:200]
     if "not a ListConfig" in first:
-        first = "give a list in brackets, such as [1,4]"
+        first = "use a list in brackets, such as [1,4]"
     if mark := getattr(error, "problem_mark", None):
         first = f"line {mark.line + 1} is not YAML: {getattr(error, 'problem', first)}"
     if key == "model.ctc":
         return f"{where}: the setting model.ctc was replaced: set model.kind=hybrid for true, attention for false"
     if key in REMOVED:
-        return f"{where}: the setting {key} was removed: leave it out"
+        return f"{where}: the setting {key} no longer exists: remove it"
     if key and key not in all_keys():
         near = difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.5) or [
             known for known in all_keys() if known.rpartition(".")[2] == key.rpartition(".")[2]

@@ -13,13 +13,13 @@ class AudioSettings:
     # seconds; longer utterances are skipped and counted; lower it if one of them exhausts the memory
     longest: float = 36.0
     shortest: float = 0.1  # seconds; shorter utterances are skipped and counted too
-    # processes that read and decode audio; 0 reads in the training process; raise it if `time_data` is high
+    # processes that read and decode audio; 0: the training process itself; raise it if `time_data` is high
     workers: int = 2
-    max_bad_share: float = 0.05  # share of unreadable audio; above it the run stops
-    # share of a GPU's free memory for the decoded audio of a training corpus; one that fits is decoded once, others in
-    # every epoch; 0 decodes all in every epoch
+    max_bad_share: float = 0.05  # maximum share of unreadable audio; above it the run stops
+    # share of a GPU's free memory for decoded audio; a training corpus that fits is decoded once, a larger one in every
+    # epoch; 0 always decodes in every epoch
     gpu_share: float = 0.1
-    segment: float = 0.0  # seconds; a run cuts longer unlabeled audio at its pauses; 0 disables
+    segment: float = 0.0  # seconds; longer unlabeled audio is cut at its pauses; 0 disables
 
 
 ORACLE = "oracle"
@@ -36,17 +36,17 @@ class LanguageSettings:
 
     # english: as in the paper; unicode: any other language; turkic: languages with ı and İ
     normalizer: NormalizerKind = "english"
-    alphabet: str = ""  # lowercase letters; text with other letters is skipped; empty: all that occur
+    alphabet: str = ""  # lowercase letters; text with other letters is skipped; empty: all letters that occur
 
 
 @dataclass
 class TokenizerSettings:
-    """Tokens, the output classes of the recognizer and the prior: word pieces or characters."""
+    """Tokens (word pieces or characters), which are the output classes of the recognizer and the prior."""
 
     # size of the SentencePiece vocabulary, including three control pieces; lower it if there is little text
     pieces: int = 5000
     source: Literal["transcripts", "text"] = "transcripts"  # what a run trains the tokenizer on
-    # unigram: word pieces of SentencePiece; characters: single letters, `pieces` has no effect
+    # unigram: SentencePiece word pieces; characters: single letters (`pieces` then has no effect)
     kind: Literal["unigram", "characters"] = "unigram"
 
 
@@ -71,17 +71,17 @@ class ModelSettings:
     # blocks of each encoder stage; more blocks and channels need more labeled speech
     blocks: list[int] = field(default_factory=lambda: [3, 3, 3])
     kernel: int = 21  # width of the encoder's convolutions in frames; odd
-    size: int = 512  # dimension of keys, values, embeddings and the GRU; attention and hybrid
+    size: int = 512  # attention and hybrid: dimension of keys, values, embeddings and the GRU
     dropout: float = 0.2  # dropout rate of the encoder
     longest_output: int = (
-        150  # maximum length of a hypothesis in tokens; attention, and hybrid that decodes by attention alone
+        150  # attention, and hybrid that decodes by attention alone: maximum length of a hypothesis in tokens
     )
     # attention: as in the paper; ctc: an output layer over the frames; hybrid: both over one encoder
     kind: Literal["attention", "ctc", "hybrid"] = "attention"
-    # hybrid: weight of CTC in log q and in the search, the rest is attention's; 0 decodes by attention alone
+    # hybrid: weight w of CTC in log q and in the search; attention has 1 - w; 0 decodes by attention alone
     ctc_weight: float = 0.0
     encoder: Literal["tds", "conformer"] = (
-        "tds"  # tds: channels, blocks and kernel; conformer: the next group
+        "tds"  # tds uses channels, blocks and kernel; conformer uses the next group
     )
     conformer: ConformerSettings = field(default_factory=ConformerSettings)
 
@@ -97,21 +97,21 @@ class ConvLMSettings:
     )  # [inner width, outer width, number of blocks] for each group
     head: int = 1024  # width of the layer before the output layer
     kernel: int = 5  # width of the convolutions in tokens
-    dropout: float = 0.1  # dropout rate; raise it if the validation perplexity rises again
-    context: bool = False  # also train on the previous sentence as context; matching.context needs it
+    dropout: float = 0.1  # dropout rate; raise it if the validation perplexity starts to rise
+    context: bool = False  # also train with the previous sentence as context; matching.context needs it
 
 
 @dataclass
 class PretrainedSettings:
-    """A recognizer of Hugging Face to start from, in place of `model`; needs the extra `hf`."""
+    """A Hugging Face recognizer to start from, instead of `model`; needs the extra `hf`."""
 
     recognizer: str = ""  # its folder, or its name on the Hub (owner/name[@revision]); empty: train `model`
-    # full: all weights but convolutions over waveforms; decoder: those after the encoder, or the output layer of CTC;
-    # lora: low-rank adapters of all layers, and the output layer of CTC
+    # full: all weights except the convolutions over waveforms; decoder: the weights after the encoder, or the output
+    # layer of CTC; lora: low-rank adapters for all layers, and the output layer of CTC
     train: Literal["full", "decoder", "lora"] = "full"
-    lora_rank: int = 16  # lora: rank of the adapters; more can learn more
-    gradient_checkpointing: bool = False  # compute layers again for the gradient: less memory, more time
-    language: str = ""  # Whisper: the language to write, for example en
+    lora_rank: int = 16  # lora: rank of the adapters; higher ranks have more capacity
+    gradient_checkpointing: bool = False  # recompute activations for the gradient: less memory, more time
+    language: str = ""  # Whisper: output language, for example en
     task: Literal["transcribe", "translate"] = "transcribe"  # Whisper: translate writes English
 
 
@@ -135,10 +135,10 @@ class BatchSettings:
 
     seconds: float = 0.0  # seconds of audio including padding; lower it if memory runs out
     utterances: int = 0  # number of utterances of any length
-    # number of shapes that batches are padded to; a GPU records a step for each, so fewer start sooner and pad more;
-    # 0: batches of any shape
+    # number of shapes that batches are padded to; a GPU records a step for each shape, so fewer shapes start faster but
+    # need more padding; 0: batches of any shape
     buckets: int = 0
-    # parts in which each process computes its share of a batch, one after the other: the same update in less memory
+    # gradient accumulation: number of parts in which each process computes its share of a batch, to save memory
     accumulate: int = 1
 
 
@@ -150,12 +150,14 @@ class AugmentSettings:
     frequency_width: int = 27  # maximum width of a frequency mask in mel bands
     time_masks: int = 0  # time masks per utterance
     time_width: int = 100  # maximum width of a time mask in frames of 10 ms
-    speeds: list[float] = field(default_factory=list)  # each utterance draws one of these or 1.0
+    speeds: list[float] = field(
+        default_factory=list
+    )  # speed factors; each utterance draws one of these or 1.0
 
 
 @dataclass
 class KeepSettings:
-    """When training keeps a copy of its model: at the first validation that reaches the value; set exactly one."""
+    """When training keeps a copy of its model: at the first validation that reaches the value. Set exactly one."""
 
     update: int = 0  # keep a copy at this update; 0 disables
     # keep a copy at this validation score or below: mean CER in percent, or perplexity of the prior; 0 disables
@@ -166,37 +168,37 @@ class KeepSettings:
 class TrainingSettings:
     """Supervised training, and settings that matching shares with it."""
 
-    seed: int = 0  # random seed; change it to repeat the experiment with other random choices
+    seed: int = 0  # random seed
     updates: int = 357_000  # number of updates; raise it if the validation CER still falls at the end
     batch: BatchSettings = field(default_factory=lambda: BatchSettings(utterances=16))
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(decay_every=71_000))
-    # attention and hybrid: share of each label's probability spread over all tokens
+    # attention and hybrid: share of each label's probability that is spread over all tokens
     label_smoothing: float = 0.1
     input_sampling: float = 0.01  # attention and hybrid: share of decoder inputs replaced by random tokens
-    # unigram: share of words split into pieces in another of their ten best ways; characters: no effect
+    # unigram: share of words with another segmentation, drawn from the ten best; characters: no effect
     piece_sampling: float = 0.01
     # attention and hybrid: updates with the soft attention window; raise it if attention does not form (CER stays near
     # 100 %)
     window_updates: int = 5350
     window_deviation: float = 4.0  # standard deviation of that window, in encoder frames from the diagonal
-    # hybrid: weight of the CTC loss beside the attention loss; about 0.3 helps attention form on little speech
+    # hybrid: weight of the CTC loss added to the attention loss; about 0.3 helps attention form with little speech
     ctc_weight: float = 0.0
-    # ctc and hybrid: weight of the divergence between the outputs of CTC for two augmented views of each utterance
-    # (CR-CTC), for example 0.2; every update then encodes its batch twice, so halve batch.seconds
+    # ctc and hybrid: weight of the divergence between the CTC outputs for two augmented views of each utterance
+    # (CR-CTC), for example 0.2; each update then encodes its batch twice, so halve batch.seconds
     consistency: float = 0.0
     augment: AugmentSettings = field(default_factory=AugmentSettings)
     report_every: int = 100  # updates between lines of metrics.jsonl
     validate_every: int = 1784  # updates between validations, which select the best model
     validate_on: int = 0  # utterances to decode from each validation set; 0 decodes all
     checkpoint_seconds: float = (
-        120.0  # seconds between checkpoints, fewer at first; each validation writes one too
+        120.0  # seconds between checkpoints, shorter at first; each validation also writes one
     )
     keep: dict[str, KeepSettings] = field(default_factory=dict)  # copies of the model to keep in `kept/NAME`
 
 
 @dataclass
 class PriorSettings:
-    """The language model and its training; of an n-gram model, only `order` and `validation_share` have an effect."""
+    """The language model and its training; for an n-gram model, only `order` and `validation_share` have an effect."""
 
     # conv: the paper's convolutional network over tokens; ngram: a word n-gram model, which scores hypotheses as text
     kind: Literal["conv", "ngram"] = "conv"
@@ -209,15 +211,15 @@ class PriorSettings:
     )
     validate_every: int = 2000  # updates between validations
     validation_share: float = 0.01  # share of the text held out if no validation text is given
-    # size of a SentencePiece vocabulary of the prior's own, trained on its text; the prior then scores hypotheses as
-    # text. 0: the recognizer's tokenizer
+    # size of a separate SentencePiece vocabulary for the prior, trained on its text; the prior then scores hypotheses
+    # as text; 0: the recognizer's tokenizer
     pieces: int = 0
     keep: dict[str, KeepSettings] = field(default_factory=dict)  # copies of the prior to keep, as in training
-    # a trained prior to use instead: a folder, or `owner/name[@revision]` on the Hub, of this package or a causal
-    # language model of Hugging Face; empty: a run trains one on `text`
+    # a trained prior to use instead: the folder, or the name on the Hub (owner/name[@revision]), of a priormatch prior
+    # or a Hugging Face causal language model; empty: a run trains one on `text`
     pretrained: str = ""
-    # how a Hugging Face prior reads what the recognizer writes; sentence: with a capital at the start and a period at
-    # the end, and not all in capitals, for models of written text; other priors normalize text themselves
+    # form in which a Hugging Face prior reads the recognizer's text; sentence: with a capital at the start and a period
+    # at the end, and not all in capitals, for models of written text; other priors normalize text themselves
     text_form: TextForm = "as_written"
 
 
@@ -228,22 +230,23 @@ class MatchingSettings:
     updates: int = 1_600_000  # number of updates; raise it if the validation CER still falls at the end
     batch: BatchSettings = field(default_factory=lambda: BatchSettings(utterances=16))
     optimizer: OptimizerSettings = field(default_factory=lambda: OptimizerSettings(decay_every=640_000))
-    # m_l : m_u, ratio of paired to unpaired speech; more paired speech stabilizes a run that drifts
+    # m_l : m_u, the ratio of paired to unpaired speech; more paired speech stabilizes a run that drifts
     mixing: list[int] = field(default_factory=lambda: [1, 4])
     # alternate: an update is either paired or unpaired; sum: every update has both losses
     combine: Literal["alternate", "sum"] = "alternate"
     loss_weight: float = 0.2  # alpha, the weight of the unpaired loss
-    # how the proposal lists hypotheses: alone, or by shallow fusion with the prior, with tuned `fusion` settings
+    # how the proposal finds hypotheses; asr: alone; asr_lm: by shallow fusion with the prior, with tuned `fusion`
+    # settings
     hypotheses: Literal["asr", "asr_lm"] = "asr"
-    beam_size: int = 4  # k, hypotheses per utterance; more need more memory
-    # a in the weights p_y^a · r^b: 1 / T, where T is the temperature of the prior; below 1 its weights are flatter; 0
+    beam_size: int = 4  # k, hypotheses per utterance; larger beams need more memory
+    # a in the weights p_y^a · r^b: 1 / T, where T is the temperature of the prior; below 1 the weights are flatter; 0
     # removes the prior from them
     prior_exponent: float = 1.0
     proposal_exponent: float = 0.0  # b in the weights; with a = b = 0 they are uniform
-    # x: log p_y is divided by the length of the hypothesis in tokens to this power; 0 as in the paper; 1: the mean per
-    # token, for a prior that prefers short hypotheses
+    # exponent x: log p_y is divided by n^x, where n is the length of the hypothesis in tokens; 0: as in the paper; 1:
+    # the mean per token, for a prior that prefers short hypotheses
     length_normalization: float = 0.0
-    # r_lb and r_ub, bounds on a hypothesis's length relative to the reference length; [] disables. Widen them if few
+    # r_lb and r_ub, bounds on a hypothesis's length relative to the reference length; [] disables; widen them if few
     # hypotheses pass; narrow them if outputs keep getting shorter
     length_filter: list[float] = field(default_factory=lambda: [0.95, 1.05])
     merge_spellings: bool = False  # give each text one weight, however it is split into pieces
@@ -252,21 +255,23 @@ class MatchingSettings:
     # when the online model replaces the proposal
     refresh: Literal["better", "always", "never", "on_policy"] = "better"
     refresh_every: int = 1000  # T, updates between validations; each may replace the proposal
-    # make the targets of an utterance once for each proposal, at the first visit, instead of at every visit; saves most
-    # of the time of a slow search, such as asr_lm with CTC, where refreshes are several passes apart
+    # search for the hypotheses of an utterance only once for each proposal, not in every epoch; saves most of the time
+    # of a slow search, such as asr_lm with CTC, if refreshes are several epochs apart
     list_once: bool = False
     start_counts: bool = True  # whether the initial model can be selected as the best model
     start: str = ""  # kept copy of the supervised model that initializes the online model; empty: the best
     proposal: str = ""  # kept copy of the supervised model that initializes the proposal; empty: the best
-    # kept copy of the prior; empty: the best; oracle: a prior that knows the transcripts in `topline`, to see how much
-    # a better prior could gain
+    # kept copy of the prior; empty: the best; oracle: a prior that knows the transcripts in `topline`, to measure how
+    # much a better prior could gain
     prior: str = ""
-    # continuous pseudo-labeling baseline: slimipl caches labels, topipl averages the proposal
+    # continuous pseudo-labeling baseline; slimipl caches labels; topipl averages the proposal
     baseline: Literal["none", "slimipl", "topipl"] = "none"
-    score_labels_on: int = 200  # utterances to score the proposal on, if transcripts are known; 0 disables
+    score_labels_on: int = 200  # unlabeled utterances for label_wer, if transcripts are known; 0 disables
     inspect_on: int = 12  # unlabeled utterances whose beams are kept for the report; 0 disables
     max_proposal_cer: float = 60.0  # percent; matching refuses to start above this validation CER
-    context: bool = False  # the prior also reads the transcript of the previous utterance in the recording
+    context: bool = (
+        False  # whether the prior also reads the transcript of the previous utterance in the recording
+    )
 
 
 @dataclass
@@ -275,16 +280,16 @@ class FusionSettings:
 
     If centered, the expectation of log p_y under the prior (its negative entropy) is subtracted from log p_y of each
     token. Long hypotheses then neither lose nor gain, and tokens that only complete a word gain nothing.
-    A limit of infinity (`.inf` in YAML) is off. Limits have no effect if CTC searches, or if the prior has a tokenizer
-    of its own and therefore rescores the hypotheses of a search without it. `priormatch tune` finds values for
-    decoding, and with --for-matching values for the hypotheses of a proposal that is refreshed. A run tunes the
-    values that its matching needs.
+    Set a limit to infinity (`.inf` in YAML) to disable it. The limits have no effect with CTC search, or if the prior
+    has its own tokenizer and therefore only rescores hypotheses. `priormatch tune` finds values for decoding, and with
+    --for-matching values for the hypotheses of a proposal that is refreshed. A run tunes the values that its matching
+    needs.
     """
 
     beam_size: int = 8  # beam size of the search
     lm_weight: float = 0.3  # λ, the weight of the prior
     centered: bool = False  # whether to subtract the expectation of log p_y
-    token_bonus: float = 0.5  # bonus for every token of the recognizer except the end of sentence
+    token_bonus: float = 0.5  # bonus for each of the recognizer's tokens except the end of sentence
     eos_threshold: float = 1.5  # γ: a hypothesis may end only if log q(end) >= γ · max log q
     token_margin: float = math.inf  # δ: any other token is allowed only if log q >= max log q - δ
     attention_jump: float = math.inf  # encoder frames; hypotheses whose attention jumps farther are dropped
@@ -296,13 +301,13 @@ class CardSettings:
     """Fields of the model cards that a run cannot fill in itself."""
 
     license: str = ""  # Hub name of the license, such as cc-by-4.0; if empty, the card asks for one
-    # ISO code for the Hub, such as en; text normalization depends on language.normalizer instead
+    # ISO code for the Hub, such as en; does not affect text normalization, see language.normalizer
     language: str = ""
 
 
 @dataclass
 class DemoSettings:
-    """The embedded corpus, generated if corpus=demo."""
+    """The demo corpus, generated if corpus=demo."""
 
     seed: int = 0  # random seed of the sentences, voices and noise
 
@@ -315,10 +320,10 @@ class Settings:
     runs: str = "runs"  # parent folder of run folders
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     threads: int = 0  # CPU threads of each process; 0 uses PyTorch's default
-    # train the prior, the topline and the longer supervised system in a second process, and decode test sets there
+    # use a second process to train the prior, the topline and the longer supervised system and to decode the test sets
     parallel: bool = False
-    wandb: str = ""  # Weights & Biases project to log to as well; needs the extra `wandb`
-    corpus: Literal["own", "demo"] = "own"  # demo: generate and use the embedded corpus
+    wandb: str = ""  # Weights & Biases project to log to; needs the extra `wandb`
+    corpus: Literal["own", "demo"] = "own"  # demo: generate and use the demo corpus
     labeled: str = ""  # audio with transcripts: a folder, table, manifest or dataset (docs/your-audio.md)
     unlabeled: str = ""  # audio without transcripts, in the same formats
     text: str = ""  # text file or folder for the prior
@@ -327,7 +332,7 @@ class Settings:
     validation_share: float = 0.1  # share of `labeled` held out if no validation set is given
     test: dict[str, str] = field(default_factory=dict)  # test sets; if empty, the validation sets are scored
     topline: str = ""  # the unlabeled cuts with transcripts, if available
-    pseudo_labels: bool = False  # also train on fixed pseudo-labels, for comparison
+    pseudo_labels: bool = False  # also train a system on fixed pseudo-labels, for comparison
     longer_supervised: bool = True  # also train the supervised system for as many updates as matching
     demo: DemoSettings = field(default_factory=DemoSettings)
     audio: AudioSettings = field(default_factory=AudioSettings)

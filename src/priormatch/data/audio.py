@@ -75,7 +75,7 @@ def audio_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Path]:
         if path.suffix.lower() in suffixes and not path.name.startswith(".") and not path.is_dir()
     )
     if not found:
-        raise UserError(f"{folder} holds no audio ({' '.join(SUFFIXES)}): check the folder.")
+        raise UserError(f"{folder} contains no audio ({' '.join(SUFFIXES)}): check the folder.")
     return found
 
 
@@ -146,7 +146,7 @@ def open_sound(path: Path) -> Iterator[soundfile.SoundFile]:
             raise BadAudio(path, "cannot be opened: raw samples have no sampling rate; convert it to WAV")
         with soundfile.SoundFile(path) as sound:
             if sound.frames <= 0:
-                raise BadAudio(path, "holds no audio")
+                raise BadAudio(path, "contains no audio")
             if sound.frames > LONGEST_FILE:
                 raise BadAudio(path, "the header does not give the length of the audio")
             if reason := why_unbounded(sound):
@@ -201,7 +201,7 @@ def _why_not(path: Path, error: soundfile.LibsndfileError) -> str:
         names = f"{quote(path.name)} {quote(path.with_suffix('.wav').name)}"
         return f"{reason}; if it is a recording, convert it: ffmpeg -i {names}"
     fork = path.with_name(f"._{path.name}")  # libsndfile takes this for part of an MP3
-    return f"delete {fork.name}, which macOS left beside it" if fork.exists() else reason
+    return f"delete {fork.name}, which macOS left next to it" if fork.exists() else reason
 
 
 def open_recording(path: Path, recording_id: str, decode: bool) -> Recording:

@@ -343,7 +343,7 @@ class BatchStream:
             raise UserError(
                 f"{corpus.name}: {len(self.bad)} of {seen} utterances"
                 f" cannot be read, the last because {next(reversed(self.bad.values()))}:"
-                f" list them all with `priormatch check`, repair them or leave them out, or raise"
+                f" list them all with `priormatch check`, repair them or remove them, or raise"
                 f" audio.max_bad_share (now {most:g})"
             )
 

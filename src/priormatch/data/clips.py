@@ -18,7 +18,7 @@ from priormatch.errors import UserError
 BLOCK_SECONDS = 60  # decoded at a time: at any rate, whole seconds contain whole frames
 BLOCK_SAMPLES = 1 << 24  # at most, over all channels, unless one second has more
 
-WANTED = "give a path, samples (N,) or (N, channels), or a pair of samples and their rate"
+WANTED = "provide a path, samples (N,) or (N, channels), or a pair of samples and their rate"
 
 ToMono = Callable[[np.ndarray], np.ndarray]
 """Samples (N, channels) -> (N,)."""
@@ -128,16 +128,16 @@ def _checked(given: Any, rate: Any) -> np.ndarray:
     if samples.ndim != 2 or samples.shape[1] > max(len(samples), 1):
         turned = ", its transpose" if samples.ndim == 2 else ""
         raise UserError(
-            f"samples of shape {samples.shape} are not a recording: give (N,) or (N, channels){turned}"
+            f"samples of shape {samples.shape} are not a recording: pass (N,) or (N, channels){turned}"
         )
     if np.issubdtype(samples.dtype, np.signedinteger):
         samples = samples / -float(np.iinfo(samples.dtype).min)
     elif not np.issubdtype(samples.dtype, np.floating):
-        raise UserError(f"samples of type {samples.dtype} are not audio: give floats in [-1, 1] or int16")
+        raise UserError(f"samples of type {samples.dtype} are not audio: use floats in [-1, 1] or int16")
     try:
         require_sane(samples)
     except ValueError as error:
-        raise UserError(f"the recording {error}: give floats in [-1, 1]") from error
+        raise UserError(f"the recording {error}: use floats in [-1, 1]") from error
     return mixed(samples).astype(np.float32)
 
 
@@ -148,7 +148,7 @@ def _require_rate(rate: Any) -> None:
             return
         raise UserError(f"rate={rate} cannot be resampled to {SAMPLE_RATE} Hz: resample the samples first")
     shown = f"an array of shape {np.shape(rate)}" if np.ndim(rate) else repr(rate)
-    raise UserError(f"rate={shown}: give the sampling rate in Hz as a whole number, such as 16000")
+    raise UserError(f"rate={shown}: provide the sampling rate in Hz as a whole number, such as 16000")
 
 
 def _array_of(given: Any) -> np.ndarray:

@@ -39,7 +39,9 @@ class Corpus:
                 f" (audio.shortest) or longer than {audio.longest:g} s (audio.longest)"
             )
         if not fits.any():
-            raise UserError(f"{name} holds no utterance between {audio.shortest:g} and {audio.longest:g} s")
+            raise UserError(
+                f"{name} contains no utterance between {audio.shortest:g} and {audio.longest:g} s"
+            )
         self.name, self.cuts, self.audio = name, selected(cuts, fits), audio
         self.durations = durations[fits]
         self.kept: list[Batch] = []  # batches that stay in memory, for sets that are decoded again and again
@@ -52,7 +54,7 @@ class Corpus:
         if transcribed:
             with_text = transcribed_ones(cuts)
             if not with_text.any():
-                raise UserError(f"{path} holds no transcribed utterance: give cuts with text")
+                raise UserError(f"{path} contains no transcribed utterances: provide cuts with text")
             if not with_text.all():
                 without = len(cuts) - int(with_text.sum())
                 say(f"{path}: {without} of {len(cuts)} utterances have no transcript: skipped")
@@ -125,7 +127,7 @@ def iterate_cuts(path: Path) -> "Iterator[tuple[str, Cut]]":
                 empty = False
                 yield line, cut_on(path, number, line)
     if empty:
-        raise UserError(f"{path} holds no cuts: prepare it again")
+        raise UserError(f"{path} contains no cuts: prepare it again")
 
 
 def ids_of(cuts: "Sequence[Cut]") -> Iterator[str]:
@@ -155,7 +157,7 @@ def require_manifest(path: Path) -> None:
     if not path.is_file():
         raise UserError(f"no cuts at {path}: make them with `priormatch prepare`")
     if ".jsonl" not in path.suffixes:
-        raise UserError(f"{path} is not a manifest of cuts: give a .jsonl or .jsonl.gz")
+        raise UserError(f"{path} is not a manifest of cuts: provide a .jsonl or .jsonl.gz")
 
 
 @contextmanager

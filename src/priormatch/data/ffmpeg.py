@@ -169,6 +169,6 @@ def _run(command: list[str]) -> tuple[int, str]:
 def _reason(said: str) -> str:
     """Turn ffmpeg's messages into a reason; the first one has the cause."""
     if "matches no streams" in said:
-        return "holds no audio"
+        return "contains no audio"
     first = PREFIX.sub("", said.partition("\n")[0]).rstrip(".")[:200] or "it was stopped"
     return f"truncated or damaged: ffmpeg cannot decode it completely ({first})"

@@ -105,7 +105,7 @@ def open_index(manifest: Path) -> IndexedCuts | None:
 
 def damaged(folder: Path, error: Exception) -> UserError:
     """The error about an index that cannot be read."""
-    return UserError(f"{folder} is damaged ({error}): remove it, and it is made again")
+    return UserError(f"{folder} is damaged ({error}): remove it, and it will be rebuilt")
 
 
 def make_index(manifest: Path, cuts: Iterable[tuple[str, "MonoCut"]]) -> IndexedCuts:

@@ -77,7 +77,7 @@ class Normalizer:
             raise Unspoken(transcript, reason, "wrong encoding of the transcript")
         words = self(transcript)
         if not words:
-            raise Unspoken(transcript, "holds no word", "empty transcript")
+            raise Unspoken(transcript, "contains no word", "empty transcript")
         if foreign := " ".join(self.foreign(words)):
             raise Unspoken(
                 transcript, f"has {foreign}, not in the alphabet", f"{foreign} not in the alphabet"
@@ -112,7 +112,7 @@ def kind_for(letters: Counter[str]) -> NormalizerKind:
 def normalizer_of(language: LanguageSettings) -> Normalizer:
     """Return the normalizer that the settings select."""
     if language.alphabet != language.alphabet.lower():
-        raise UserError(f"the alphabet {language.alphabet!r} has capitals: give lower-case letters only")
+        raise UserError(f"the alphabet {language.alphabet!r} has capitals: use lower-case letters only")
     return Normalizer(language.normalizer, language.alphabet)
 
 

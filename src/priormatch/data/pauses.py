@@ -42,14 +42,14 @@ class Cutting:
 
     def __post_init__(self) -> None:
         if not 1.0 <= self.longest < float("inf"):
-            raise UserError(f"a longest segment of {self.longest:g} s is too short: give 1 s or more")
+            raise UserError(f"a longest segment of {self.longest:g} s is too short: use 1 s or more")
         if not 0 <= self.shortest <= self.longest:
             raise UserError(
                 f"the shortest segment, {self.shortest:g} s, must be between 0 and the longest, {self.longest:g} s"
             )
         if not 2 * EDGE / FRAMES <= self.pause < float("inf"):
             raise UserError(
-                f"a pause of {self.pause:g} s is too short to cut at: give {2 * EDGE / FRAMES:g} s or more"
+                f"a pause of {self.pause:g} s is too short to cut at: use {2 * EDGE / FRAMES:g} s or more"
             )
 
 

@@ -116,7 +116,7 @@ def find_text_files(paths: Sequence[Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted(filter(_is_text, path.rglob("*")))
             if not inside:
-                raise UserError(f"{path} holds no text: no file in it ends in {', '.join(SUFFIXES)}.")
+                raise UserError(f"{path} contains no text: no file in it ends in {', '.join(SUFFIXES)}.")
             found += inside
         elif path.is_file():
             found.append(path)
@@ -144,7 +144,7 @@ def read_lines(path: Path) -> Iterator[str]:
             f"{path} is not UTF-8 text (byte {offset + error.start} is 0x{error.object[error.start]:02x}); {CONVERT}"
         ) from error
     except UNREADABLE as error:
-        raise UserError(f"{path} cannot be read ({error}); replace it or leave it out.") from error
+        raise UserError(f"{path} cannot be read ({error}); replace it or remove it.") from error
 
 
 def read_sentences(path: Path) -> Iterator[str]:
@@ -163,7 +163,7 @@ class SentenceFiles:
             sentences = read_sentences(path)
             if (first := next(sentences, None)) is None:
                 raise UserError(
-                    f"{path} holds no sentences: give a text file written by `priormatch prepare text`"
+                    f"{path} contains no sentences: provide a text file written by `priormatch prepare text`"
                 )
             yield first
             yield from sentences
@@ -174,7 +174,9 @@ def read_book_ids(path: Path) -> frozenset[str]:
     lines = (line for line in read_lines(path) if not line.startswith(";"))
     ids = frozenset(line.split("|")[0].strip() for line in lines) - {""}
     if not ids:
-        raise UserError(f"{path} lists no book; give LibriSpeech's BOOKS.TXT or a list with one id per line.")
+        raise UserError(
+            f"{path} lists no book; provide LibriSpeech's BOOKS.TXT or a list with one id per line."
+        )
     return ids
 
 
@@ -252,5 +254,5 @@ def _nothing_left(books: list[Path], excluded: int, dropped: int, foreign: int) 
     return (
         f"no sentence is left of {names or 'no files at all'} ({excluded} files excluded, {dropped} "
         f"overlapping sentences dropped, {foreign} with letters not in the alphabet); "
-        "give files with text, or exclude less."
+        "provide files with text, or exclude less."
     )

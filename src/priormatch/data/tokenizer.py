@@ -181,7 +181,7 @@ def train_tokenizer(
     sentences = drawn(sentences, total, MOST_SENTENCES) if sampled else [*sentences]
     counts = Counter(word for sentence in sentences for word in sentence.split())
     if not counts:
-        raise UserError("the text for the tokenizer is empty: give transcripts or sentences")
+        raise UserError("the text for the tokenizer is empty: provide transcripts or sentences")
     words = [word for word, count in counts.items() if not sampled or count >= LEAST_COUNT]
     model = io.BytesIO()
     try:
@@ -202,9 +202,9 @@ def train_tokenizer(
             str(error).splitlines()[0].rpartition("] ")[2]
         )  # after the position in SentencePiece's source
         # Every letter of the text needs a piece of its own.
-        way_out = "higher" if "required_chars" in reason else "lower, or give more text"
+        way_out = "higher" if "required_chars" in reason else "lower, or provide more text"
         raise UserError(
             f"no tokenizer of {pieces} pieces can be trained on {len(sentences)} sentences ({reason}):"
-            f" set tokenizer.pieces (prior.pieces for a tokenizer of the prior's own) {way_out}"
+            f" set tokenizer.pieces (prior.pieces for the prior's own tokenizer) {way_out}"
         ) from error
     return Tokenizer(model.getvalue(), normalizer)

@@ -117,7 +117,7 @@ def speech_paths(settings: Settings) -> dict[str, str]:
 def require(name: str, path: str) -> Path:
     """Return the path of a required setting; raise `UserError` if it is not set."""
     if not path:
-        raise UserError(f"it is not set; give {name}=PATH")
+        raise UserError(f"it is not set; set {name}=PATH")
     return Path(path)
 
 
@@ -137,7 +137,7 @@ def speech_findings(name: str, speech: Speech, settings: Settings) -> Iterator[F
         named = "only one speaker is named" if speech.speakers else "no speakers are named"
         what = f"labeled: {named}, so validation shares speakers with training"
         advice = (
-            "put each speaker's audio into a folder, name speakers in the table, or give validation=[CUTS]"
+            "put each speaker's audio into a folder, name speakers in the table, or set validation=[CUTS]"
         )
         yield Finding("warning", what, advice)
 
@@ -178,7 +178,7 @@ def duration_findings(name: str, durations: Sequence[float], audio: AudioSetting
     skipped = f"of {count_text(len(durations), 'utterance')} would be skipped"
     if short:
         what = f"{name}: {len(short):,} {skipped}: shorter than {audio.shortest:g} s (audio.shortest)"
-        yield Finding(status, what, "check that they are whole, or leave them out")
+        yield Finding(status, what, "check that they are whole, or remove them")
     if long:
         what = f"{name}: {len(long):,} {skipped}: longer than {audio.longest:g} s; the longest has {max(long):.1f} s"
         yield Finding(status, what, "cut them at pauses, or raise audio.longest if memory allows")
@@ -189,14 +189,14 @@ def transcript_findings(
 ) -> Iterator[Finding]:
     """Check whether transcripts give the words spoken."""
     if not transcripts:
-        advice = "put NAME.txt beside NAME.wav, or give a table or cuts"
+        advice = "put NAME.txt next to NAME.wav, or provide a table or cuts"
         yield Finding("problem", f"{name}: no transcripts", advice)
     reasons = [reason for each in transcripts if (reason := why_unusable(each, normalizer))]
     if reasons:
         bad = f"{len(reasons)} of {len(transcripts)}"
         what = f"{name}: {bad} transcripts cannot be used, such as: {reasons[0]}"
         many = len(reasons) > max(1, most * len(transcripts))
-        yield Finding("problem" if many else "warning", what, "correct them, or leave them out")
+        yield Finding("problem" if many else "warning", what, "correct them, or remove them")
 
 
 def why_unusable(transcript: str, normalizer: Normalizer) -> str | None:
@@ -244,7 +244,7 @@ def recognizer_findings(settings: Settings, transcripts: Sequence[str]) -> Itera
         lost := model.tokenizer.unwritable(letters(transcripts))
     ):
         shown = " ".join(lost[:SHOWN_LETTERS])
-        advice = "write the transcripts with its letters, or give a recognizer of this language"
+        advice = "write the transcripts with its letters, or provide a recognizer of this language"
         yield Finding("problem", f"{what}, but cannot write letters of the transcripts: {shown}", advice)
         return
     yield Finding("ok", f"{what} and can write all letters of the transcripts")
@@ -263,7 +263,7 @@ def prior_findings(wanted: PriorSettings, transcripts: Sequence[str]) -> Iterato
         return
     if lacking := prior.cannot_write(sorted(letters(transcripts))):
         shown = " ".join(lacking[:SHOWN_LETTERS])
-        advice = "see prior.text_form, or give a prior of this language"
+        advice = "see prior.text_form, or provide a prior of this language"
         yield Finding("problem", f"{what}, but cannot write letters of the transcripts: {shown}", advice)
         return
     yield Finding("ok", f"{what} and can write all letters of the transcripts")
@@ -310,7 +310,8 @@ def overlap_findings(
             f" and {len(overlap.seen_transcripts)} of {len(overlap.transcripts)} transcripts are lines of it"
         )
         if overlap.shared_ngrams > MUCH_SHARED:
-            advice = "the prior would know the answers: drop them with `priormatch prepare text --cuts --drop-overlap`"
+            command = "`priormatch prepare text --cuts --drop-overlap`"
+            advice = f"the prior would have seen the answers: remove them with {command}"
             yield Finding("warning", what, advice)
         else:
             yield Finding("ok", what)

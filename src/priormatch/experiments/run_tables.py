@@ -50,7 +50,7 @@ def show_so_far(request: Request, rows: Mapping[str, Sequence[Row]]) -> list[Pat
     if not any(each.folder.is_dir() for each in places.values()):
         nowhere = " nor ".join(str(each.folder) for each in places.values())
         raise UserError(
-            f"there is no folder {nowhere}, so nothing has been measured: give runs=FOLDER with the runs, or run the"
+            f"there is no folder {nowhere}, so nothing has been measured: set runs=FOLDER with the runs, or run the"
             " table without --so-far"
         )
     if BEAMS in rows:

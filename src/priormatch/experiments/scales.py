@@ -202,9 +202,9 @@ class Request:
 def places_of(scale: str, recipe: Path, seed: int, given: tuple[str, ...]) -> Places:
     """The settings and folders of a scale and a seed."""
     if any(each.startswith("training.seed=") for each in given):
-        raise UserError("training.seed cannot be set for tables: give --seeds")
+        raise UserError("training.seed cannot be set for tables: pass --seeds")
     if taken := [each for each in given if each.startswith(OF_ROWS)]:
-        raise UserError(f"{taken[0]} cannot be set for tables, because their rows define it: leave it out")
+        raise UserError(f"{taken[0]} cannot be set for tables, because their rows define it: remove it")
     seeded = [f"name=table-{scale}", *given, f"training.seed={seed}"]
     settings = load_settings(recipe, seeded)
     main: dict[Unlabeled, Settings] = dict.fromkeys(get_args(Unlabeled), settings)
@@ -221,7 +221,7 @@ def require_sets(table: Table, scale: str) -> None:
 
     if not fits(scale_named(scale)):
         fit = [name for name, its in SCALES.items() if fits(its)]
-        raise UserError(f"{table.name} cannot be run at {scale} scale: give --scale {' or '.join(fit)}")
+        raise UserError(f"{table.name} cannot be run at {scale} scale: pass --scale {' or '.join(fit)}")
 
 
 def make_request(
@@ -230,7 +230,7 @@ def make_request(
     """Parse the arguments: tables, with optional rows, followed by settings."""
     named = [word.partition(":") for word in words if "=" not in word]
     if not named:
-        raise UserError("no table given: give its number or name, such as 2 or A1")
+        raise UserError("no table given: pass its number or name, such as 2 or A1")
     names = tuple(table_named(name).name for name, _, _ in named)
     if len(set(names)) < len(names):
         raise UserError("a table is given twice: give each once, with all its rows, such as 2:1-5,11")
@@ -254,7 +254,7 @@ def numbers(what: str, given: str) -> tuple[int, ...]:
     for each in given.split(","):
         first, dash, last = each.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UserError(f"{what}{given}: give numbers separated by commas, such as 0,2 or 1-3,7")
+            raise UserError(f"{what}{given}: use numbers separated by commas, such as 0,2 or 1-3,7")
         found += range(int(first), int(last if dash else first) + 1)
     if not found or len(set(found)) < len(found):
         raise UserError(f"{what}{given}: give each number once, and the lower end of a range first")
@@ -278,7 +278,7 @@ def data_of(scale: str, data: Path | None) -> Path | None:
         return None
     if data is None:
         raise UserError(
-            f"the {scale} scale needs data: give --data FOLDER, with {', '.join(wanted_files(scale))}"
+            f"the {scale} scale needs data: pass --data FOLDER, with {', '.join(wanted_files(scale))}"
         )
     if not data.is_dir():
         raise UserError(f"there is no folder {data}: prepare the {scale} scale's data there first")

@@ -187,11 +187,11 @@ class Proposal:
 
 
 def require_fit(cer: float, most: float) -> None:
-    """Refuse a proposal so bad that matching would teach nonsense."""
+    """Refuse a proposal that is too weak for matching."""
     if not cer <= most:  # NaN is refused too
         raise Refused(
             f"the proposal model's validation CER is {cer:.1f} %, above matching.max_proposal_cer={most:g}: its"
-            " hypotheses would teach nonsense; train it for longer or on more speech, or raise the setting"
+            " hypotheses would be useless for training; train it for longer or on more speech, or raise the setting"
         )
 
 

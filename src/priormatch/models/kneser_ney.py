@@ -73,7 +73,7 @@ def numbered(sentences: Iterable[str]) -> tuple[list[str], np.ndarray]:
     tokens = np.concatenate([np.zeros(0, np.int32), *_tokens(sentences, numbers)])
     words = [*SPECIAL, *islice(numbers, len(SPECIAL) + 2, None)]
     if len(words) == len(SPECIAL):
-        raise UserError("the text for the n-gram prior holds no words: give a text file with sentences")
+        raise UserError("the text for the n-gram prior contains no words: provide a text file with sentences")
     return words, tokens
 
 
@@ -104,7 +104,7 @@ def _one_longer(level: Counted, tokens: np.ndarray, size: int) -> Counted:
     """The n-grams that are one word longer."""
     if len(level.keys) > MOST_KEYS // size:
         raise UserError(
-            f"{len(level.keys):,} n-grams of {size:,} words are too many: give less text, or lower prior.order"
+            f"{len(level.keys):,} n-grams of {size:,} words are too many: provide less text, or lower prior.order"
         )
     ends = 1 + np.flatnonzero((level.places[:-1] >= 0) & (tokens[1:] != BEGIN))
     wanted = level.places[ends - 1].astype(np.int64) * size + tokens[ends]

@@ -123,13 +123,13 @@ def limits(model: Model) -> str:
     """The limits of a model."""
     if isinstance(model, NgramPrior):
         return (
-            "It models text like its training text, in the same spelling. Words that do not occur there are all alike"
-            " to it, and improbable. It scores whole hypotheses and takes part in no search."
+            "It models text like its training text, in the same spelling. It treats all words that do not occur there"
+            " alike, as improbable. It scores whole hypotheses and does not support shallow fusion."
         )
     if isinstance(model, ConvPrior):
         return (
-            "It models text like its training text, in the same spelling. In a search it works only with recognizers"
-            " that have the same tokenizer; for others it scores whole hypotheses."
+            "It models text like its training text, in the same spelling. Shallow fusion works only with recognizers"
+            " that have the same tokenizer; with others it scores whole hypotheses."
         )
     longest = f"was trained on at most {model.longest_heard:.1f} s" if model.longest_heard else ""
     written = f"writes at most {model.settings.longest_output} {model.tokenizer.unit}s at a time"

@@ -144,13 +144,15 @@ def require_places(cuts: Path, good: Path, overwrite: bool) -> None:
     if not good.name.endswith(SUFFIX):
         raise UserError(f"the name of the manifest {good} must end in {SUFFIX}.")
     if good.exists() and good.samefile(cuts):
-        raise UserError(f"--out {good} is the manifest itself: give another name")
+        raise UserError(f"--out {good} is the manifest itself: choose another name")
     if is_main() and not (
         overwrite or partial_folder(good).exists()
     ):  # else a call may have ended between the two
         for file in (good, bad_listing(good)):
             if file.exists():
-                raise UserError(f"{file} exists already: delete it, give another --out, or add --overwrite.")
+                raise UserError(
+                    f"{file} exists already: delete it, choose another --out, or add --overwrite."
+                )
 
 
 def count_and_key(cuts: Path) -> tuple[int, str]:
@@ -160,7 +162,7 @@ def count_and_key(cuts: Path) -> tuple[int, str]:
         total += bool(line)
         content.update(line.encode() + b"\n")
     if not total:
-        raise UserError(f"{cuts} holds no cuts: prepare it again")
+        raise UserError(f"{cuts} contains no cuts: prepare it again")
     return total, content.hexdigest()
 
 

@@ -32,7 +32,7 @@ def read_counts(run: Path) -> Counts:
         for system, tests in decoded_files(run / "decoded").items()
     }
     if not counts.get(BASE):
-        raise UserError(f"{run} holds no decoded test sets: give folders of finished runs")
+        raise UserError(f"{run} contains no decoded test sets: provide folders of finished runs")
     return counts
 
 

@@ -120,7 +120,7 @@ def free_threads(device: torch.device) -> Iterator[None]:
         return
     say(
         f"other programs use this machine (load {load:.1f} on {cores} cores): measured in CPU time with"
-        f" {count_text(free, 'thread')} instead of {wanted}; beside them, it takes longer than shown"
+        f" {count_text(free, 'thread')} instead of {wanted}; while they run, it takes longer than shown"
     )
     torch.set_num_threads(free)
     try:

@@ -45,7 +45,7 @@ def kept_labels(path: Path, ids: Collection[str], cuts: Path, keep: LabelFilter)
     """The hypotheses that the filter keeps, by utterance, among those of a file with the given ids."""
     found = {each.id: each for each in read_transcripts(path) if each.id in ids}
     if not found:
-        raise UserError(f"{path} and {cuts} have no utterance in common: give transcripts of that speech")
+        raise UserError(f"{path} and {cuts} have no utterance in common: provide transcripts of that speech")
     transcripts = list(found.values())
     scores = [math.nan if each.score is None else each.score for each in transcripts]
     if keep.keep_best < 1 and any(map(math.isnan, scores)):

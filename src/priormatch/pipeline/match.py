@@ -191,7 +191,7 @@ def refuse_names(settings: Settings) -> None:
         value = getattr(settings.matching, name)
         if value not in values:
             raise UserError(
-                f"matching.{name}={value} is for `priormatch run`: give the path of what it names instead"
+                f"matching.{name}={value} is for `priormatch run`: provide the path of what it names instead"
             )
 
 
@@ -212,10 +212,10 @@ def require_prior(prior: object, settings: Settings) -> None:
         keeping = "list_once=true" if matching.list_once else "baseline=slimipl"
         raise UserError(f"matching.{keeping} keeps targets in one process: run it without torchrun")
     if prior is None and matching.hypotheses == "asr_lm":
-        raise UserError("there is no prior: give one, or search without it (matching.hypotheses=asr)")
+        raise UserError("there is no prior: provide one, or search without it (matching.hypotheses=asr)")
     if prior is None and matching.prior_exponent != 0:
         raise UserError(
-            "there is no prior: give one, or weigh hypotheses without it (matching.prior_exponent=0)"
+            "there is no prior: provide one, or weigh hypotheses without it (matching.prior_exponent=0)"
         )
 
 
@@ -225,7 +225,7 @@ def require_inputs(prior: object, lengths: object, settings: Settings) -> None:
     require_prior(prior, settings)
     if lengths is None and matching.length_filter and matching.reference_lengths != "speaking_rate":
         raise UserError(
-            "there are no reference lengths: give them, use the speaking rate of the labeled speech"
+            "there are no reference lengths: provide them, use the speaking rate of the labeled speech"
             " (matching.reference_lengths=speaking_rate), or disable the filter (matching.length_filter=[])"
         )
 
@@ -235,7 +235,7 @@ def heard_before(corpus: Corpus, transcripts: Sequence[Transcript] | None) -> di
     heard = {each.id: each.hypothesis for each in transcripts or []}
     if not any(heard.values()):
         raise UserError(
-            "matching.context needs transcripts of the unlabeled speech, not only lengths: give the output of"
+            "matching.context needs transcripts of the unlabeled speech, not only lengths: provide the output of"
             " `priormatch decode`, or match without context (matching.context=false)"
         )
     require_recordings(corpus.cuts, corpus.name)
@@ -250,7 +250,7 @@ def require_recordings(cuts: Sequence[Cut], name: str) -> None:
     """Refuse speech in which no utterance follows another in its recording, when the prior needs context."""
     if not previous_in_recording(cuts):
         raise UserError(
-            f"matching.context: no utterance of {name} follows another in its recording: give cuts of longer"
+            f"matching.context: no utterance of {name} follows another in its recording: provide cuts of longer"
             " recordings, or match without context (matching.context=false)"
         )
 

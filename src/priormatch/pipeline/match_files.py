@@ -69,7 +69,7 @@ class MatchFiles:
             return
         if not self.validation:
             raise UserError(
-                "there are no transcripts at all: give --validation, a little transcribed speech to choose the best"
+                "there are no transcripts at all: pass --validation, a little transcribed speech to choose the best"
                 " model by, or --labeled"
             )
         say(
@@ -182,7 +182,7 @@ def transcripts_of_all(transcribed: Path | None) -> dict[str, str]:
     """The transcripts of the unlabeled speech by utterance, for a prior that knows them."""
     if transcribed is None:
         raise UserError(
-            f"matching.prior={ORACLE} needs the transcripts of the unlabeled speech: give topline=CUTS"
+            f"matching.prior={ORACLE} needs the transcripts of the unlabeled speech: set topline=CUTS"
         )
     return references_of(transcribed)
 

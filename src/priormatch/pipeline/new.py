@@ -118,13 +118,13 @@ class Given:
 def new_recipe(file: Path, given: Given) -> None:
     """Examine the data and the models, and write the recipe; refuse if the file exists."""
     if file.exists():
-        raise UserError(f"{file} already exists: give another name, or remove it first")
+        raise UserError(f"{file} already exists: choose another name, or remove it first")
     if not file.parent.is_dir():
         raise UserError(
-            f"{file.parent} is not a folder: create it first, or give another path for the recipe"
+            f"{file.parent} is not a folder: create it first, or choose another path for the recipe"
         )
     if not (given.text or (given.prior and given.model)):
-        raise UserError("there is no text: give --text, or both --model and --prior, which need none")
+        raise UserError("there is no text: pass --text, or both --model and --prior, which need none")
     given.require_models()
     speech = {"labeled": look(given.labeled, "labeled", transcribed=True)}
     speech["unlabeled"] = look(given.unlabeled, "unlabeled", transcribed=False)
@@ -165,7 +165,8 @@ def look(path: str, name: str, transcribed: bool) -> Speech:
     found = sample_speech(Path(path))
     if transcribed and not found.transcribed:
         raise UserError(
-            f"{name}: {path} holds no transcribed utterance: put NAME.txt next to NAME.wav, or give a table or cuts"
+            f"{name}: {path} contains no transcribed utterances: put NAME.txt next to NAME.wav, or"
+            " provide a table or cuts"
         )
     say(f"{name}: {found}")
     return found

@@ -257,7 +257,7 @@ def plan(
 ) -> Plan:
     """Measure a few updates of each stage of a run that is not done, and compute what it takes on a cluster."""
     if ranks() > 1:
-        raise UserError("a plan measures one process: run it without torchrun, and give --gpus")
+        raise UserError("a plan measures one process: run it without torchrun, and pass --gpus")
     device = find_device(settings.device)
     amounts = amounts_of(settings)
     works = of_run(settings, amounts, done)
@@ -283,7 +283,7 @@ def note_idle(works: Sequence[Work], cluster: Cluster) -> None:
         if 0 < count < cluster.gpus:
             say(
                 f"{work.name}: {count_text(count, 'utterance')} per update, so {cluster.gpus - count} of {cluster.gpus}"
-                " GPUs have nothing to do: take fewer GPUs or larger batches"
+                " GPUs are idle: use fewer GPUs or larger batches"
             )
 
 
@@ -351,7 +351,7 @@ def show(found: Plan) -> None:
         print(f"not counted, because its hours are unknown: {', '.join(missing)} speech")
     print(f"not counted: {NOT_COUNTED}")
     if cluster.unit != "GPU":
-        print("measured without a GPU: for GPUs, run this on a machine with one of their kind")
+        print("measured without a GPU: to plan for GPUs, run this on a machine with one of the same kind")
 
 
 def hours_text(hours: float) -> str:

@@ -32,7 +32,7 @@ def require_sound(settings: Settings, found: Sequence[Decision], force: bool) ->
             say(str(finding))
         problems += finding.status == "problem"
     if problems and force:
-        say(f"continuing in spite of {count_text(problems, 'problem')}, because of --force")
+        say(f"continuing despite {count_text(problems, 'problem')}, because of --force")
     elif problems:
         raise UserError(
             f"{count_text(problems, 'problem')} found before the run, see above; nothing was changed: fix"

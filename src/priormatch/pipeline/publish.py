@@ -23,7 +23,7 @@ def publish(
 ) -> None:
     """Load a model to check that it is intact, and upload it; its card, unless edited, is completed on success."""
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: give the folder of a trained model")
+        raise UserError(f"there is no folder {folder}: provide the folder of a trained model")
     require_name(name)
     card = completed_card(folder, name, license)
     texts = {} if card is None else {CARD: render(card)}
@@ -47,5 +47,5 @@ def completed_card(folder: Path, name: str, license: str) -> Card | None:
     card = card or plain_card(name.partition("/")[2], model)
     card = with_license(card, license) if license else card
     if "license" not in card.facts:
-        say(f"{folder / CARD} names no license: give --license; without one, others may not use the model")
+        say(f"{folder / CARD} names no license: pass --license; without one, others may not use the model")
     return replace(card, sections=card.sections | {"Use": usage(model, name)})

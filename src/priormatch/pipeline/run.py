@@ -66,7 +66,7 @@ def check_first(settings: Settings) -> None:
     wandb_plan(settings)
     find_device(settings.device)
     if settings.parallel and ranks() > 1:
-        raise UserError("parallel=true starts a second process itself: leave it out with torchrun")
+        raise UserError("parallel=true starts a second process itself: omit it with torchrun")
     require_inputs("trained", "made", settings)
     stages_of(settings)  # paths of data, and settings that need others
 
@@ -224,14 +224,14 @@ def in_words(found: Sequence[Decision]) -> Iterator[str]:
     for each in found:
         if each.place is None and each.reason:
             took = f"; it took {duration_text(each.seconds)} before" if each.seconds else ""
-            yield f"to be made again: {name_of(each.folder)}, because {each.reason}{took}"
+            yield f"to rerun: {name_of(each.folder)}, because {each.reason}{took}"
         elif each.place is not None and each.place != each.folder:
-            how = "reused" if each.finished else "resumed"
-            yield f"to be {how}: {name_of(each.folder)}, from {each.place.name}, which has these settings"
+            how = "reuse" if each.finished else "resume"
+            yield f"to {how}: {name_of(each.folder)}, from {each.place.name}, which has these settings"
         elif each.place is not None and not each.finished:
-            yield f"to be resumed: {name_of(each.folder)}"
+            yield f"to resume: {name_of(each.folder)}"
     if new := [name_of(each.folder) for each in found if each.place is None and not each.reason]:
-        yield f"to be made: {', '.join(new)}"
+        yield f"to run: {', '.join(new)}"
 
 
 def saved_in_words(stages: Sequence[Stage]) -> str:

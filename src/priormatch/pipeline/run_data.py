@@ -92,7 +92,7 @@ def own_stage(settings: Settings) -> Wanted:
     for name, value in named.items():
         if not value:
             raise UserError(
-                f"{name} is not set: give {name}=PATH, a file or a folder (see `priormatch run --help`)"
+                f"{name} is not set: set {name}=PATH, a file or a folder (see `priormatch run --help`)"
             )
     given = {
         **named,
@@ -181,7 +181,7 @@ def take_cuts(name: str, path: Path, target: Path, settings: Settings) -> CutSet
     prepare_own(path, target, intake, max_bad_share=settings.audio.max_bad_share, overwrite=True)
     cuts = CutSet.from_cuts(read_cuts(target))
     if not heard_only and not any(map(cut_text, cuts)):
-        raise UserError(f"{name}={path} holds no transcribed utterance: give audio with transcripts")
+        raise UserError(f"{name}={path} contains no transcribed utterances: provide audio with transcripts")
     return cuts
 
 
@@ -196,7 +196,7 @@ def take_text(path: Path, data: Path, settings: Settings) -> None:
     every = max(round(1 / settings.prior.validation_share), 2)
     together = CONSECUTIVE if settings.prior.model.context else 1
     if len(sentences) < every * together:
-        raise UserError(f"{path} holds only {len(sentences)} sentences: give more text for the prior")
+        raise UserError(f"{path} contains only {len(sentences)} sentences: provide more text for the prior")
     held_out = [sentence for i, sentence in enumerate(sentences) if i // together % every == 0]
     rest = [sentence for i, sentence in enumerate(sentences) if i // together % every != 0]
     for name, part in (("text-validation.txt", held_out), ("text.txt", rest)):

@@ -172,7 +172,7 @@ def missing(
     if count := sum(len(each.keys() - ids) for each in said if not ids.isdisjoint(each)):
         yield f"reference utterances without a hypothesis, not counted: {count:,}"
     if left_out:
-        yield f"recordings without a text beside them, not counted: {left_out:,}"
+        yield f"recordings without a text file next to them, not counted: {left_out:,}"
 
 
 def noteworthy(raw: Sequence[Transcript], clean: Sequence[Transcript]) -> Iterator[str]:
@@ -250,7 +250,7 @@ def compared(name: str, first: Heard, second: Heard, resampled: Resampled) -> Co
     if other := [each.id for each in one.transcripts if each.reference != others[each.id]]:
         raise UserError(
             f"{first.path} and {second.path} have different references, first for {other[0]}:"
-            " give --references CUTS"
+            " pass --references CUTS"
         )
     drawn = one.drawn()
     return Comparison(

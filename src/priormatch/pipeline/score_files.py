@@ -39,8 +39,8 @@ def found_sets(path: Path) -> dict[str, Path]:
     current = [each for each in whole if each.parent == base or not each.parent.suffix[1:].isdigit()]
     if not current:
         raise UserError(
-            f"{path} holds no transcripts: give a finished run, the output of `priormatch decode` or `transcribe`, or"
-            " a text file"
+            f"{path} contains no transcripts: provide a finished run, the output of `priormatch decode` or"
+            " `transcribe`, or a text file"
         )
     return {each.relative_to(base).with_suffix("").as_posix(): each for each in current}
 
@@ -58,7 +58,9 @@ def pairs_of(
     common = {name: (path, second[name]) for name, path in first.items() if name in second}
     if not common:
         held = [f"{path} ({', '.join(sets)})" for path, sets in zip(paths, found, strict=True)]
-        raise UserError(f"{held[0]} and {held[1]} have no set name in common: give two that do, or two files")
+        raise UserError(
+            f"{held[0]} and {held[1]} have no set name in common: provide two that do, or two files"
+        )
     return common, [
         f"{name}: only in {path}, so not compared"
         for path, sets in zip(paths, found, strict=True)
@@ -88,10 +90,10 @@ def read_scored(
     if said and len(without) == len(transcripts):
         raise UserError(
             f"no utterance of {path} is in the references: its first is {without[0]}, that of the references is"
-            f" {next(iter(said[0]))}: give references of the same utterances"
+            f" {next(iter(said[0]))}: provide references of the same utterances"
         )
     if without and not partly:
-        way_out = "give references for them too" if said else "give --references, as cuts or text"
+        way_out = "provide references for them too" if said else "pass --references, as cuts or text"
         raise UserError(
             f"{path}: {len(without)} utterances have no reference, the first is {without[0]}: {way_out}"
         )
@@ -103,7 +105,7 @@ def read_hypotheses(path: Path) -> list[Transcript]:
     if path.is_dir():
         return transcribed_in(path)
     if not path.is_file():
-        raise UserError(f"no transcripts at {path}: give the output of `priormatch decode`, or {FORMS}")
+        raise UserError(f"no transcripts at {path}: provide the output of `priormatch decode`, or {FORMS}")
     if not holds_cuts(path):
         return hypotheses_in(path)
     labels = [(cut.id, cut_text(cut)) for cut in read_cuts(path)]
@@ -122,7 +124,7 @@ def units_for(
     if unknown := [each.id for each in transcripts if each.id not in known]:
         raise UserError(
             f"{path}: the {resampled} of {len(unknown)} utterances are not known, the first is {unknown[0]}:"
-            " give --references CUTS that name them, or resample utterances"
+            " pass --references CUTS that name them, or resample utterances"
         )
     return [known[each.id] for each in transcripts]
 

@@ -43,7 +43,7 @@ def show(scoring: Scoring, details: int | None) -> None:
 def require_place(out: Path, overwrite: bool) -> None:
     """Refuse a file with another suffix than .md or .json, or one that already exists."""
     if out.suffix not in (".md", ".json"):
-        raise UserError(f"--out {out}: give a file name that ends in .md or .json")
+        raise UserError(f"--out {out}: provide a file name that ends in .md or .json")
     if out.is_dir() or (out.exists() and not overwrite):
         raise UserError(f"{out} already exists: choose another name, or use --overwrite")
 

@@ -66,7 +66,7 @@ def chosen(cuts: Path, ids: Sequence[str], count: int, settings: Settings) -> Co
         return thin(Corpus.load(cuts, settings.audio), count)
     by_id = {cut.id: cut for cut in read_cuts(cuts)}
     if unknown := [each for each in ids if each not in by_id]:
-        raise UserError(f"{cuts} holds no utterance {unknown[0]}: give ids of its cuts")
+        raise UserError(f"{cuts} contains no utterance {unknown[0]}: provide ids of its cuts")
     return Corpus([by_id[each] for each in dict.fromkeys(ids)], settings.audio, str(cuts))
 
 

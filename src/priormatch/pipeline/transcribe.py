@@ -62,12 +62,12 @@ class Transcribed:
         known = self.known.get(self._name(transcript))
         if known is None:
             raise UserError(
-                f"{transcript} exists, and {self.file} does not record how it was made: give another --out, or replace"
-                " it with --overwrite"
+                f"{transcript} exists, and {self.file} does not record how it was made: choose another --out, or"
+                " replace it with --overwrite"
             )
         if changed := differences(known, self._origin(recording)):
             raise UserError(
-                f"{transcript} was made with another {' and '.join(changed)}: give another --out, or replace it with"
+                f"{transcript} was made with another {' and '.join(changed)}: choose another --out, or replace it with"
                 " --overwrite"
             )
 
@@ -161,7 +161,7 @@ def write_files(
         try:
             yield
         except OSError as error:
-            raise UserError(f"cannot write {file}: {error.strerror}; give another --out") from error
+            raise UserError(f"cannot write {file}: {error.strerror}; choose another --out") from error
 
     def put(path: Path, found: Transcription) -> None:
         for name, file in files[path].items():

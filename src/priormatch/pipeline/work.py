@@ -235,7 +235,7 @@ def require_letters(model: Recognizer, corpus: Corpus) -> None:
     if share > MOST_LOST:
         raise UserError(
             f"{100 * share:.0f} % of the letters in the transcripts of {corpus.name} are not in the recognizer's"
-            f" vocabulary ({shown}): give a recognizer of their language, or write the transcripts with its letters"
+            f" vocabulary ({shown}): provide a recognizer of their language, or write the transcripts with its letters"
         )
     if lost:
         say(f"{corpus.name}: letters that the recognizer cannot write are left out of the labels: {shown}")

@@ -83,7 +83,7 @@ def prepare_librilight(
         samples = [(max(0, round(a * rate)), min(round(b * rate), recording.num_samples)) for a, b in speech]
         segments = join_intervals(samples, int(longest * rate))
         if not segments:
-            raise BadAudio(path, "holds no speech according to its .json")
+            raise BadAudio(path, "contains no speech according to its .json")
         return [
             utterance(
                 f"{name}-{i:04d}",
@@ -130,7 +130,7 @@ def _find_subsets(corpus: Path, parts: Sequence[str]) -> dict[str, Path]:
     candidates = [corpus] if _has_audio(corpus) else sorted(filter(Path.is_dir, corpus.iterdir()))
     subsets = {folder.absolute().name: folder for folder in candidates if _has_audio(folder)}
     if not subsets:
-        raise UserError(f"{corpus} holds no audio as SUBSET/SPEAKER/CHAPTER/*.flac: check the folder.")
+        raise UserError(f"{corpus} contains no audio as SUBSET/SPEAKER/CHAPTER/*.flac: check the folder.")
     if unknown := [part for part in parts if part not in subsets]:
         raise UserError(f"{corpus} has no part {', '.join(unknown)}: there are {', '.join(subsets)}.")
     return {name: folder for name, folder in subsets.items() if not parts or name in parts}
@@ -175,7 +175,7 @@ def _read_voice_activity(audio: Path) -> tuple[str, list[tuple[float, float]]]:
         speech = [(float(start), float(end)) for start, end in chapter["voice_activity"]]
         speaker = str(chapter.get("speaker") or audio.parent.parent.name)
     except OSError as error:
-        raise BadAudio(audio, f"cannot read {path.name} beside it: {error.strerror}") from error
+        raise BadAudio(audio, f"cannot read {path.name} next to it: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise BadAudio(audio, f"{path.name} has no voice_activity: [[start, end], ...]") from error
     return speaker, [(start, end) for start, end in speech if -math.inf < start < end < math.inf]

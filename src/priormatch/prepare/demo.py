@@ -129,10 +129,10 @@ def _make(
 def _check(seed: int, sizes: DemoSizes) -> None:
     """Raise `UserError` for invalid settings."""
     if seed < 0:
-        raise UserError(f"The seed of the demo corpus is {seed}: give a whole number, at least 0.")
+        raise UserError(f"The seed of the demo corpus is {seed}: use a whole number, at least 0.")
     for name, size in asdict(sizes).items():
         if size < 1:
-            raise UserError(f"The size {name} of the demo corpus is {size}: give a whole number, at least 1.")
+            raise UserError(f"The size {name} of the demo corpus is {size}: use a whole number, at least 1.")
 
 
 def _is_finished(out: Path, settings: Settings) -> bool:

@@ -126,7 +126,7 @@ def list_parquet(path: Path, audio_column: str = "", text_column: str = "") -> R
         names = ", ".join(str(place.relative_to(path)) for place in splits)
         example = next(iter(splits.values()))[0]
         raise UserError(
-            f"{path} contains the splits {names}: give one file of the split you want, such as {example}; "
+            f"{path} contains the splits {names}: use one file of the split you want, such as {example}; "
             "its other files are read too."
         )
     ((place, files),) = splits.items()

@@ -88,7 +88,7 @@ def read_lhotse(path: Path) -> list[Cut | Refused]:
     if isinstance(first, Recording | SupervisionSegment):
         recordings, supervisions = (sibling(path, kind) for kind in (RECORDINGS, SUPERVISIONS))
         if not recordings.is_file():
-            raise UserError(f"{path}: its recordings, {recordings.name}, are missing beside it.")
+            raise UserError(f"{path}: its recordings, {recordings.name}, are missing next to it.")
         return cuts_of_pair(recordings, supervisions)
     return [_of(path, item, MonoCut, Refused) for item in items]
 
@@ -97,7 +97,7 @@ def all_items(path: Path) -> list[Item | Refused]:
     """Read all items of a manifest; raise `UserError` if there are none."""
     items = [item for _, item in read_items(path)]
     if not items:
-        raise UserError(f"{path} holds no cuts: prepare it again")
+        raise UserError(f"{path} contains no cuts: prepare it again")
     return items
 
 
@@ -116,7 +116,7 @@ def recordings_in(folder: Path) -> Path:
     if len(found) != 1:
         names = ", ".join(path.name for path in found[:3]) or "none"
         raise UserError(
-            f"{folder} must contain one file of recordings, but has {names}: give the file's path."
+            f"{folder} must contain one file of recordings, but has {names}: provide the file's path."
         )
     return found[0]
 

@@ -81,8 +81,8 @@ def _name_lists(folder: Path) -> None:
     """Warn about files of a folder that may contain its transcripts."""
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in LISTS)
     if found:
-        what = f"warning: {folder}: no audio has a transcript beside it"
-        say(f"{what}; if the transcripts are in {', '.join(found[:MOST_NAMED])}, give that file")
+        what = f"warning: {folder}: no audio has a transcript next to it"
+        say(f"{what}; if the transcripts are in {', '.join(found[:MOST_NAMED])}, provide that file")
 
 
 def list_table(file: Path, audio_column: str = "", text_column: str = "") -> Listing:

@@ -175,7 +175,7 @@ def sample_text(path: Path, normalizer: Normalizer = ENGLISH, most: int = MOST_S
     usable = (words for line in lines if (words := normalizer(line)) and not normalizer.foreign(words))
     found = list(islice(usable, most))
     if not found:
-        raise UserError(f"{path} holds no sentence; give files with text")
+        raise UserError(f"{path} contains no sentence; provide files with text")
     return found
 
 
@@ -263,7 +263,7 @@ def letter_lines(texts: Sequence[str], normalizer: Normalizer) -> list[str]:
         lines.append(f"{what}: {', '.join(first)}{more}")
     if normalizer.kind == "english" and (kind := kind_for(counts)) != "english":
         lines.append(
-            f"is that English? if not, give --normalizer {kind} (in a run language.normalizer={kind})"
+            f"is that English? if not, pass --normalizer {kind} (in a run language.normalizer={kind})"
         )
     return lines
 

@@ -65,7 +65,7 @@ def recognize(path: Path) -> tuple[str, Callable[[Path], Source]]:
             raise UserError(f"{path}: neither a regular file nor a folder; check the path.")
         raise UserError(f"{path}: there is no such file or folder; check the path.")
     if path.name == WAV_SCP:
-        raise UserError(f"{path} is part of a Kaldi folder: give the folder, {path.parent}.")
+        raise UserError(f"{path} is part of a Kaldi folder: provide the folder, {path.parent}.")
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
     if suffixes & {".csv", ".tsv"}:
         return "a table", list_table
@@ -74,9 +74,9 @@ def recognize(path: Path) -> tuple[str, Callable[[Path], Source]]:
     if PARQUET in suffixes:
         return "a Hugging Face dataset in Parquet", list_parquet
     if suffixes & {*SUFFIXES, *FOREIGN}:
-        raise UserError(f"{path} is one audio file: give its folder, or a table that names it.")
+        raise UserError(f"{path} is one audio file: pass its folder, or a table that names it.")
     raise UserError(
-        f"{path} is not a list of audio in a known format: give a .csv, .tsv, .jsonl, .jsonl.gz or .parquet."
+        f"{path} is not a list of audio in a known format: provide a .csv, .tsv, .jsonl, .jsonl.gz or .parquet."
     )
 
 
@@ -133,7 +133,7 @@ def split_by_speaker(cuts: CutSet, share: float, seed: int) -> tuple[CutSet, Cut
         raise UserError(f"the validation share must be between 0 and 1, not {share:g}.")
     utterances = list(cuts)
     if len(utterances) < 2:
-        raise UserError(f"{len(utterances)} utterance(s) cannot be split for validation: give more data.")
+        raise UserError(f"{len(utterances)} utterance(s) cannot be split for validation: provide more data.")
     groups: list[str | None] = [cut.supervisions[0].speaker for cut in utterances]
     if len(set(groups) - {None}) < 2:
         what = "validation is drawn by utterance and shares speakers with training"

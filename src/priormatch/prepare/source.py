@@ -109,7 +109,9 @@ class Intake:
         levels = file_levels(Path(source.source), lambda block: block[:, channel])
         spans = cut_at_pauses(levels[first : math.ceil(whole.end * FRAMES)], Cutting(self.segment))
         if not spans:
-            raise BadAudio(Path(source.source), "holds no speech, only quiet or an even noise", "no speech")
+            raise BadAudio(
+                Path(source.source), "contains no speech, only quiet or an even noise", "no speech"
+            )
         return [
             part_of(whole, number, (first + start) / FRAMES, min((first + end) / FRAMES, whole.end), taken)
             for number, (start, end) in enumerate(spans)

@@ -34,7 +34,7 @@ def write_split(
     if missing := [each for each in wanted if each not in found]:
         raise UserError(
             f"{len(missing):,} of {len(wanted):,} ids of {ids} are in none of the manifests, such as"
-            f" {', '.join(missing[:SHOWN])}: prepare the whole corpus, and give all its manifests"
+            f" {', '.join(missing[:SHOWN])}: prepare the whole corpus, and pass all its manifests"
         )
     cuts = [without_text(found[each]) if no_text else found[each] for each in wanted]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -50,11 +50,11 @@ def read_ids(path: Path) -> dict[str, None]:
             lines = file.read().decode().split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"cannot read {path} ({error}): give a text file with one utterance id per line"
+            f"cannot read {path} ({error}): provide a text file with one utterance id per line"
         ) from error
     ids = dict.fromkeys(stripped(lines))
     if not ids:
-        raise UserError(f"{path} lists no utterance ids: give a text file with one per line")
+        raise UserError(f"{path} lists no utterance ids: provide a text file with one per line")
     return ids
 
 

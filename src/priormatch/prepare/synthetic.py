@@ -76,16 +76,16 @@ class SyntheticOptions:
         """Raise `UserError` for invalid options."""
         for name, hours in self.hours().items():
             if not 0 < hours < 1e6:
-                raise UserError(f"{name}: {hours:g} hours of speech are not possible: give a number above 0.")
+                raise UserError(f"{name}: {hours:g} hours of speech are not possible: use a number above 0.")
         if not 1 <= self.shortest <= self.longest:
             raise UserError(
                 f"sentences of {self.shortest} to {self.longest} words are not possible: "
                 "shortest must be at least 1, and longest at least shortest."
             )
         if self.text_validation < 1:
-            raise UserError(f"text_validation is {self.text_validation}: give at least 1 sentence.")
+            raise UserError(f"text_validation is {self.text_validation}: use at least 1 sentence.")
         if self.seed < 0:
-            raise UserError(f"The seed of the corpus is {self.seed}: give a whole number, at least 0.")
+            raise UserError(f"The seed of the corpus is {self.seed}: use a whole number, at least 0.")
 
 
 DEFAULT_OPTIONS = SyntheticOptions()
@@ -192,10 +192,10 @@ def deal(characters: Characters, options: SyntheticOptions) -> tuple[list[Turn],
         in_all += seconds
     if not passages:
         raise UserError(
-            f"The text gives {in_all / 3600:.2g} hours of speech beside {options.text_validation:,} sentences for "
+            f"The text gives {in_all / 3600:.2g} hours of speech besides {options.text_validation:,} sentences for "
             f"validation, but {sum(options.hours().values()):g} hours are needed: of its {len(characters):,} "
             f"sentences, {np.count_nonzero(characters):,} can be spoken ({options.shortest} to {options.longest} "
-            "words in plain letters, occurring only once); give more text or set fewer hours."
+            "words in plain letters, occurring only once); provide more text or set fewer hours."
         )
     return turns, validation
 

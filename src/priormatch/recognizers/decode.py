@@ -88,10 +88,10 @@ def search_of(
 ) -> Search:
     """The search for a call from Python: greedy, with a beam, or with a prior and the settings in `fusion`."""
     if beam_size is not None and beam_size < 1:
-        raise UserError(f"beam_size={beam_size}: give 1 or more")
+        raise UserError(f"beam_size={beam_size}: use 1 or more")
     if prior is None:
         if fusion is not None:
-            raise UserError("fusion is only used with a prior: give prior too")
+            raise UserError("fusion is only used with a prior: pass prior too")
         return plain_search(beam_size or 1)
     if isinstance(prior, ConvPrior) and prior.device != model.device:
         raise UserError(

@@ -52,7 +52,7 @@ def write_model(
 
     if wrong := not_finite(weights):
         raise UserError(
-            f"the model was not written to {folder} because {wrong[0]} holds NaN or infinity:"
+            f"the model was not written to {folder} because {wrong[0]} contains NaN or infinity:"
             " lower the learning rate"
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,17 +105,17 @@ def require_files(folder: Path, kind: str) -> None:
     """Refuse a path that is not a model folder, and propose a model of this kind below it."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise UserError(f"{folder} {what}: give the folder of a trained {kind}")
+        raise UserError(f"{folder} {what}: provide the folder of a trained {kind}")
     for file in (folder / SETTINGS, folder / WEIGHTS):
         if not file.is_file():
             what = "is not a regular file" if os.path.lexists(file) else "is missing"
-            raise UserError(f"{folder} holds no {kind}: {file.name} {what}; {_proposal(folder, kind)}")
+            raise UserError(f"{folder} contains no {kind}: {file.name} {what}; {_proposal(folder, kind)}")
 
 
 def _proposal(folder: Path, kind: str) -> str:
     below = models_below(folder, kind)
     if not below:
-        return f"give the folder of a trained {kind}"
+        return f"provide the folder of a trained {kind}"
     others = ", ".join(map(str, below[1 : 1 + MOST_PROPOSED]))
     return f"give {below[0]}" + (f", or one of the others in it: {others}" if others else "")
 
@@ -145,7 +145,7 @@ def read_settings(
         raise UserError(f"{folder} cannot be read ({error}): {AGAIN}") from error
     if tree.get("kind") != kind:
         raise UserError(
-            f"{folder} holds a {str(tree.get('kind'))[:80]}, not a {kind}: give another folder, or {AGAIN}"
+            f"{folder} holds a {str(tree.get('kind'))[:80]}, not a {kind}: use another folder, or {AGAIN}"
         )
     try:
         if not isinstance(tree.get("settings"), dict):
@@ -194,7 +194,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
                 f" SHA-256 {_short(found.get(wrong[0]))}, expected {_short(expected.get(wrong[0]))}"
             )
     if wrong := not_finite(weights):
-        raise Damaged(f"{folder / WEIGHTS} holds NaN or infinity in {wrong[0]}")
+        raise Damaged(f"{folder / WEIGHTS} contains NaN or infinity in {wrong[0]}")
     return weights
 
 

@@ -122,7 +122,7 @@ def prompt_of(found: Pretrained, network: Any, settings: PretrainedSettings) -> 
     if not network.config.is_encoder_decoder:
         raise UserError(
             f"{found.source} ({type(network).__name__}) is a language model that reads audio, not an encoder with a"
-            " decoder: give a model such as Whisper, or one with CTC"
+            " decoder: provide a model such as Whisper, or one with CTC"
         )
     generation, text = network.generation_config, network.config.get_text_config(decoder=True)
     start = generation.decoder_start_token_id
@@ -132,7 +132,7 @@ def prompt_of(found: Pretrained, network: Any, settings: PretrainedSettings) -> 
         asked = language_token(found, languages, settings.language or getattr(generation, "language", None))
         tasks = getattr(generation, "task_to_id", None) or {}
         if settings.task not in tasks:
-            raise UserError(f"{found.source} has no task {settings.task}: give one of {', '.join(tasks)}")
+            raise UserError(f"{found.source} has no task {settings.task}: provide one of {', '.join(tasks)}")
         generation.language, generation.task = asked, settings.task
         generation.forced_decoder_ids = None  # old models have other ones here
         more = [languages[asked], tasks[settings.task]]
@@ -150,7 +150,7 @@ def prompt_of(found: Pretrained, network: Any, settings: PretrainedSettings) -> 
     prompt = [start, *more, *([] if times is None else [times])]
     if not all(isinstance(each, int) for each in prompt):
         raise UserError(
-            f"{found.source} does not tell how its decoder begins: copy generation_config.json too"
+            f"{found.source} does not specify how its decoder begins: copy generation_config.json too"
         )
     return prompt
 
@@ -162,21 +162,19 @@ def language_token(found: Pretrained, languages: Mapping[str, int], asked: str |
     if not asked:
         raise UserError(
             f"{found.source} knows {len(languages)} languages: set pretrained.language, for example to en"
-            " (--language en, for verbs that have this option)"
+            " (--language en, for commands that have this option)"
         )
     code = asked.lower().removeprefix("<|").removesuffix("|>")
     token = f"<|{TO_LANGUAGE_CODE.get(code, code)}|>"
     if token not in languages:
         known = ", ".join(sorted(each.strip("<|>") for each in languages))
-        raise UserError(f"{found.source} does not know the language {asked}: give one of {known}")
+        raise UserError(f"{found.source} does not know the language {asked}: provide one of {known}")
     return token
 
 
 def no_language(found: Pretrained, settings: PretrainedSettings) -> UserError:
     """The error for a language that is given to a model that does not take one."""
-    return UserError(
-        f"{found.source} does not take a language: leave out pretrained.language={settings.language}"
-    )
+    return UserError(f"{found.source} does not take a language: omit pretrained.language={settings.language}")
 
 
 def require_small_features(folder: Path) -> None:
@@ -206,7 +204,7 @@ def require_fitting(found: Pretrained, network: Any, extractor: Any) -> None:
     if getattr(extractor, "sampling_rate", None) != SAMPLE_RATE:
         raise UserError(
             f"{found.source} takes audio at {getattr(extractor, 'sampling_rate', 'an unknown rate')} Hz, not at"
-            f" {SAMPLE_RATE}: give another model"
+            f" {SAMPLE_RATE}: use another model"
         )
     if found.model_type == "whisper":
         frames = 2 * network.config.max_source_positions
@@ -225,7 +223,7 @@ def write_parts(folder: Path, parts: Parts, weights: dict[str, Tensor]) -> None:
     """
     if wrong := not_finite(weights):
         raise UserError(
-            f"the model was not written to {folder} because {wrong[0]} holds NaN or infinity:"
+            f"the model was not written to {folder} because {wrong[0]} contains NaN or infinity:"
             " lower the learning rate"
         )
     new = folder / SAVING
@@ -279,7 +277,7 @@ def files_written(folder: Path) -> list[str]:
     """The files of a model that this package wrote, apart from `model.yaml` and its card."""
     if not (folder / SETTINGS).is_file():
         raise UserError(
-            f"{folder} was not written by this package: give the folder of a model that it trained"
+            f"{folder} was not written by this package: provide the folder of a model that it trained"
         )
     return sorted(map(str, read_yaml(folder / SETTINGS)["sha256"]))
 

@@ -102,14 +102,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read `config.json`, without the entries in `DROPPED`."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise UserError(f"{folder} {what}: give the folder of a model or its name on the Hub (owner/name)")
+        raise UserError(f"{folder} {what}: provide the folder of a model or its name on the Hub (owner/name)")
     return _harmless(read_json(folder / CONFIG, MOST_CONFIG))
 
 
 def read_json(file: Path, most: int) -> dict[str, Any]:
     """Read a JSON object of at most `most` bytes."""
     if not file.is_file():
-        raise UserError(f"{file.parent} holds no Hugging Face model: {file.name} is missing")
+        raise UserError(f"{file.parent} contains no Hugging Face model: {file.name} is missing")
     if file.stat().st_size > most:
         raise UserError(f"{file} is larger than {most >> 20} MiB: it is not that of a model")
     try:
@@ -124,11 +124,11 @@ def require_known(folder: Path, config: Mapping[str, Any], transformers: Any) ->
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
         raise UserError(
             f"{folder / CONFIG}: model_type is {str(kind)[:80]}, which transformers {transformers.__version__} does not"
-            " have: code in a model folder is never run, so give a model that transformers has, or install a version"
+            " have: code in a model folder is never run, so provide a model that transformers has, or install a version"
             " that has this one"
         )
     if config.get("quantization_config") is not None:
-        raise UserError(f"{folder} is quantized: give the model in float32, float16 or bfloat16")
+        raise UserError(f"{folder} is quantized: provide the model in float32, float16 or bfloat16")
     for name, value in _numbers(config):
         if "layer" in name and isinstance(value, int) and value > MOST_LAYERS:
             raise UserError(f"{folder / CONFIG}: {name}={value} is above {MOST_LAYERS}: copy the file again")
@@ -148,7 +148,7 @@ def weight_files(folder: Path) -> list[Path]:
     names = sorted(map(str, set(map(str, shards.values()))))
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise UserError(f"{folder / INDEX} names {name[:80]}, which is no file for weights")
+            raise UserError(f"{folder / INDEX} names {name[:80]}, which is not a weights file")
         if not (folder / name).is_file():
             raise UserError(f"{folder} lacks {name}, which {INDEX} names: download or copy it again")
     return [folder / name for name in names]
@@ -172,7 +172,7 @@ def load_network(
         factory = getattr(transformers, auto)
         if type(config) not in factory._model_mapping:
             kind = ", ".join((*found.architectures[:1], found.model_type))
-            raise UserError(f"{found.source} is not {what} ({kind}): give another model")
+            raise UserError(f"{found.source} is not {what} ({kind}): use another model")
         _require_plausible(found, factory, config)
         network, info = factory.from_pretrained(
             found.folder,
@@ -198,7 +198,7 @@ def load_network(
         if key.endswith(may_lack):
             weights[key].zero_()
     if broken := not_finite(weights):
-        raise UserError(f"{found.source}: the weights hold NaN or infinity ({broken[0]}): copy them again")
+        raise UserError(f"{found.source}: the weights contain NaN or infinity ({broken[0]}): copy them again")
     return network.eval()
 
 

@@ -84,7 +84,7 @@ class HuggingFacePrior(TextPrior, nn.Module):
         owners = torch.tensor([number for number, each in enumerate(parts) for _ in each], dtype=torch.long)
         scores = self.log_p_of([part for each in parts for part in each])
         if not scores.isfinite().all():
-            raise UserError(f"the prior {self.source} computes NaN or infinity: give another prior")
+            raise UserError(f"the prior {self.source} computes NaN or infinity: use another prior")
         return torch.zeros(len(parts)).index_add_(0, owners, scores)
 
     @torch.no_grad()
@@ -125,10 +125,12 @@ class HuggingFacePrior(TextPrior, nn.Module):
         if len(lacking) > MOST_LACKING * len(letters):
             raise UserError(
                 f"the prior {self.source} cannot write {what}: set prior.text_form=lower if it only has lower-case"
-                " letters, or give another prior"
+                " letters, or use another prior"
             )
         if lacking:
-            say(f"the prior {self.source} cannot write {what}: it does not tell hypotheses with them apart")
+            say(
+                f"the prior {self.source} cannot write {what}: it cannot distinguish hypotheses that differ in them"
+            )
 
     @staticmethod
     def load(
@@ -165,7 +167,7 @@ class HuggingFacePrior(TextPrior, nn.Module):
             raise UserError(f"{self.source} computes NaN or infinity: download or copy it again")
         if not torch.allclose(shorter + last, plain, rtol=0, atol=SAME):
             raise UserError(
-                f"{self.source} is not a causal language model: its scores depend on later words; give another model"
+                f"{self.source} is not a causal language model: its scores depend on later words; use another model"
             )
         self.shares = shares and self._same_in_trees(sequences, plain)
         if self.device.type == "cuda":

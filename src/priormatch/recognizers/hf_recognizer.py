@@ -99,8 +99,8 @@ class HuggingFaceRecognizer(SpeechRecognizer):
                 if lengths is not None and hasattr(owner, name):
                     return cast(Tensor, getattr(owner, name)(lengths)).long().clamp(min=1)
         raise UserError(
-            f"{self.origin.source} ({type(self.network).__name__}) does not tell how many frames it makes of an"
-            " utterance: give another model"
+            f"{self.origin.source} ({type(self.network).__name__}) does not report how many frames it computes for an"
+            " utterance: use another model"
         )
 
     @property

@@ -80,7 +80,9 @@ def fetch(name: str, revision: str | None = None) -> Path:
             " or the connection"
         ) from error
     if not any((folder / file).is_file() for file in ("model.yaml", "config.json")):
-        what = "holds no priormatch model and no Hugging Face model" if any(folder.glob("*")) else "is empty"
+        what = (
+            "contains no priormatch model and no Hugging Face model" if any(folder.glob("*")) else "is empty"
+        )
         raise UserError(f"{name} on the Hub {what}: check the name, or push a model there")
     return folder
 
@@ -90,7 +92,7 @@ def require_name(name: str) -> None:
     found = NAME.fullmatch(name)
     if found is None or found["revision"]:
         raise UserError(
-            f"{name} is not a valid name on the Hub: give owner/name, and a branch with --revision"
+            f"{name} is not a valid name on the Hub: use owner/name, and a branch with --revision"
         )
 
 
@@ -148,7 +150,7 @@ def upload(
             way_out = "check the connection, and try again"
         raise UserError(f"{folder} could not be pushed to {name} ({reason(error)}): {way_out}") from error
     if exposed:
-        raise UserError(f"{name} is public on the Hub: make it private there, or give another name")
+        raise UserError(f"{name} is public on the Hub: make it private there, or choose another name")
     return f"{api.endpoint}/{name}" + (f"/tree/{revision}" if revision else "")
 
 

@@ -64,7 +64,7 @@ class KenlmPrior(TextPrior):
             import kenlm
         except ImportError as error:
             raise UserError(
-                f"{file} needs the package kenlm: install it with pip install 'priormatch[kenlm]', or give an ARPA"
+                f"{file} needs the package kenlm: install it with pip install 'priormatch[kenlm]', or provide an ARPA"
                 " file"
             ) from error
         try:

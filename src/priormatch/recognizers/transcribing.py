@@ -102,7 +102,7 @@ def transcribe(
 
     (outcome,) = transcribe_all(model, [open_it], search)
     if isinstance(outcome, BadAudio):
-        raise UserError(f"{outcome}: give another file") from outcome
+        raise UserError(f"{outcome}: use another file") from outcome
     return outcome
 
 
@@ -112,7 +112,7 @@ def samples_and_rate(audio: Any, rate: int | None) -> tuple[Any, Any]:
         return audio, SAMPLE_RATE if rate is None else rate
     samples, own = audio
     if isinstance(samples, int | np.number):
-        raise UserError("the pair begins with a number: give (samples, rate), in this order")
+        raise UserError("the pair begins with a number: pass (samples, rate), in this order")
     if rate not in (None, own):
         raise UserError(f"the pair has the rate {own}, and rate={rate} is given too: leave one out")
     return samples, own

@@ -210,14 +210,15 @@ def matching_alarms(lines: Sequence[Line], settings: Mapping[str, Any]) -> Itera
     last = {name: found[-1][1] for name in DIAGNOSTICS if (found := values(lines, name))}
     if last.get("length_ratio", 1.0) < SHORT:
         yield (
-            f"The heaviest hypotheses are {last['length_ratio']:.2f} times as long as the reference lengths: outputs"
-            " are getting shorter; narrow matching.length_filter, or lower the learning rate."
+            f"The hypotheses with the largest weights are {last['length_ratio']:.2f} times as long as the"
+            " reference lengths: outputs are getting shorter; narrow matching.length_filter, or lower the"
+            " learning rate."
         )
     if last.get("share_without_survivor", 0.0) > FEW:
         advice = alone if searched else "widen matching.length_filter"
         yield (
             f"{last['share_without_survivor']:.0%} of the unlabeled utterances have no hypothesis left after the"
-            f" filter, and teach nothing: {advice}, or start from a better model."
+            f" filter, and contribute nothing: {advice}, or start from a better model."
         )
     most = largest_entropy(settings)
     if most and last.get("local_prior_entropy", 0.0) > UNDECIDED * most:

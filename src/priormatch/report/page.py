@@ -72,9 +72,9 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
         raise UserError("a run was given twice: name each folder once")
     path = out or (folders[0] / FILE if len(folders) == 1 else Path(FILE))
     if path.is_dir():
-        raise UserError(f"{path} is a folder: give --out the name of a file, such as {path / FILE}")
+        raise UserError(f"{path} is a folder: set --out to the name of a file, such as {path / FILE}")
     if path.exists() and not is_report(path):
-        raise UserError(f"{path} exists and is not a priormatch report: give another --out, or remove it")
+        raise UserError(f"{path} exists and is not a priormatch report: choose another --out, or remove it")
     page = render([read_run(folder) for folder in folders])
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, page)

@@ -135,7 +135,7 @@ def read_run(folder: Path) -> RunRecord:
     """Read a run's folder as far as possible; raise `UserError` if no run or training has written to it."""
     if not any((folder / name).is_file() for name in ("settings.yaml", "metrics.jsonl")):
         raise UserError(
-            f"{folder} is not the folder of a run: give one that `priormatch run` made, such as runs/demo"
+            f"{folder} is not the folder of a run: provide one that `priormatch run` made, such as runs/demo"
         )
     missing: list[str] = []
     settings: dict[str, Any] = attempt(read_settings, folder / "settings.yaml", {}, missing)
@@ -185,7 +185,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not isinstance(tree, dict):
-        raise UserError(f"{path} holds no settings")
+        raise UserError(f"{path} contains no settings")
     return flat(tree)
 
 
@@ -198,7 +198,7 @@ def read_results(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
     if not (isinstance(found, dict) and has_types(found, RESULT_FIELDS)):
-        raise UserError(f"{path} holds no results of a run")
+        raise UserError(f"{path} contains no results of a run")
     if not has_types(found.get("verdict", {}), VERDICT_FIELDS):
         raise UserError(f"the verdict in {path} is damaged")
     return found

@@ -110,7 +110,7 @@ def _wait_for_lease(descriptor: int, folder: Path) -> None:
     touched = os.fstat(descriptor).st_mtime
     left = min(touched + LEASE - time.time(), LEASE)  # the clock of a file server may be ahead
     if left > 0:
-        say(f"{folder}: {_in_words(words)} may still be at work; waiting {left:.0f} s for a sign of life")
+        say(f"{folder}: {_in_words(words)} may still be at work; waiting {left:.0f} s for it to respond")
     end = time.monotonic() + left
     while time.monotonic() < end:
         time.sleep(min(1.0, LEASE / 4))

@@ -83,7 +83,7 @@ def decide(folder: Path, recipe: Mapping[str, Any], kept: Sequence[Path] = ()) -
     """
     own = read_record(folder) if holds_work(folder) else None
     if own is None and holds_work(folder):
-        raise UserError(f"{folder} exists and was not made by priormatch: give another folder, or empty it")
+        raise UserError(f"{folder} exists and was not made by priormatch: use another folder, or empty it")
     records = {} if own is None else {folder: own}
     records |= {each: record for each in kept if (record := kept_record(each)) is not None}
     times = [record["seconds"] for record in records.values() if record["finished"]]
@@ -158,15 +158,13 @@ class Stage:
         own = read_record(folder) if holds_work(folder) else None
         if own is not None and found.reason and not keep_old and own["recipe"] != self.recipe:
             raise UserError(
-                f"{folder} was made with other settings ({found.reason.removesuffix(' changed')}): give another"
+                f"{folder} was made with other settings ({found.reason.removesuffix(' changed')}): use another"
                 " folder, or remove it"
             )
         if found.place is not None and found.place != folder:
             self._bring_back(found.place)
         elif found.reason:
-            say(
-                f"{self.name}: made again because {found.reason}; the old folder is kept as {put_aside(folder)}"
-            )
+            say(f"{self.name}: rerun because {found.reason}; the old folder is kept as {put_aside(folder)}")
         self.record = None if found.place is None else read_record(folder)
 
     def _bring_back(self, place: Path) -> None:
@@ -289,7 +287,7 @@ def holds_work(folder: Path) -> bool:
     if not folder.exists():
         return False
     if not folder.is_dir():
-        raise UserError(f"{folder} is a file, not a folder: give another folder")
+        raise UserError(f"{folder} is a file, not a folder: use another folder")
     return any(each.name not in OWN for each in folder.iterdir())
 
 

@@ -18,10 +18,10 @@ MOST_REMOVED = 0.5  # share of the unlabeled utterances without a hypothesis aft
 Outcome = Literal["helped", "mixed", "hurt", "no difference", "unknown", "refused"]
 HEADS: Mapping[Outcome, str] = {
     "helped": "Local prior matching helped.",
-    "mixed": "Local prior matching helped on some speech and did harm on other speech.",
+    "mixed": "Local prior matching helped on some speech and hurt on other speech.",
     "hurt": "Local prior matching made the recognizer worse.",
     "no difference": "Local prior matching did not help.",
-    "unknown": "Whether local prior matching helped cannot be known from this run.",
+    "unknown": "This run cannot show whether local prior matching helped.",
     "refused": "Local prior matching did not start.",
 }
 
@@ -203,7 +203,7 @@ def rising(matched: Matched) -> Iterator[tuple[str, str]]:
     if matched.improving:
         yield (
             f"The last validation was the best (CER {min(matched.scores.values()):.2f} %).",
-            "train on for more: raise matching.updates",
+            "continue training: raise matching.updates",
         )
 
 
@@ -213,21 +213,22 @@ def no_gain(matched: Matched) -> Iterator[tuple[str, str]]:
     if removed >= MOST_REMOVED:
         yield (
             f"The length filter removed every hypothesis of {100 * removed:.0f} % of the unlabeled utterances, so"
-            " that these taught nothing.",
+            " that these contributed nothing.",
             "widen matching.length_filter, or train the supervised model for longer",
         )
     later = {at: score for at, score in matched.scores.items() if at > 0}
     if matched.unchanged:
         best = min(later, key=lambda at: later[at])
         yield (
-            f"None of {count_text(len(later), 'validation')} was better than the start (CER {matched.scores[0]:.2f} %,"
-            f" then {later[best]:.2f} % at best, at update {best:,}), so the supervised model was kept unchanged.",
+            f"None of {count_text(len(later), 'validation')} was better than the initial model (CER"
+            f" {matched.scores[0]:.2f} %, then {later[best]:.2f} % at best, at update {best:,}), so the"
+            " supervised model was kept unchanged.",
             "try a lower matching.optimizer.learning_rate, more matching.updates, or text closer to the speech",
         )
     if matched.replaced is False:
         yield (
             "No proposal was ever replaced, so the labels came from the supervised model to the end.",
-            "see in the report's hypothesis inspector whether the right words are in the beams, and what the prior"
+            "check in the report's hypothesis inspector whether the right words are in the beams, and what the prior"
             " prefers",
         )
     yield from rising(matched)
@@ -237,7 +238,7 @@ def too_little_validation(size: Size) -> tuple[str, str]:
     """That a validation set is too small, and what to do about it."""
     return (
         f"the validation set ({size}) is too small to select the best model and the proposal",
-        f"validate on at least {LITTLE_VALIDATION / 60:g} minutes: give validation=[CUTS], or raise validation_share",
+        f"validate on at least {LITTLE_VALIDATION / 60:g} minutes: set validation=[CUTS], or raise validation_share",
     )
 
 
@@ -258,11 +259,11 @@ def too_small(facts: Facts, outcome: Outcome) -> Iterator[tuple[str, str]]:
     if math.isfinite(half) and half > WIDE and outcome == "unknown":
         more = max(math.ceil((half / WIDE) ** 2), 2)
         yield (
-            f"The intervals are too wide to tell a gain from none (up to {half:.0f} % to either side).",
+            f"The intervals are too wide to show whether there is a gain (up to {half:.0f} % to either side).",
             f"test on about {more} times as much speech, or run more seeds (training.seed) and use priormatch compare",
         )
     if facts.tests_selected:
         yield (
-            "The scores are of the validation sets, which also chose the models: they look better than they are.",
-            "give speech of its own for testing: test.NAME=CUTS",
+            "The scores are on the validation sets, which also selected the models, so they are optimistic.",
+            "use separate speech for testing: test.NAME=CUTS",
         )

@@ -32,12 +32,12 @@ def references_of(path: Path) -> dict[str, str]:
         return _references_beside_audio(path)
     path = path / KALDI if path.is_dir() else path
     if not path.is_file():
-        raise UserError(f"no references at {path}: give cuts, or {FORMS}")
+        raise UserError(f"no references at {path}: provide cuts, or {FORMS}")
     if not holds_cuts(path):
         return _references_in_text(path)
     if references := {cut.id: text for cut in read_cuts(path) if (text := cut_text(cut))}:
         return references
-    raise UserError(f"{path} holds no transcribed utterance: give cuts with text")
+    raise UserError(f"{path} contains no transcribed utterances: provide cuts with text")
 
 
 def is_beside_audio(path: Path) -> bool:
@@ -96,7 +96,7 @@ def transcribed_in(folder: Path) -> list[Transcript]:
         for where, row in _json_rows(file, _read(file)):
             texts[name_of(file.relative_to(folder))] = _required(where, row, HYPOTHESIS)
     if not texts:
-        raise UserError(f"{folder} holds no transcript: transcribe with --format txt or json")
+        raise UserError(f"{folder} contains no transcript: transcribe with --format txt or json")
     return [Transcript(name, text, 0, None, []) for name, text in sorted(texts.items())]
 
 
@@ -112,7 +112,7 @@ def _references_beside_audio(folder: Path) -> dict[str, str]:
             raise UserError(f"{found[name]} and {file} are both for the recording {name}: rename one of them")
     if not found:
         raise UserError(
-            f"{folder} holds no references: put NAME.txt beside NAME.wav, or give cuts, or {FORMS}"
+            f"{folder} contains no references: put NAME.txt next to NAME.wav, or provide cuts, or {FORMS}"
         )
     return {name: " ".join(_read(file).split()) for name, file in found.items()}
 
@@ -157,7 +157,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Row]]:
     """Yield the location and fields of each utterance in a file; the format is detected from the content."""
     content = _read(path)
     if not content.strip():
-        raise UserError(f"{path} is empty: give {FORMS}")
+        raise UserError(f"{path} is empty: provide {FORMS}")
     if content.lstrip()[0] in "{[":
         return _json_rows(path, content)
     if _is_table(path, content.lstrip().partition("\n")[0]):

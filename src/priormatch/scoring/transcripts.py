@@ -98,7 +98,7 @@ def read_transcripts(path: Path) -> list[Transcript]:
         raise UserError(f"no transcripts at {path}: make them with `priormatch decode`")
     transcripts = list(_lines(path))
     if not transcripts:
-        raise UserError(f"{path} holds no transcripts: decode again")
+        raise UserError(f"{path} contains no transcripts: decode again")
     return transcripts
 
 

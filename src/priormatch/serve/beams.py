@@ -163,13 +163,13 @@ class Transcriber:
         """Decode a recording; return the segments with words, or raise `UserError` if it cannot be decoded."""
         search = self.fused if use is PriorUse.search else self.plain
         if search is None:
-            raise UserError("there is no prior to search with: give --prior")
+            raise UserError("there is no prior to search with: pass --prior")
         return self._decode(path, partial(decode_beams, self.model, self.prior, search), advance)
 
     def decode_other(self, path: Path, advance: Advance) -> list[Segment]:
         """Decode a recording with the second recognizer."""
         if self.other is None:
-            raise UserError("there is no second recognizer: give --compare")
+            raise UserError("there is no second recognizer: pass --compare")
         return self._decode(path, partial(decode_beams, self.other, None, self.plain), advance)
 
     def _decode(self, path: Path, decode: Decode, advance: Advance) -> list[Segment]:
@@ -182,7 +182,7 @@ class Transcriber:
             self.require_open()
             if done < total and time.monotonic() > deadline:
                 raise UserError(
-                    f"{path.name}: took more than {duration_text(LONGEST_REQUEST)} to transcribe: give a shorter"
+                    f"{path.name}: took more than {duration_text(LONGEST_REQUEST)} to transcribe: provide a shorter"
                     " recording, or use `priormatch transcribe`"
                 )
 
@@ -216,7 +216,7 @@ class Transcriber:
             if seconds > self.most_seconds:
                 raise UserError(
                     f"{path.name}: lasts {duration_text(seconds)}, but at most {duration_text(self.most_seconds)} are"
-                    " allowed here: give a part of it, or use `priormatch transcribe`"
+                    " allowed here: provide a part of it, or use `priormatch transcribe`"
                 )
             if samples > self.most_seconds * DENSEST:
                 raise UserError(
@@ -225,7 +225,7 @@ class Transcriber:
                 )
             return list(open_file(path, self.cutting).clips)
         except BadAudio as bad:
-            raise UserError(f"{path.name}: {bad.reason}; give a complete {KINDS} file") from bad
+            raise UserError(f"{path.name}: {bad.reason}; provide a complete {KINDS} file") from bad
 
 
 @torch.no_grad()

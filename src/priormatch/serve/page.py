@@ -24,7 +24,7 @@ def make_page(transcriber: Transcriber, head: str) -> gr.Blocks:
             [(label, each.value) for each, label in CHOICES.items()],
             value=PriorUse.weights.value,
             label="Where the prior is used",
-            info="In the weights: the prior weighs the recognizer's hypotheses and makes its own choice among them. In"
+            info="In the weights: the prior weights the recognizer's hypotheses and makes its own choice among them. In"
             " the search: it helps to find the transcript.",
             visible=transcriber.prior is not None,
         )

@@ -30,7 +30,7 @@ def require_free(host: str, port: int) -> None:
             probe.bind((host, port))
     except OSError as error:
         raise UserError(
-            f"cannot listen on {host}, port {port} ({error.strerror}): give another --port, or another --host"
+            f"cannot listen on {host}, port {port} ({error.strerror}): use another --port, or another --host"
         ) from error
 
 

@@ -127,7 +127,9 @@ def columns_of(found: Sequence[Segment], other: Sequence[Segment] | None, use: P
             for each in found
             if each.start in choices
         ]
-        columns.append(Column("The prior’s choice", "the heaviest hypothesis of each beam", lines))
+        columns.append(
+            Column("The prior’s choice", "the hypothesis with the largest weight in each beam", lines)
+        )
     return columns
 
 

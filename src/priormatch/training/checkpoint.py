@@ -120,7 +120,7 @@ def _read(file: Path, advice: str) -> Checkpoint:
                 raise Damaged(f"{file} is damaged (it has no training state)")
             state = parse_json(unsealed["state"])
             if wrong := not_finite(tensors):
-                raise Damaged(f"{file} is damaged ({wrong[0]} holds NaN or infinity)")
+                raise Damaged(f"{file} is damaged ({wrong[0]} contains NaN or infinity)")
         if not isinstance(state, dict):
             raise Damaged(f"{file} is damaged (its state is not a training state)")
         return tensors, state

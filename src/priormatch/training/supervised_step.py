@@ -80,7 +80,7 @@ def say_example(corpus: Corpus, transcripts: Sequence[Transcript]) -> None:
     cut = corpus.cuts[int(np.argsort(corpus.durations, kind="stable")[len(corpus) // 2])]
     for each in transcripts:
         if each.id == cut.id:
-            say(f"{audio_of(cut)}\n  said:       {each.reference}\n  recognized: {each.hypothesis}")
+            say(f"{audio_of(cut)}\n  reference:  {each.reference}\n  hypothesis: {each.hypothesis}")
 
 
 class Supervised:
