@@ -5,7 +5,7 @@
   const reason = (file) => {
     const { megabytes, suffixes, kinds } = place().dataset;
     if (!suffixes.split(" ").some((suffix) => file.name.toLowerCase().endsWith(suffix)))
-      return `${file.name}: is not a supported type of file; give a ${kinds} file.`;
+      return `${file.name}: is not a supported type of file; provide a ${kinds} file.`;
     if (file.size > megabytes * 2 ** 20)
       return `${file.name}: has ${(file.size / 2 ** 20).toFixed(1)} MB, but at most ${megabytes} MB are allowed here: give a part of it, or use \`priormatch transcribe\`.`;
   };
